@@ -1,0 +1,47 @@
+"""What every test relies on: settled hypothesis profiles, and an environment that is not the user's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The gate must not turn red by luck, so it tries the same examples every time. Whoever hunts for new ones says
+# `pytest --hypothesis-profile=explore`.
+settings.register_profile("settled", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=5000, deadline=None, print_blob=True)
+settings.load_profile("settled")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment() -> Iterator[Path]:
+    """No setting of the user's reaches a test, nor a subprocess of it; fixtures of any scope see this.
+
+    The directory's path is short, because the path of a Unix socket may hold 107 bytes only and pytest's own
+    `tmp_path` can be longer than that.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="ospb-", ignore_cleanup_errors=True) as directory,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name in list(os.environ):
+            if name.startswith("OSPBRIDGE_"):
+                patch.delenv(name)
+        patch.delenv("RUNTIME_DIRECTORY", raising=False)
+        patch.setenv("XDG_RUNTIME_DIR", directory)
+        yield Path(directory)
+
+
+@pytest.fixture(autouse=True)
+def runtime_directory(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runtime directory for this test alone: its leases and hubs never meet another's."""
+    directory = Path(tempfile.mkdtemp(dir=clean_environment, prefix=""))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    return directory
