@@ -1,0 +1,221 @@
+"""Every exception of ospbridge, each with a hint.
+
+The message says what was expected, what came instead and from whom; ``hint`` says what to do next. ``exit_code`` is
+what the command line exits with (sysexits.h): 2 usage, 69 nothing there to talk to, 75 lost, 78 configuration.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentNotFound",
+    "AgentTaken",
+    "AgentsInUse",
+    "BarrierStuck",
+    "ConfigurationError",
+    "HubError",
+    "HubLost",
+    "HubNotFound",
+    "IncompleteListing",
+    "LocalProtocolError",
+    "OspBridgeError",
+    "OutputsIncomplete",
+    "ProtocolError",
+    "QueryTimeout",
+    "RemoteProtocolError",
+    "SessionClosed",
+    "SessionEvicted",
+    "SessionLost",
+    "SimulatorNotFound",
+    "SimulatorSilent",
+    "StepUncertain",
+    "UsageError",
+    "ValueNotFound",
+    "ValueRejected",
+    "VersionRefused",
+]
+
+
+class OspBridgeError(Exception):
+    """Base of all. Never raised itself."""
+
+    exit_code: int = 1
+    default_hint: str = ""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        if type(self) in (OspBridgeError, ProtocolError):
+            raise TypeError(f"{type(self).__name__} is a base class; raise one of its subclasses")
+        super().__init__(message)
+        self.message = message
+        self.hint = hint or self.default_hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ProtocolError(OspBridgeError):
+    """Somebody broke the rules of a protocol."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own side asked for something the protocol does not allow; nothing was sent."""
+
+    exit_code = 2
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that the protocol does not allow.
+
+    ``offset`` is the position of the first byte that does not fit, ``data`` the whole datagram.
+    """
+
+    exit_code = 69
+
+    def __init__(self, message: str, *, data: bytes, offset: int, hint: str = "") -> None:
+        shown = data[:48].hex(" ") + (" ..." if len(data) > 48 else "")
+        super().__init__(f"{message} at offset {offset} of {len(data)} bytes [{shown}]", hint=hint)
+        self.data = data
+        self.offset = offset
+
+
+class UsageError(OspBridgeError):
+    """A request of the user that cannot be carried out as written."""
+
+    exit_code = 2
+
+
+class ConfigurationError(OspBridgeError):
+    """A setting, file or address that cannot work."""
+
+    exit_code = 78
+
+
+class SimulatorNotFound(OspBridgeError):
+    """Nothing listens at the simulator's address."""
+
+    exit_code = 69
+    default_hint = "start the simulator with its OSP server on, or try `ospbridge sim --env CartPole-v1`"
+
+
+class SimulatorSilent(SimulatorNotFound):
+    """The address is open or filtered, but no OSP server answered the INIT."""
+
+
+class VersionRefused(SimulatorNotFound):
+    """The server answered with another protocol version than 1.1."""
+
+    default_hint = "ospbridge speaks OSP 1.1 only; update the simulator"
+
+
+class QueryTimeout(OspBridgeError):
+    """The simulator did not answer a question in time."""
+
+    exit_code = 75
+    default_hint = "see whether the simulator still runs; a longer limit is an option (query timeout)"
+
+
+class IncompleteListing(QueryTimeout):
+    """Pieces of a listing stayed missing although it was asked for again and in parts."""
+
+    default_hint = "raise net.core.rmem_max, or ask for fewer values with a narrower expression"
+
+
+class AgentNotFound(OspBridgeError):
+    """No agent of that name, id or pattern."""
+
+    exit_code = 2
+    default_hint = "`ospbridge agents` lists what the simulator offers"
+
+
+class AgentTaken(OspBridgeError):
+    """Another client controls the agent."""
+
+    exit_code = 69
+    default_hint = (
+        "stop the other client, or, if it died, free all agents with `ospbridge restart-communication` "
+        "(it disconnects every client)"
+    )
+
+
+class AgentsInUse(OspBridgeError):
+    """Two single environments of one thread want to step agents of one simulator one by one."""
+
+    exit_code = 2
+    default_hint = (
+        "agents of one simulator step together: use gymnasium.make_vec or the parallel environment, "
+        "or run `ospbridge connect` and attach each environment from a process of its own"
+    )
+
+
+class ValueNotFound(OspBridgeError):
+    """No variable of that name in the simulator's repository."""
+
+    exit_code = 2
+    default_hint = "`ospbridge values list` shows the names"
+
+
+class ValueRejected(OspBridgeError):
+    """The simulator could not parse the text for that variable."""
+
+    exit_code = 2
+    default_hint = "`ospbridge values get NAME` shows how the simulator writes it"
+
+
+class BarrierStuck(OspBridgeError):
+    """A step or reset waits for clients that do not vote."""
+
+    exit_code = 75
+    default_hint = (
+        "every client that controls an agent must ask for the step or reset; let `ospbridge connect` control all "
+        "agents and attach environments to it, or free a dead client's with `ospbridge restart-communication`"
+    )
+
+
+class StepUncertain(OspBridgeError):
+    """Whether a step ran exactly once cannot be found out; the episode cannot be trusted any more."""
+
+    exit_code = 75
+    default_hint = "reset: the session is rebuilt by itself"
+
+
+class OutputsIncomplete(OspBridgeError):
+    """A completion was lost or cut and cannot be restored from the repository."""
+
+    exit_code = 75
+    default_hint = "split the agent into smaller ones, or raise the simulator's datagram limit"
+
+
+class SessionLost(OspBridgeError):
+    """The handler on the simulator's side is gone."""
+
+    exit_code = 75
+    default_hint = "reset: the session is rebuilt by itself when the simulator is back"
+
+
+class SessionEvicted(SessionLost):
+    """Somebody restarted the simulator's communication: all sessions and registrations are gone."""
+
+
+class SessionClosed(OspBridgeError):
+    """The session or environment was closed before."""
+
+    exit_code = 2
+    default_hint = "make a new one"
+
+
+class HubError(OspBridgeError):
+    """The daemon refused a request of an environment."""
+
+    exit_code = 75
+
+
+class HubNotFound(OspBridgeError):
+    """No daemon listens at the hub's address."""
+
+    exit_code = 69
+    default_hint = "start it with `ospbridge connect`, or name it with bridge='unix:PATH'"
+
+
+class HubLost(HubError):
+    """The daemon went away or dropped the environment."""
+
+    default_hint = "reset: the environment attaches again when the daemon is back"

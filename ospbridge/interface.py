@@ -1,0 +1,93 @@
+"""What all floors speak of: agents, their interface values, variables. Plain data, no behaviour beyond names.
+
+Facts: OSP 1.1, sections 4.3 and 4.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["AgentEntry", "AgentInterface", "Endpoint", "InterfaceValue", "StepOutcome", "ValueEntry", "ValueReading"]
+
+DEFAULT_PORT = 45454
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A UDP address, ``host:port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceValue:
+    """One motor, sensor or info of an agent, with the announced range (infinite where unbounded)."""
+
+    name: str
+    min: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """One line of the agent overview. ``id`` is valid only within the session that asked."""
+
+    id: int
+    name: str
+    type: str
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInterface:
+    """An agent's inputs (motors), outputs (sensors) and infos, in the order of the wire."""
+
+    id: int
+    name: str
+    inputs: tuple[InterfaceValue, ...]
+    outputs: tuple[InterfaceValue, ...]
+    infos: tuple[InterfaceValue, ...]
+    type: str = "Agent"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEntry:
+    """A variable of the simulator's repository. ``id`` is valid only within the session that asked."""
+
+    id: int
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReading:
+    """A variable with its content as the simulator writes it."""
+
+    name: str
+    type: str
+    value: str
+
+
+@dataclass(slots=True)
+class StepOutcome:
+    """What one step brought for one agent.
+
+    ``outputs``: float32[n_outputs], ``infos``: float32[n_infos], in the unit the simulator sends.
+    ``restored`` says that the completion was lost or cut and read back from the repository; events are lost then.
+    """
+
+    outputs: NDArray[np.float32]
+    infos: NDArray[np.float32]
+    events: tuple[str, ...] = ()
+    values: dict[str, str] = field(default_factory=dict)
+    restored: bool = False

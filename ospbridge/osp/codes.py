@@ -1,0 +1,95 @@
+"""The command and reply identifiers of OSP 1.1 (section 5), and what silence means for each command.
+
+Pure data. The class of a command decides how a client may treat silence after it; nothing else may.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["COMMAND_CLASS", "DATAGRAM_END", "PROTOCOL_MAJOR", "PROTOCOL_MINOR", "Code", "CommandClass"]
+
+PROTOCOL_MAJOR: Final = 1
+PROTOCOL_MINOR: Final = 1
+DATAGRAM_END: Final = 120
+
+
+class Code(IntEnum):
+    """First byte of every datagram."""
+
+    INIT_COMMUNICATION = 5
+    INIT_COMMUNICATION_ACK = 6
+    END_COMMUNICATION = 7
+    END_COMMUNICATION_ACK = 8
+    RESET_COMMUNICATION = 10
+    RESET_COMMUNICATION_ACK = 11
+    REGISTER_FOR_EVENT = 20
+    REGISTER_FOR_EVENT_ACK = 21
+    DEREGISTER_FROM_EVENT = 30
+    DEREGISTER_FROM_EVENT_ACK = 31
+    GET_VALUE_IDS = 40
+    VALUE_IDS = 41
+    VALUE_INFO_ACK = 42
+    VALUE_INFO = 43
+    GET_VALUE = 50
+    VALUE = 51
+    SET_VALUE = 52
+    SET_VALUE_ACK = 53
+    REGISTER_FOR_VALUE = 54
+    REGISTER_FOR_VALUE_ACK = 55
+    DEREGISTER_FROM_VALUE = 56
+    DEREGISTER_FROM_VALUE_ACK = 57
+    RESET_SIMULATION = 70
+    RESET_SIMULATION_ACK = 71
+    RESET_SIMULATION_COMPLETED = 75
+    RESET_SIMULATION_COMPLETED_ACK = 76
+    NEXT_SIMULATION_STEP = 80
+    NEXT_SIMULATION_STEP_ACK = 81
+    NEXT_SIMULATION_STEP_COMPLETED = 85
+    NEXT_SIMULATION_STEP_COMPLETED_ACK = 86
+    GET_AGENT_OVERVIEW = 90
+    AGENT_OVERVIEW = 91
+    AGENT_OVERVIEW_NEXT = 92
+    AGENT_OVERVIEW_ACK = 93
+    GET_AGENT_INFO = 95
+    AGENT_INFO = 96
+    AGENT_INFO_ACK = 97
+    AGENT_INFO_NEXT = 98
+    REGISTER_FOR_AGENT = 100
+    REGISTER_FOR_AGENT_ACK = 101
+    DEREGISTER_FROM_AGENT = 105
+    DEREGISTER_FROM_AGENT_ACK = 106
+
+
+class CommandClass(Enum):
+    """What a client may do when a command meets silence."""
+
+    CONNECT = "ask again; adopt the first answer; END any second handler"
+    QUERY = "acknowledge, ask again, merge the pieces by index"
+    IDEMPOTENT = "ask again"
+    BARRIER = "never repeat blindly: first find out"
+    FAREWELL = "ask again until the limit, then leave"
+
+
+COMMAND_CLASS: Final = MappingProxyType(
+    {
+        Code.INIT_COMMUNICATION: CommandClass.CONNECT,
+        Code.GET_AGENT_OVERVIEW: CommandClass.QUERY,
+        Code.GET_AGENT_INFO: CommandClass.QUERY,
+        Code.GET_VALUE_IDS: CommandClass.QUERY,
+        Code.GET_VALUE: CommandClass.QUERY,
+        Code.REGISTER_FOR_AGENT: CommandClass.IDEMPOTENT,
+        Code.DEREGISTER_FROM_AGENT: CommandClass.IDEMPOTENT,
+        Code.SET_VALUE: CommandClass.IDEMPOTENT,
+        Code.REGISTER_FOR_EVENT: CommandClass.IDEMPOTENT,
+        Code.DEREGISTER_FROM_EVENT: CommandClass.IDEMPOTENT,
+        Code.REGISTER_FOR_VALUE: CommandClass.IDEMPOTENT,
+        Code.DEREGISTER_FROM_VALUE: CommandClass.IDEMPOTENT,
+        Code.RESET_SIMULATION: CommandClass.BARRIER,
+        Code.NEXT_SIMULATION_STEP: CommandClass.BARRIER,
+        Code.END_COMMUNICATION: CommandClass.FAREWELL,
+        Code.RESET_COMMUNICATION: CommandClass.FAREWELL,
+    }
+)
