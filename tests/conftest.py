@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,13 @@ def clean_environment() -> Iterator[Path]:
         patch.delenv("RUNTIME_DIRECTORY", raising=False)
         patch.setenv("XDG_RUNTIME_DIR", directory)
         yield Path(directory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A test run that a script started in the background ignores SIGINT, and so would all programs it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
