@@ -65,7 +65,9 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes, *, cut: bool = False) -> Self:
-        """The message in ``data``; with ``cut`` fields may be missing at the end (see ``decoding``)."""
+        """The message in ``data``; with ``cut`` fields may be missing at the end (see ``decode_reply``)."""
+        if data[:1] != bytes((cls.CODE,)):
+            raise RemoteProtocolError(f"expected {cls.CODE.name}, code {int(cls.CODE)}", data=data, offset=0)
         reader = Reader(data, cut=cut)
         message = cls._read(reader)
         reader.finish()
@@ -105,11 +107,19 @@ def _check(owner: str, name: str, kind: str, value: object) -> None:
     elif kind == TEXT:
         fits = isinstance(value, str)
         wanted = "a string"
-        if fits:
-            encode_string(value)  # type: ignore[arg-type]  # checked in the line above
+        if isinstance(value, str):
+            try:
+                encode_string(value)
+            except LocalProtocolError as error:
+                raise LocalProtocolError(f"{owner}.{name}: {error.message}", hint=error.hint) from None
     else:
         fits = isinstance(value, float | int)
-        wanted = "a number"
+        wanted = "a number that a 32-bit float holds"
+        if isinstance(value, float | int):
+            try:
+                FLOAT.pack(value)
+            except OverflowError:
+                fits = False
     if not fits:
         raise LocalProtocolError(f"{owner}.{name} must be {wanted}, got {value!r}")
 
@@ -138,7 +148,7 @@ class _Versioned(Message):
     @classmethod
     def _read(cls, reader: Reader) -> Self:
         if reader.left >= 8:
-            return cls(reader.integer("major"), reader.int("minor"), InitForm.INTS)
+            return cls(reader.integer("major"), reader.integer("minor"), InitForm.INTS)
         return cls(reader.byte("major"), reader.byte("minor"), InitForm.BYTES)
 
 
@@ -406,8 +416,11 @@ class _ValueIdList(Message):
     announced: int | None = None
 
     def __post_init__(self) -> None:
+        owner = type(self).__name__
         for value in self.ids:
-            _check(type(self).__name__, "ids", INTEGER, value)
+            _check(owner, "ids", INTEGER, value)
+        if self.announced is not None:
+            _check(owner, "announced", INTEGER, self.announced)
 
     def _body(self) -> bytes:
         return INT.pack(len(self.ids) if self.announced is None else self.announced) + encode_ints(self.ids)
@@ -432,17 +445,26 @@ class RegisterForValueAck(_ValueIdList):
 
     counted: bool = True
 
+    def answered(self, asked: int) -> tuple[int, ...]:
+        """The ids, where ``asked`` of them were asked for.
+
+        The bytes alone cannot tell a count from a first id that equals it: (1, 7) without a count reads as one id, 7.
+        """
+        return (len(self.ids), *self.ids) if self.counted and len(self.ids) == asked - 1 else self.ids
+
     def _body(self) -> bytes:
         return super()._body() if self.counted else encode_ints(self.ids)
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
         # Without a count the length is 4 x n, with one 4 + 4 x n; told apart by whether the first integer is the
-        # number of integers behind it. A lone id 0 reads as a count of none, which means the same: nothing found.
+        # number of integers behind it, or more than that where the server cuts. What this cannot tell, ``answered``
+        # can. A lone id 0 reads as a count of none, which means the same: nothing found.
         whole = reader.left // 4
-        (first,) = INT.unpack_from(reader.data, reader.offset) if whole else (0,)
-        if whole == 0 or first == whole - 1 or (reader.cut and first >= whole):
-            return super()._read(reader)
+        if whole:
+            (first,) = INT.unpack_from(reader.data, reader.offset)
+            if first == whole - 1 or (reader.cut and first >= whole):
+                return super()._read(reader)
         return cls(reader.ints(whole, "value ids"), counted=False)
 
 
@@ -499,6 +521,10 @@ class NextSimulationStep(Message):
 
     def __post_init__(self) -> None:
         _check("NextSimulationStep", "agent_id", INTEGER, self.agent_id)
+        if getattr(self.inputs, "ndim", None) != 1:
+            raise LocalProtocolError(
+                f"NextSimulationStep.inputs must be a one-dimensional array of float32, got {self.inputs!r}"
+            )
 
     def _body(self) -> bytes:
         return INT.pack(self.agent_id) + INT.pack(len(self.inputs)) + encode_floats(self.inputs)
@@ -554,16 +580,13 @@ class StepCompleted(Message):
     def decode(cls, data: bytes, *, cut: bool = False) -> Self:
         size = len(data)
         if size >= 21:
-            _, agent_id, outputs, infos, events, observed = _COMPLETED.unpack_from(data)
-            if outputs >= 0 and infos >= 0 and events == 0 and observed == 0:
+            code, agent_id, outputs, infos, events, observed = _COMPLETED.unpack_from(data)
+            if code == cls.CODE and outputs >= 0 and infos >= 0 and events == 0 and observed == 0:
                 length = 21 + 4 * (outputs + infos)
                 if size == length or (size == length + 1 and data[-1] == DATAGRAM_END):
                     floats = np.frombuffer(data, "<f4", outputs + infos, 21)
                     return cls(agent_id, floats[:outputs], floats[outputs:])
-        reader = Reader(data, cut=cut)
-        message = cls._read(reader)
-        reader.finish()
-        return message
+        return super(StepCompleted, cls).decode(data, cut=cut)
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
@@ -688,20 +711,17 @@ def _class_of(data: bytes, table: dict[int, type[Message]], role: str) -> type[M
 
 def _decode_cut(kind: type[Message], data: bytes) -> Message | Truncated:
     """A datagram that reached the server's limit: whole all the same, or cut in a vector or a string."""
-    marked = data[-1] == DATAGRAM_END
     if not issubclass(kind, StepCompleted | _ValueIdList):
         # A string was cut: its zero was kept, the end byte was not. With the end byte the message is whole.
-        if marked:
+        if data[-1] == DATAGRAM_END:
             return kind.decode(data)
         return Truncated(kind.decode(data, cut=True), len(data), None)
-    try:
+    # A vector was cut: up to three bytes behind the last whole value are the end byte, or the rest of another value.
+    reader = Reader(data, end=1 + (len(data) - 1) // 4 * 4, cut=True)
+    message = kind._read(reader)  # noqa: SLF001  # of our own base class
+    if message.announced is None:
         return kind.decode(data)
-    except RemoteProtocolError:
-        pass
-    body = data[:-1] if marked and len(data) % 4 == (1 + 1) % 4 else data
-    message = kind.decode(body[: len(body) - (len(body) - 1) % 4], cut=True)
     if isinstance(message, StepCompleted):
-        announced = sum(message.announced) if message.announced else 0
-        return Truncated(message, len(message.outputs) + len(message.infos) + len(message.events), announced)
-    assert isinstance(message, _ValueIdList)
+        received = len(message.outputs) + len(message.infos) + len(message.events)
+        return Truncated(message, received, sum(message.announced))
     return Truncated(message, len(message.ids), message.announced)
