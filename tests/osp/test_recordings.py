@@ -1,0 +1,109 @@
+"""Every datagram that real peers exchanged decodes, and encodes to the same bytes.
+
+`traces/undecodable.json` names the exceptions: datagrams that were sent to provoke the server, each with the reason and
+a part of the error it must raise.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.osp.messages import Message, RegisterForValueAck, Truncated, decode_reply, decode_request
+
+TRACES = Path(__file__).parent / "traces"
+RECORDINGS = sorted(TRACES.glob("*.jsonl"))
+LIMIT = 1024
+"""Length at which the recorded server cuts its datagrams."""
+
+
+@dataclass(frozen=True)
+class Exempt:
+    """Why a datagram of a recording cannot be decoded, and what the decoder must say."""
+
+    reason: str
+    error: str
+
+
+def line_numbers(text: str) -> list[int]:
+    """The lines of "3, 7-9": 3, 7, 8, 9."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def exemptions(file: str) -> dict[int, Exempt]:
+    found: dict[int, Exempt] = {}
+    for entry in json.loads((TRACES / "undecodable.json").read_text()):
+        if entry["file"] == file:
+            for line in line_numbers(entry["lines"]):
+                assert line not in found, f"{file}:{line} is listed twice"
+                found[line] = Exempt(entry["reason"], entry["error"])
+    return found
+
+
+def datagrams(path: Path) -> dict[int, tuple[str, bytes]]:
+    records = {number: json.loads(line) for number, line in enumerate(path.read_text().splitlines(), 1)}
+    return {
+        number: (record["dir"], bytes.fromhex(record["hex"]))
+        for number, record in records.items()
+        if record["dir"] != "note"
+    }
+
+
+def decode(direction: str, data: bytes) -> Message | Truncated:
+    return decode_request(data) if direction == "c>s" else decode_reply(data, limit=LIMIT)
+
+
+def complaint(direction: str, data: bytes, exempt: Exempt | None) -> str:
+    """What is wrong with how a datagram decodes; empty if nothing is."""
+    try:
+        decoded = decode(direction, data)
+    except RemoteProtocolError as error:
+        if exempt is None:
+            return f"does not decode: {error}"
+        if error.data != data or exempt.error not in error.message:
+            return f"should raise {exempt.error!r}, raised: {error}"
+        return ""
+    if exempt is not None:
+        return f"is listed as undecodable ({exempt.reason}), but decodes as {decoded}"
+    message = decoded.message if isinstance(decoded, Truncated) else decoded
+    encoded = message.encode(end=len(data) > len(message.encode()))
+    return "" if encoded == data else f"encodes to {encoded.hex()} instead of {data.hex()}: {decoded}"
+
+
+def test_there_are_recordings() -> None:
+    assert len(RECORDINGS) == 16
+
+
+def test_the_list_of_undecodable_datagrams_names_datagrams_only() -> None:
+    listed = {entry["file"] for entry in json.loads((TRACES / "undecodable.json").read_text())}
+    assert listed <= {path.name for path in RECORDINGS}
+    for path in RECORDINGS:
+        assert exemptions(path.name).keys() <= datagrams(path).keys()
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_every_datagram_decodes_and_encodes_to_the_same_bytes(path: Path) -> None:
+    exempt = exemptions(path.name)
+    complaints = [
+        f"{path.name}:{number} {direction} {text}"
+        for number, (direction, data) in datagrams(path).items()
+        if (text := complaint(direction, data, exempt.get(number)))
+    ]
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.parametrize("line, announced", [(20, 300), (29, 200_000_000)])
+def test_a_recorded_list_of_ids_that_the_server_cut_says_so(line: int, announced: int) -> None:
+    direction, data = datagrams(TRACES / "s03b_value_reg_overflow.jsonl")[line]
+    decoded = decode(direction, data)
+    assert isinstance(decoded, Truncated)
+    assert isinstance(decoded.message, RegisterForValueAck)
+    assert (len(data), decoded.received, decoded.announced) == (1022, 254, announced)
