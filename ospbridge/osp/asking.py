@@ -1,0 +1,409 @@
+"""Exchanges that are harmless to repeat: queries and idempotent commands of OSP 1.1 (sections 4.2 to 4.5).
+
+On silence they free a handler that may wait for an acknowledgement, and ask again; pieces of a list are merged by
+index over the tries. Lists come in one burst without flow control, so single pieces get lost: count and index are
+checked, never trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    IncompleteListing,
+    LocalProtocolError,
+    QueryTimeout,
+    RemoteProtocolError,
+    ValueRejected,
+)
+from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
+from ospbridge.osp.client import ClientMachine, Exchange, Reply
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoAck,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewAck,
+    AgentOverviewNext,
+    DeregisterFromAgent,
+    DeregisterFromAgentAck,
+    DeregisterFromEvent,
+    DeregisterFromEventAck,
+    DeregisterFromValue,
+    DeregisterFromValueAck,
+    End,
+    EndAck,
+    GetAgentInfo,
+    GetAgentOverview,
+    GetValue,
+    Message,
+    RegisterForAgent,
+    RegisterForAgentAck,
+    RegisterForEvent,
+    RegisterForEventAck,
+    RegisterForValue,
+    RegisterForValueAck,
+    ResetCommunication,
+    ResetCommunicationAck,
+    SetValue,
+    SetValueAck,
+    StepCompletedAck,
+    Truncated,
+    ValueContent,
+)
+
+__all__ = [
+    "agent_info",
+    "ask",
+    "collect",
+    "deregister",
+    "deregister_event",
+    "end",
+    "get_value",
+    "observe",
+    "overview",
+    "register",
+    "register_event",
+    "reset_communication",
+    "set_value",
+    "unobserve",
+]
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+MOST_PIECES = 1_000_000
+"""More pieces than this no list of a simulator has; an announced count above it is an error."""
+RESET_COMMUNICATION_PATIENCE = 0.3
+"""Seconds to wait for RESET_COMMUNICATION_ACK: the requester misses it in 5 to 25 % of the tries."""
+
+
+def ask(
+    m: ClientMachine,
+    request: Message,
+    match: Callable[[Message], T | None],
+    *,
+    what: str,
+    stray: Callable[[Reply], None] | None = None,
+    limit: float | None = None,
+) -> Exchange[T]:
+    """Send ``request`` until ``match`` makes something of a reply. Other replies go to ``stray``."""
+    started = m.now
+    give_up = started + (m.limits.query if limit is None else limit)
+    waits = m.waits()
+    tries = 0
+    while True:
+        if tries:
+            m.retries += 1
+            m.send(StepCompletedAck(0))
+        m.send(request)
+        tries += 1
+        again_at = min(m.now + waits.next(), give_up)
+        while True:
+            reply = yield again_at
+            if reply is None:
+                break
+            message = reply.message if isinstance(reply, Truncated) else reply
+            found = match(message)
+            if found is not None:
+                return found
+            (stray or m.unexpected)(reply)
+        if m.now >= give_up:
+            raise QueryTimeout(
+                f"{m.peer} did not answer {request.CODE.name} ({what}) within {m.now - started:.1f} s, "
+                f"asked {tries} times"
+            )
+        m.anomaly(f"{request.CODE.name} met silence")
+
+
+def _answer(kind: type[M], test: Callable[[M], bool] = lambda _: True) -> Callable[[Message], M | None]:
+    def match(message: Message) -> M | None:
+        return message if isinstance(message, kind) and test(message) else None
+
+    return match
+
+
+def collect(
+    m: ClientMachine,
+    request: Message,
+    *,
+    head: Callable[[Message], int | None],
+    piece: Callable[[Message], int | None],
+    ack: Message | None,
+    what: str,
+    stray: Callable[[Reply], None] | None = None,
+    tries: int = 1_000,
+) -> Exchange[tuple[Message, dict[int, Message], bool]]:
+    """A list in one burst: the head announces a count, each piece has an index below it.
+
+    Returns the head, the pieces by index, and whether they are complete; incomplete only after ``tries``. Gives up
+    when nothing new came for the query limit. A piece that contradicts one that was read before empties the list: one
+    of them is late from another question.
+    """
+    started = m.now
+    give_up = m.now + m.limits.query
+    waits = m.waits()
+    announced: Message | None = None
+    total = 0
+    pieces: dict[int, Message] = {}
+    tried = 0
+    while True:
+        if tried:
+            m.retries += 1
+            m.send(ack or StepCompletedAck(0))
+        m.send(request)
+        tried += 1
+        patience = waits.next()
+        had = len(pieces)
+        quiet_at = min(m.now + patience, give_up)
+        while True:
+            reply = yield quiet_at
+            if reply is None:
+                break
+            message = reply.message if isinstance(reply, Truncated) else reply
+            count = head(message)
+            index = piece(message) if count is None else None
+            if count is not None:
+                if count < 0 or count > MOST_PIECES:
+                    raise RemoteProtocolError(
+                        f"{what}: a count of {count} pieces", data=message.encode(), offset=1
+                    )
+                if announced is not None and announced != message:
+                    pieces.clear()
+                announced, total = message, count
+            elif index is not None and announced is not None and 0 <= index < total:
+                known = pieces.setdefault(index, message)
+                if known != message:
+                    pieces.clear()
+                    m.anomaly(f"{what}: piece {index} came in two versions")
+            else:
+                (stray or m.unexpected)(reply)
+                continue
+            if len(pieces) == total:
+                if ack is not None and not _unacknowledged(announced):
+                    m.send(ack)
+                return announced, pieces, True
+            quiet_at = m.now + patience
+        if len(pieces) > had:
+            give_up = m.now + m.limits.query
+        if announced is not None and (tried >= tries or m.now >= give_up):
+            return announced, pieces, False
+        if m.now >= give_up:
+            raise QueryTimeout(
+                f"{m.peer} did not answer {request.CODE.name} ({what}) within {m.now - started:.1f} s, "
+                f"asked {tried} times"
+            )
+        m.anomaly(f"{request.CODE.name} met silence with {len(pieces)} of {total} pieces")
+
+
+def _unacknowledged(head: Message) -> bool:
+    """The info of an unknown agent is the one list that no server awaits an acknowledgement for."""
+    return isinstance(head, AgentInfo) and head.agent_id == 0 and not head.name
+
+
+def overview(
+    m: ClientMachine, *, stray: Callable[[Reply], None] | None = None
+) -> Exchange[tuple[AgentEntry, ...]]:
+    """All agents of the simulator. Also learns which of them other clients control."""
+    _, pieces, complete = yield from collect(
+        m,
+        GetAgentOverview(),
+        head=lambda x: x.agents if isinstance(x, AgentOverview) else None,
+        piece=lambda x: x.index if isinstance(x, AgentOverviewNext) else None,
+        ack=AgentOverviewAck(),
+        what="agent overview",
+        stray=stray,
+    )
+    if not complete:
+        raise IncompleteListing(f"{m.peer}: only {len(pieces)} agents of the overview arrived")
+    entries = []
+    for _, piece in sorted(pieces.items()):
+        assert isinstance(piece, AgentOverviewNext)
+        entries.append(AgentEntry(piece.agent_id, piece.name, piece.type, piece.available == 1))
+    m.agent_names = {entry.id: entry.name for entry in entries}
+    m.foreign = frozenset(
+        entry.name for entry in entries if not entry.available and entry.id not in m.controlled
+    )
+    if m.foreign:
+        m.guarded = True
+    return tuple(entries)
+
+
+def agent_info(m: ClientMachine, agent_id: int) -> Exchange[AgentInterface]:
+    """The interface of an agent. Raises AgentNotFound for an id that the simulator does not know."""
+
+    def head(message: Message) -> int | None:
+        if not isinstance(message, AgentInfo) or message.agent_id not in (agent_id, 0):
+            return None
+        counts = (message.inputs, message.outputs, message.infos)
+        return -1 if min(counts) < 0 else sum(counts)
+
+    announced, pieces, complete = yield from collect(
+        m,
+        GetAgentInfo(agent_id),
+        head=head,
+        piece=lambda x: x.index if isinstance(x, AgentInfoNext) else None,
+        ack=AgentInfoAck(),
+        what=f"info of agent {agent_id}",
+    )
+    assert isinstance(announced, AgentInfo)
+    if announced.agent_id != agent_id:
+        raise AgentNotFound(f"{m.peer} knows no agent with id {agent_id} (ids count from the last overview)")
+    if not complete:
+        raise IncompleteListing(
+            f"{m.peer}: only {len(pieces)} interface values of agent {agent_id} arrived, "
+            f"{announced.inputs + announced.outputs + announced.infos} were announced"
+        )
+    values = []
+    for _, piece in sorted(pieces.items()):
+        assert isinstance(piece, AgentInfoNext)
+        values.append(InterfaceValue(piece.name, piece.min, piece.max))
+    outputs_at, infos_at = announced.inputs, announced.inputs + announced.outputs
+    return AgentInterface(
+        agent_id,
+        announced.name,
+        tuple(values[:outputs_at]),
+        tuple(values[outputs_at:infos_at]),
+        tuple(values[infos_at:]),
+    )
+
+
+def register(m: ClientMachine, agent: AgentInterface) -> Exchange[None]:
+    """Take control of an agent. Raises AgentTaken."""
+    answer = yield from ask(
+        m,
+        RegisterForAgent(agent.id),
+        _answer(RegisterForAgentAck, lambda x: x.agent_id == agent.id),
+        what=f"agent {agent.name!r}",
+    )
+    if answer.status != 1:
+        raise AgentTaken(f"agent {agent.name!r} of {m.peer} is controlled by another client")
+    m.controlled[agent.id] = agent
+    m.foreign -= {agent.name}
+    m.clock.forget()
+
+
+def deregister(m: ClientMachine, agent_id: int, *, limit: float | None = None) -> Exchange[bool]:
+    """Give an agent back; True where this session controlled it."""
+    answer = yield from ask(
+        m,
+        DeregisterFromAgent(agent_id),
+        _answer(DeregisterFromAgentAck, lambda x: x.agent_id == agent_id),
+        what=f"agent {m.agent_names.get(agent_id, agent_id)!r}",
+        limit=limit,
+    )
+    m.controlled.pop(agent_id, None)
+    return answer.status == 1
+
+
+def register_event(m: ClientMachine, name: str) -> Exchange[int]:
+    """The local id of an event that is told from now on; 0 where the simulator has no such event."""
+    _check_ascii(m, name)
+    m.ever_registered_events = True
+    answer = yield from ask(m, RegisterForEvent(name), _answer(RegisterForEventAck), what=f"event {name!r}")
+    if answer.event_id:
+        m.events[answer.event_id] = name
+    return answer.event_id
+
+
+def deregister_event(m: ClientMachine, event_id: int) -> Exchange[None]:
+    """Stop being told of an event."""
+    yield from ask(
+        m,
+        DeregisterFromEvent(event_id),
+        _answer(DeregisterFromEventAck, lambda x: x.event_id == event_id),
+        what=f"event {m.events.get(event_id, event_id)!r}",
+    )
+    m.events.pop(event_id, None)
+
+
+def get_value(
+    m: ClientMachine, value_id: int, *, stray: Callable[[Reply], None] | None = None
+) -> Exchange[str | None]:
+    """The content of a variable; None for an id that the simulator does not know."""
+    answer = yield from ask(
+        m,
+        GetValue(value_id),
+        _answer(ValueContent, lambda x: x.value_id in (value_id, -1)),
+        what=f"value {value_id}",
+        stray=stray,
+    )
+    return answer.content if answer.value_id == value_id else None
+
+
+def set_value(m: ClientMachine, value_id: int, content: str, *, name: str = "") -> Exchange[bool]:
+    """Write a variable; False for an unknown id. Raises ValueRejected where the text does not parse."""
+    _check_ascii(m, content)
+    m.clock.forget()
+    answer = yield from ask(
+        m,
+        SetValue(value_id, content),
+        _answer(SetValueAck, lambda x: x.value_id == value_id),
+        what=f"value {name or value_id}",
+    )
+    if answer.status == 0:
+        raise ValueRejected(f"{m.peer} could not parse {content!r} for {name or value_id}")
+    return answer.status == 1
+
+
+def observe(m: ClientMachine, ids: dict[int, str]) -> Exchange[tuple[int, ...]]:
+    """Have variables pushed behind each completion. Returns the ids that were confirmed.
+
+    Only where the profile pushes values: on other servers a registration is useless and can be deadly.
+    """
+    if not m.profile.values_are_pushed:
+        raise LocalProtocolError(
+            f"values are not pushed by a server of profile {m.profile.name!r}", hint="read them between steps"
+        )
+    answer = yield from ask(
+        m, RegisterForValue(tuple(ids)), _answer(RegisterForValueAck), what=f"{len(ids)} values"
+    )
+    confirmed = tuple(i for i in answer.ids if i in ids)
+    m.observed.update({i: ids[i] for i in confirmed})
+    return confirmed
+
+
+def unobserve(m: ClientMachine, ids: tuple[int, ...]) -> Exchange[None]:
+    """Stop having variables pushed."""
+    if not m.profile.values_are_pushed:
+        raise LocalProtocolError(f"values are not pushed by a server of profile {m.profile.name!r}")
+    yield from ask(m, DeregisterFromValue(ids), _answer(DeregisterFromValueAck), what=f"{len(ids)} values")
+    for value_id in ids:
+        m.observed.pop(value_id, None)
+
+
+def end(m: ClientMachine) -> Exchange[bool]:
+    """Say goodbye; True where the simulator confirmed. Silence is no error: the limit is short."""
+    m.ended = True
+    try:
+        yield from ask(m, End(), _answer(EndAck), what="goodbye", limit=m.limits.close)
+    except QueryTimeout:
+        return False
+    m.controlled.clear()
+    return True
+
+
+def reset_communication(m: ClientMachine) -> Exchange[bool]:
+    """Disconnect every client of the simulator, this one too; True where it was confirmed to us."""
+    try:
+        yield from ask(
+            m,
+            ResetCommunication(),
+            _answer(ResetCommunicationAck),
+            what="restart of the communication",
+            limit=RESET_COMMUNICATION_PATIENCE,
+        )
+    except QueryTimeout:
+        return False
+    finally:
+        m.controlled.clear()
+    return True
+
+
+def _check_ascii(m: ClientMachine, text: str) -> None:
+    if m.profile.ascii_only and not text.isascii():
+        raise LocalProtocolError(
+            f"cannot send {text!r}: a server of profile {m.profile.name!r} loses everything but ASCII"
+        )

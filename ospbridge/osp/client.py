@@ -1,0 +1,251 @@
+"""The client role of OSP 1.1 without I/O: one session with one handler.
+
+Bytes and time go in (``receive``, ``handle_timer``), bytes come out (``outgoing``), and one exchange at a time runs
+to its result: the protocol is a strict request and reply per handler. An exchange is a generator that yields the
+time at which it wants to be woken and is sent the next reply, or None when that time has come; it is written in the
+order in which things happen on the wire. What arrives unasked is dealt with here: other clients' resets are
+acknowledged, late and doubled datagrams are told apart from answers, an eviction ends the session.
+
+What this module must not do: read a clock, draw a random number, touch a socket.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from ospbridge.errors import (
+    LocalProtocolError,
+    OspBridgeError,
+    SessionEvicted,
+    SessionLost,
+)
+from ospbridge.osp.clock import StepClock
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import (
+    EndAck,
+    Message,
+    ResetCommunicationAck,
+    ResetSimulationAck,
+    StepCompleted,
+    StepCompletedAck,
+    Truncated,
+    decode_reply,
+)
+from ospbridge.osp.timing import Limits, Waits
+
+if TYPE_CHECKING:
+    from ospbridge.interface import AgentInterface, ValueEntry
+    from ospbridge.osp.profile import Profile
+
+__all__ = ["Anomaly", "ClientMachine", "Exchange", "Notice", "Reply", "WorldReset"]
+
+T = TypeVar("T")
+Reply: TypeAlias = Message | Truncated
+"""What an exchange is sent."""
+Exchange: TypeAlias = Generator[float, "Reply | None", T]
+"""Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
+
+NOTICES_KEPT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something happened that no exchange asked for."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly(Notice):
+    """A datagram came late, twice or unasked, or something met silence: from now on steps are verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldReset(Notice):
+    """The world was reset without this session having asked: its episodes are over."""
+
+
+class ClientMachine:
+    """One session's side of the protocol.
+
+    ``jitter`` draws from [0, 1) and only lengthens waits. ``peer`` names the simulator in messages.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        limits: Limits | None = None,
+        jitter: Callable[[], float] = lambda: 0.5,
+        peer: str = "the simulator",
+    ) -> None:
+        self.profile = profile
+        self.limits = limits or Limits()
+        self.peer = peer
+        self.now = 0.0
+        self.outgoing: list[bytes | bytearray] = []
+        """Datagrams to send, oldest first. The driver sends and clears them after each call."""
+        self.deadline: float | None = None
+        self.notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
+        self.clock = StepClock()
+        self.controlled: dict[int, AgentInterface] = {}
+        """Agents this session registered for, by local id."""
+        self.agent_names: dict[int, str] = {}
+        self.foreign: frozenset[str] = frozenset()
+        """Agents that other clients held at the last overview."""
+        self.events: dict[int, str] = {}
+        self.ever_registered_events = False
+        self.values: dict[str, ValueEntry] = {}
+        self.observed: dict[int, str] = {}
+        self.guarded = False
+        """Set by the first anomaly: from then on each step is verified by the clock."""
+        self.punctual = True
+        """Cleared when a datagram came later than the patience."""
+        self.vote_outstanding = False
+        self.suspect = ""
+        """Why the current episode cannot be trusted; empty while it can."""
+        self.lost: OspBridgeError | None = None
+        self.retries = 0
+        self.ended = False
+        self._jitter = jitter
+        self._exchange: Exchange[Any] | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.finished = True
+        self._last_completions: dict[int, StepCompleted] = {}
+        self._limit = profile.datagram_limit
+        self._marked = profile.end_marker
+
+    # --- the driver's side -----------------------------------------------------------------------------------------
+
+    def begin(self, exchange: Exchange[Any], now: float) -> None:
+        """Start an exchange. Raises LocalProtocolError while another is under way, SessionLost after the end."""
+        if self._exchange is not None:
+            exchange.close()
+            raise LocalProtocolError("an exchange is under way on this session already")
+        if self.lost is not None:
+            exchange.close()
+            raise self.lost
+        self.now = now
+        self.finished = False
+        self._error = None
+        self._result = None
+        self._exchange = exchange
+        self._advance(None)
+
+    def receive(self, data: bytes, now: float) -> None:
+        """A datagram came. Raises RemoteProtocolError for what is no reply of OSP; nothing has changed then."""
+        self.now = now
+        reply = decode_reply(data, limit=self._limit)
+        if self._exchange is None:
+            try:
+                self.unexpected(reply)
+            except SessionLost as error:
+                self.lost = error
+            return
+        self._advance(reply)
+
+    def handle_timer(self, now: float) -> None:
+        """``deadline`` has come."""
+        self.now = now
+        if self._exchange is not None:
+            self._advance(None)
+
+    def handle_refused(self, now: float) -> None:
+        """The handler's port is closed: the session is over, whatever was under way."""
+        self.now = now
+        self.lost = SessionLost(
+            f"the handler of {self.peer} is gone (connection refused): the simulator ended, or ended this session"
+        )
+        self.interrupt(self.lost)
+
+    def interrupt(self, error: BaseException) -> None:
+        """End the exchange under way with ``error``, for instance because its caller was cancelled."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        exchange.close()
+        self._finish(None, error)
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    def result(self) -> Any:
+        """What the finished exchange returned, or the error it ended with."""
+        if not self.finished:
+            raise LocalProtocolError("the exchange is still under way")
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return self._result
+
+    def _advance(self, reply: Reply | None) -> None:
+        assert self._exchange is not None
+        try:
+            self.deadline = self._exchange.send(reply)
+        except StopIteration as stop:
+            self._finish(stop.value, None)
+        except OspBridgeError as error:
+            if isinstance(error, SessionLost):
+                self.lost = error
+            self._finish(None, error)
+
+    def _finish(self, result: Any, error: BaseException | None) -> None:
+        self._exchange = None
+        self.deadline = None
+        self._result = result
+        self._error = error
+        self.finished = True
+
+    # --- the exchanges' side ---------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        self.outgoing.append(message.encode(end=self._marked))
+
+    def send_bytes(self, datagram: bytes | bytearray) -> None:
+        self.outgoing.append(datagram)
+
+    def waits(self) -> Waits:
+        return Waits(self.profile.patience, self._jitter)
+
+    def anomaly(self, text: str) -> None:
+        self.guarded = True
+        self.notices.append(Anomaly(text))
+
+    def completed(self, reply: StepCompleted) -> None:
+        """Remember what was believed, to know a network's doubles of it again."""
+        self._last_completions[reply.agent_id] = reply
+
+    def unexpected(self, reply: Reply) -> None:
+        """A reply that nobody awaits. Raises SessionLost where it says that the session is over."""
+        message = reply.message if isinstance(reply, Truncated) else reply
+        if message.CODE is self.profile.reset_completed:
+            # Each handler waits for this acknowledgement and eats the next datagram in its place.
+            self.send_bytes(bytes((self.profile.reset_completed_answer,)) + (b"x" if self._marked else b""))
+            self.clock.forget()
+            self.notices.append(WorldReset("the world was reset without this session having asked"))
+        elif isinstance(message, StepCompleted):
+            self.send(StepCompletedAck(message.agent_id))
+            if self._last_completions.get(message.agent_id) == message:
+                self.anomaly(f"completion of agent {message.agent_id} came twice")
+            else:
+                self.suspect = (
+                    f"a completion of agent {message.agent_id} came that belongs to no step of this session"
+                )
+                self.anomaly(self.suspect)
+        elif isinstance(message, ResetCommunicationAck):
+            raise SessionEvicted(
+                f"the communication of {self.peer} was restarted by a client: all sessions and registrations are gone"
+            )
+        elif isinstance(message, EndAck):
+            if not self.ended:
+                raise SessionLost(f"{self.peer} ended this session")
+        elif isinstance(message, ResetSimulationAck):
+            # Also sent behind RESET_COMMUNICATION_ACK by real servers.
+            self.anomaly("an acknowledgement of a reset came unasked")
+        else:
+            self.punctual = False
+            self.anomaly(f"{Code(message.CODE).name} came late or twice")

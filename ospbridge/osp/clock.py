@@ -1,0 +1,84 @@
+"""The simulator's own clock as a counter of steps.
+
+OSP numbers nothing; ``/Simulation/SimulationTime`` advances by a fixed amount a step and is zeroed by a reset, and so
+also by a very first step before any reset (observed on a NERD server). What it shows after a step is therefore
+compared with what it must have shown before, by "differs", never by "greater".
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+__all__ = ["SIMULATION_TIME", "Moved", "StepClock"]
+
+SIMULATION_TIME: Final = "/Simulation/SimulationTime"
+
+
+class Moved(Enum):
+    """What the clock says about the step in question."""
+
+    NO = "the step did not run"
+    ONCE = "the step ran once"
+    OTHERWISE = "more or other than this step ran"
+    UNKNOWN = "this simulator has no clock to read"
+
+
+class StepClock:
+    """What is known of the simulator's time: its value at ``base``, seconds a step, steps believed since."""
+
+    __slots__ = ("base", "count", "known", "size", "value_id")
+
+    def __init__(self) -> None:
+        self.value_id = 0
+        """Local id of the variable; 0 where the simulator has none."""
+        self.known = False
+        """Whether the variable was looked for in this session."""
+        self.base: float | None = None
+        self.size: float | None = None
+        self.count = 0
+
+    @property
+    def available(self) -> bool:
+        return self.value_id != 0
+
+    def forget(self) -> None:
+        """The base is not valid any more: a reset, or a variable that may change the step size."""
+        self.base = None
+        self.size = None
+        self.count = 0
+
+    def start(self, time: float) -> None:
+        """``time`` is what the clock shows while nothing is under way."""
+        self.base = time
+        self.size = None
+        self.count = 0
+
+    def steps_shown(self, time: float) -> int | None:
+        """How many steps ``time`` is away from the base; None while the step size is not known."""
+        if self.base is None or not self.size:
+            return None
+        return round((time - self.base) / self.size)
+
+    def judge(self, time: float) -> Moved:
+        """What ``time`` says about the step after the ``count`` steps believed so far."""
+        if self.base is None:
+            return Moved.UNKNOWN
+        shown = self.steps_shown(time)
+        if shown is None:
+            return Moved.NO if time == self.base else Moved.ONCE
+        if shown == self.count:
+            return Moved.NO
+        return Moved.ONCE if shown == self.count + 1 else Moved.OTHERWISE
+
+    def believe(self, time: float | None) -> None:
+        """One more step ran; ``time`` is what the clock shows now, where it was read."""
+        self.count += 1
+        if time is None or self.size is not None or self.base is None:
+            return
+        size = (time - self.base) / self.count
+        if size > 0:
+            self.size = size
+        else:
+            # The very first step zeroed the clock.
+            self.start(time)

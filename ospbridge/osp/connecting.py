@@ -1,0 +1,131 @@
+"""Finding an OSP server, its profile and our handler (OSP 1.1, section 4.1), without I/O.
+
+Each kind of server is silent to the other's form of INIT, so both forms go out from one socket and the answer's
+length decides. Two answers may come (to two INITs): the first is adopted, later handlers get an END. Connecting the
+socket would hide a second answer, so when more than one INIT was sent the adoption waits 120 ms for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import RemoteProtocolError, SimulatorNotFound, SimulatorSilent, VersionRefused
+from ospbridge.interface import Endpoint
+from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
+from ospbridge.osp.messages import End, Init, InitAck, decode_reply
+from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
+from ospbridge.osp.timing import Limits, Waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ConnectMachine"]
+
+COLLECT: Final = 0.12
+"""Seconds to wait for a second answer after the last INIT, when more than one was sent."""
+STRANGERS_NAMED: Final = 3
+
+
+class ConnectMachine:
+    """INIT until answered. ``outgoing`` holds (datagram, destination); feed what comes back with its source.
+
+    ``profile`` None probes for both. Finished when ``adopted`` is set; errors are raised from ``handle_timer`` and
+    ``receive``.
+    """
+
+    def __init__(
+        self,
+        server: Endpoint,
+        profile: Profile | None,
+        *,
+        limits: Limits | None = None,
+        jitter: Callable[[], float] = lambda: 0.5,
+        now: float,
+    ) -> None:
+        self.server = server
+        self.outgoing: list[tuple[bytes, Endpoint]] = []
+        self.adopted: Endpoint | None = None
+        """The handler, once it is time to connect to it."""
+        self.profile = profile
+        self.surplus: list[Endpoint] = []
+        self.deadline: float
+        self._wanted = (profile,) if profile else (DOCUMENT, NERD)
+        self._limits = limits or Limits()
+        self._waits = Waits(max(p.patience for p in self._wanted), jitter)
+        self._started = now
+        self._give_up = now + self._limits.connect
+        self._last_sent = now
+        self._inits = 0
+        self._answer: tuple[Endpoint, Profile] | None = None
+        self._strangers: list[str] = []
+        self._ask(now)
+
+    def _ask(self, now: float) -> None:
+        for profile in self._wanted:
+            datagram = Init(form=profile.init_form).encode(end=profile.end_marker)
+            self.outgoing.append((datagram, self.server))
+            self._inits += 1
+        self._last_sent = now
+        self.deadline = min(now + self._waits.next(), self._give_up)
+
+    def receive(self, data: bytes, source: Endpoint, now: float) -> None:
+        """A datagram came. Raises VersionRefused for an answer of another version; garbage is only remembered."""
+        if source.host != self.server.host:
+            self._stranger(f"a datagram from {source}, which is not {self.server.host}")
+            return
+        try:
+            reply = decode_reply(data)
+        except RemoteProtocolError as error:
+            self._stranger(f"from {source}: {error.message}")
+            return
+        if not isinstance(reply, InitAck):
+            self._stranger(f"{type(reply).__name__} from {source}")
+            return
+        if (reply.major, reply.minor) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
+            raise VersionRefused(
+                f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected "
+                f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}"
+            )
+        if self._answer is not None:
+            if source != self._answer[0] and source not in self.surplus:
+                self.surplus.append(source)
+                self.outgoing.append((End().encode(end=self._answer[1].end_marker), source))
+            return
+        self._answer = (source, DOCUMENT if reply.form is InitForm.INTS else NERD)
+        self._adopt_when_due(now)
+
+    def _adopt_when_due(self, now: float) -> None:
+        assert self._answer is not None
+        due = self._last_sent + COLLECT
+        if self._inits == 1 or now >= due:
+            self.adopted, self.profile = self._answer
+        else:
+            self.deadline = due
+
+    def handle_timer(self, now: float) -> None:
+        """``deadline`` has come. Raises SimulatorSilent after the connect limit."""
+        if now < self.deadline:
+            return
+        if self._answer is not None:
+            self._adopt_when_due(now)
+            return
+        if now >= self._give_up:
+            raise self._silent(now)
+        self._ask(now)
+
+    def handle_refused(self) -> None:
+        """The main port is closed."""
+        raise SimulatorNotFound(f"nothing listens at {self.server} (connection refused)")
+
+    def _stranger(self, what: str) -> None:
+        if len(self._strangers) < STRANGERS_NAMED:
+            self._strangers.append(what)
+
+    def _silent(self, now: float) -> SimulatorSilent:
+        forms = " and ".join(f"{p.name} ({p.init_form.value})" for p in self._wanted)
+        seen = "; ".join(self._strangers) if self._strangers else "nothing came back"
+        return SimulatorSilent(
+            f"no OSP 1.1 server answered at {self.server} within {now - self._started:.1f} s: sent {self._inits} INITs "
+            f"of profile {forms}; {seen}",
+            hint="check host and port (45454 unless the simulator was started with another); it must speak OSP 1.1",
+        )

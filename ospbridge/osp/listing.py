@@ -1,0 +1,145 @@
+"""Listing the value repository completely, although the answer comes as one burst without flow control.
+
+First the expression as it is, a few times, merging by index. Where pieces stay missing, because the burst is larger
+than the receive buffer, the repository is listed in parts: by first characters of the names, halving what is too
+large; then the expression is applied here. OSP 1.1, section 4.5.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ospbridge.errors import IncompleteListing, UsageError
+from ospbridge.interface import ValueEntry
+from ospbridge.osp.asking import collect
+from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
+from ospbridge.osp.profile import Expression
+
+__all__ = ["find_value", "list_values"]
+
+TRIES: Final = 3
+_SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
+
+
+def literal(text: str) -> str:
+    """An expression that finds exactly ``text``, in every dialect of regular expressions that servers use."""
+    return "".join("\\" + c if c in _SPECIAL else c for c in text)
+
+
+def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
+    """All variables whose name fits ``expression`` as this server understands it (Profile.expression)."""
+    entries, complete = yield from _list_once(m, expression)
+    if complete:
+        return entries
+    m.anomaly(f"the listing of {expression!r} is too large for one burst")
+    give_up = m.now + m.limits.listing
+    found: dict[str, ValueEntry] = {}
+    yield from _list_part(m, _Part(), found, give_up)
+    try:
+        fits = re.compile(expression)
+    except re.error as error:
+        raise UsageError(
+            f"cannot list {expression!r} in parts: {error}", hint="use a narrower or simpler expression"
+        ) from None
+    whole = m.profile.expression is Expression.WHOLE
+    return tuple(
+        entry
+        for name, entry in sorted(found.items())
+        if (fits.fullmatch(name) if whole else fits.search(name))
+    )
+
+
+def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
+    """The variable of exactly that name, or None. Known ones are not asked for again."""
+    known = m.values.get(name)
+    if known is not None:
+        return known
+    entries, _ = yield from _list_once(m, literal(name))
+    return next((entry for entry in entries if entry.name == name), None)
+
+
+def _list_once(m: ClientMachine, expression: str) -> Exchange[tuple[tuple[ValueEntry, ...], bool]]:
+    def head(message: Message) -> int | None:
+        return message.found if isinstance(message, ValueIds) else None
+
+    def piece(message: Message) -> int | None:
+        return message.index if isinstance(message, ValueInfo) else None
+
+    _, pieces, complete = yield from collect(
+        m,
+        GetValueIds(expression),
+        head=head,
+        piece=piece,
+        ack=None,
+        what=f"values {expression!r}",
+        tries=TRIES,
+    )
+    entries = []
+    for _, message in sorted(pieces.items()):
+        assert isinstance(message, ValueInfo)
+        entry = ValueEntry(message.value_id, message.name, message.type)
+        m.values[entry.name] = entry
+        entries.append(entry)
+    return tuple(entries), complete
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Names that begin with ``prefix`` and go on with one of ``only`` (if any) and none of ``never``."""
+
+    prefix: str = ""
+    only: frozenset[str] = frozenset()
+    never: frozenset[str] = frozenset()
+
+    @property
+    def expression(self) -> str:
+        if self.only:
+            return f"^{literal(self.prefix)}{_class(self.only)}.*$"
+        if self.never:
+            return f"^{literal(self.prefix)}{_class(self.never, negated=True)}.*$"
+        return f"^{literal(self.prefix)}.*$"
+
+    def split(self, seen: set[str]) -> tuple[_Part, ...]:
+        """Smaller parts that together are this one. ``seen``: the characters that names are known to go on with."""
+        half = frozenset(sorted(seen)[: (len(seen) + 1) // 2])
+        rest = self.only - half
+        first = replace(self, only=half, never=frozenset())
+        if len(half) == 1:
+            (character,) = half
+            first = _Part(self.prefix + character)
+        if self.only:
+            return (first, replace(self, only=rest)) if rest else (first,)
+        return (first, replace(self, never=self.never | half))
+
+
+def _class(characters: frozenset[str], *, negated: bool = False) -> str:
+    inside = "".join("\\" + c if c in "\\]^-[" else c for c in sorted(characters))
+    return f"[{'^' if negated else ''}{inside}]"
+
+
+def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give_up: float) -> Exchange[None]:
+    if m.now >= give_up:
+        raise IncompleteListing(
+            f"{m.peer}: the value repository did not arrive completely within {m.limits.listing:.0f} s, "
+            f"{len(found)} values did"
+        )
+    entries, complete = yield from _list_once(m, part.expression)
+    found.update({entry.name: entry for entry in entries})
+    if complete:
+        return
+    at = len(part.prefix)
+    seen = {
+        entry.name[at] for entry in entries if len(entry.name) > at and entry.name.startswith(part.prefix)
+    }
+    if part.only:
+        seen &= part.only
+    if not seen:
+        raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
+    if not part.only and not part.never and part.prefix:
+        exact, _ = yield from _list_once(m, f"^{literal(part.prefix)}$")
+        found.update({entry.name: entry for entry in exact})
+    for smaller in part.split(seen):
+        yield from _list_part(m, smaller, found, give_up)

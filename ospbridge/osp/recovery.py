@@ -1,0 +1,122 @@
+"""What to do when a step or a reset meets silence: the decision table, as data.
+
+A step must run exactly once, but its two confirmations can be lost. The evidence is: which of our votes were
+acknowledged, what the simulator's clock shows, whether somebody else holds agents, and whether this session has ever
+seen a datagram arrive later than its patience. ``STEP_TABLE`` and ``RESET_TABLE`` map evidence to an action; the
+first row that fits counts. The exchanges in ``barrier`` consult them and decide nothing by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ospbridge.osp.clock import Moved
+
+__all__ = ["RESET_TABLE", "STEP_TABLE", "Acknowledged", "Action", "Evidence", "Row", "decide"]
+
+
+class Acknowledged(Enum):
+    """How many of our votes were acknowledged."""
+
+    ALL = "all votes"
+    ALL_BUT_ONE = "all votes but one"
+    FEWER = "fewer"
+
+
+class Action(Enum):
+    """What the table can say."""
+
+    WAIT = "the votes are counted and others are missing: wait until the limit, never resend"
+    RESTORE = "it ran and the completion is lost: read back what it brought"
+    RESEND = "the request is lost: send it again, once"
+    REPEAT = "vote again for all agents: one more reset does no harm to a world that nobody else controls"
+    POLL = "cannot be told: look at the clock until the limit, never resend"
+    GIVE_UP = "cannot be told, and waiting will not help: end the episode honestly and rebuild the session"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known after a silence."""
+
+    acknowledged: Acknowledged
+    moved: Moved
+    sole: bool
+    """No other client controls an agent."""
+    punctual: bool
+    """No datagram ever arrived later than the patience in this session."""
+    resent: bool = False
+    """The request was sent again already."""
+    doubled: bool = False
+    """A vote was acknowledged twice, so that the barrier may have counted it twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: the action, the reason, and what the evidence must be (None: anything)."""
+
+    action: Action
+    reason: str
+    acknowledged: frozenset[Acknowledged] | None = None
+    moved: Moved | None = None
+    sole: bool | None = None
+    punctual: bool | None = None
+    resent: bool | None = None
+    doubled: bool | None = None
+
+    def fits(self, evidence: Evidence) -> bool:
+        return (
+            (self.acknowledged is None or evidence.acknowledged in self.acknowledged)
+            and (self.moved is None or evidence.moved is self.moved)
+            and (self.sole is None or evidence.sole is self.sole)
+            and (self.punctual is None or evidence.punctual is self.punctual)
+            and (self.resent is None or evidence.resent is self.resent)
+            and (self.doubled is None or evidence.doubled is self.doubled)
+        )
+
+
+_ALL: Final = frozenset({Acknowledged.ALL})
+_ONE: Final = frozenset({Acknowledged.ALL_BUT_ONE})
+_SOME: Final = frozenset({Acknowledged.ALL_BUT_ONE, Acknowledged.FEWER})
+_FEWER: Final = frozenset({Acknowledged.FEWER})
+
+STEP_TABLE: Final = (
+    Row(Action.GIVE_UP, "the clock shows other than one step", moved=Moved.OTHERWISE),
+    Row(
+        Action.GIVE_UP,
+        "a vote was counted twice and the step ran before all votes were in",
+        acknowledged=_SOME,
+        moved=Moved.ONCE,
+        doubled=True,
+    ),
+    Row(Action.RESTORE, "the step ran, its completion is lost", moved=Moved.ONCE),
+    Row(Action.WAIT, "the votes are counted, others are missing", acknowledged=_ALL),
+    Row(Action.POLL, "other clients hold agents: a vote must never be given twice", sole=False),
+    Row(Action.POLL, "there is no clock to tell whether the vote was lost", moved=Moved.UNKNOWN),
+    Row(Action.GIVE_UP, "the vote was sent again and is still not acknowledged", resent=True),
+    Row(Action.POLL, "datagrams of this session come late: the vote may still arrive", punctual=False),
+    Row(Action.RESEND, "the request is lost", acknowledged=_ONE, moved=Moved.NO),
+    Row(Action.GIVE_UP, "several votes are in doubt", acknowledged=_FEWER),
+)
+
+RESET_TABLE: Final = (
+    Row(Action.RESTORE, "the reset ran, its completion is lost", moved=Moved.ONCE),
+    Row(Action.RESTORE, "the reset ran, its completion is lost", moved=Moved.OTHERWISE),
+    Row(
+        Action.POLL,
+        "other clients hold agents: a vote must never be given twice",
+        acknowledged=_SOME,
+        sole=False,
+    ),
+    Row(Action.WAIT, "the votes are counted, others are missing", sole=False),
+    Row(Action.REPEAT, "nobody else controls an agent", sole=True),
+)
+
+
+def decide(table: tuple[Row, ...], evidence: Evidence) -> Row:
+    """The first row of ``table`` that fits. Both tables are complete: a test walks all evidence there is."""
+    for row in table:
+        if row.fits(evidence):
+            return row
+    raise AssertionError(f"no row for {evidence}")

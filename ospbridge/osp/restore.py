@@ -1,0 +1,111 @@
+"""Reading back from the value repository what a lost or cut completion held.
+
+Every interface value also stands in the repository, under ``/Sim/<agent>/...``, with its interface name as its type
+(observed on a NERD server; a server of the document may type them otherwise, and is then searched by name). Texts
+have 15 digits, so float32 comes back bit-equal. While our own vote is missing the world holds still.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ospbridge.errors import OutputsIncomplete
+from ospbridge.osp.asking import get_value
+from ospbridge.osp.listing import list_values
+from ospbridge.osp.messages import StepCompleted, Truncated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, ValueEntry
+    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+
+__all__ = ["find_interface_values", "restore"]
+
+
+def restore(
+    m: ClientMachine,
+    agent: AgentInterface,
+    cut: Truncated | None,
+    *,
+    stray: Callable[[Reply], None] | None = None,
+) -> Exchange[StepCompleted]:
+    """The completion of ``agent`` for the step that just ran: all of it, or what ``cut`` lacks.
+
+    Raises OutputsIncomplete where an interface value is not in the repository, or stands there for two agents.
+    """
+    names = [value.name for value in (*agent.outputs, *agent.infos)]
+    values: NDArray[np.float32] = np.empty(len(names), np.float32)
+    there = 0
+    if cut is not None:
+        message = cut.message
+        assert isinstance(message, StepCompleted)
+        got = np.concatenate([message.outputs, message.infos])
+        there = min(len(got), len(names))
+        values[:there] = got[:there]
+    if there < len(names):
+        ids = yield from _ids(m, agent, names[there:])
+        for at, value_id in enumerate(ids, start=there):
+            text = yield from get_value(m, value_id, stray=stray)
+            values[at] = _number(m, agent, names[at], text)
+    outputs = len(agent.outputs)
+    values.flags.writeable = False
+    return StepCompleted(agent.id, values[:outputs], values[outputs:])
+
+
+def _ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> Exchange[list[int]]:
+    found = find_interface_values(m.values.values(), agent.name, names)
+    if None in found:
+        yield from list_values(m, ".*")
+        found = find_interface_values(m.values.values(), agent.name, names)
+    missing = [name for name, value_id in zip(names, found, strict=True) if value_id is None]
+    if missing:
+        raise OutputsIncomplete(
+            f"a completion of agent {agent.name!r} was lost or cut, and {len(missing)} of its values cannot be read "
+            f"back: {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''} not found in the repository, "
+            "or found for more than one agent"
+        )
+    return [value_id for value_id in found if value_id is not None]
+
+
+def find_interface_values(values: Iterable[ValueEntry], agent: str, names: Sequence[str]) -> list[int | None]:
+    """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
+
+    By type where servers type interface values so, else by the end of the name. Agents of equal interface are told
+    apart by the agent's name as a part of the path.
+    """
+    by_name: dict[str, list[ValueEntry]] = {}
+    wanted = set(names)
+    for entry in values:
+        if entry.type in wanted:
+            by_name.setdefault(entry.type, []).append(entry)
+        else:
+            # "/Sim/Robot/Knee/Angle" ends with "/Knee/Angle": try each tail that begins with a slash.
+            at = entry.name.find("/", 1)
+            while at > 0:
+                tail = entry.name[at:]
+                if tail in wanted:
+                    by_name.setdefault(tail, []).append(entry)
+                    break
+                at = entry.name.find("/", at + 1)
+    return [_only(by_name.get(name, ()), agent, name) for name in names]
+
+
+def _only(candidates: Sequence[ValueEntry], agent: str, name: str) -> int | None:
+    typed = [entry for entry in candidates if entry.type == name] or list(candidates)
+    if len(typed) > 1:
+        typed = [entry for entry in typed if agent in entry.name.removesuffix(name).split("/")]
+    return typed[0].id if len(typed) == 1 else None
+
+
+def _number(m: ClientMachine, agent: AgentInterface, name: str, text: str | None) -> float:
+    try:
+        return float(text or "")
+    except ValueError:
+        raise OutputsIncomplete(
+            f"{name} of agent {agent.name!r} reads {text!r} in the repository of {m.peer}, expected a number"
+        ) from None

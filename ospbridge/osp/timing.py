@@ -1,0 +1,52 @@
+"""How long a client waits: patience before it acts on silence, and the limits after which it gives up.
+
+The shortest patience comes from the profile: a real server stalls 50 ms by itself, seldom 100, and a datagram sent
+meanwhile restarts that wait, so acting earlier does harm (observed on a NERD server).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Limits", "Waits"]
+
+LONGEST_WAIT: Final = 1.0
+JITTER: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Seconds after which an exchange gives up."""
+
+    connect: float = 30.0
+    query: float = 5.0
+    listing: float = 60.0
+    step: float = 30.0
+    reset: float = 60.0
+    close: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} limit must be a positive number of seconds, got {value!r}")
+
+
+class Waits:
+    """The waits between tries of one exchange: doubling, jittered, at most one second apart."""
+
+    __slots__ = ("_jitter", "_next")
+
+    def __init__(self, first: float, jitter: Callable[[], float]) -> None:
+        self._next = first
+        self._jitter = jitter
+
+    def next(self) -> float:
+        """Seconds to wait now. Never shorter than the first patience: jitter only adds."""
+        wait = self._next * (1.0 + JITTER * self._jitter())
+        self._next = min(2.0 * self._next, LONGEST_WAIT)
+        return wait

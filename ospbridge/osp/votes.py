@@ -1,0 +1,65 @@
+"""A step request, prepared once per agent and filled in place for each step.
+
+This is the sending half of the step path: no dataclass, no new bytes, one copy of the inputs into the datagram.
+OSP 1.1, section 4.7.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ospbridge.errors import LocalProtocolError
+from ospbridge.osp.codes import DATAGRAM_END, Code
+from ospbridge.osp.messages import StepCompletedAck
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ospbridge.interface import AgentInterface
+    from ospbridge.osp.profile import Profile
+
+__all__ = ["Vote"]
+
+_HEAD: Final = struct.Struct("<Bii")
+
+
+class Vote:
+    """NEXT_SIMULATION_STEP of one agent. ``inputs`` is float32[n_inputs], a view into ``datagram``."""
+
+    __slots__ = ("agent", "agent_id", "datagram", "done", "inputs")
+
+    def __init__(self, agent: AgentInterface, profile: Profile) -> None:
+        count = len(agent.inputs)
+        tail = bytes((DATAGRAM_END,)) if profile.end_marker else b""
+        self.agent = agent
+        self.agent_id = agent.id
+        self.datagram = bytearray(
+            _HEAD.pack(Code.NEXT_SIMULATION_STEP, agent.id, count) + bytes(4 * count) + tail
+        )
+        self.inputs: NDArray[np.float32] = np.frombuffer(self.datagram, "<f4", count, _HEAD.size)
+        self.done = StepCompletedAck(agent.id).encode(end=profile.end_marker)
+        """The acknowledgement of this agent's completion."""
+
+    def fill(self, inputs: ArrayLike) -> None:
+        """Take over the inputs of the next step. Raises LocalProtocolError for a wrong number, NaN or infinity."""
+        mine = self.inputs
+        try:
+            mine[:] = inputs
+        except (ValueError, TypeError) as error:
+            raise LocalProtocolError(
+                f"agent {self.agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
+                hint="`ospbridge describe AGENT` lists them in order",
+            ) from None
+        # A sum of squares is finite unless an input is not, or is huge: one cheap look, then the exact one.
+        if not isfinite(mine.dot(mine)) and not np.isfinite(mine).all():
+            at = int(np.flatnonzero(~np.isfinite(mine))[0])
+            value = mine[at]
+            raise LocalProtocolError(
+                f"input {at} ({self.agent.inputs[at].name}) of agent {self.agent.name!r} is {value}; "
+                "a simulator keeps NaN until its next reset",
+                hint="check what the policy returned",
+            )

@@ -1,0 +1,276 @@
+"""The OSP client for blocking callers: one connected UDP socket, no thread, no event loop."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+from contextlib import suppress
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from ospbridge.errors import OspBridgeError, SessionLost
+from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.osp.client import Anomaly, Exchange, WorldReset
+from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.profile import Profile, profile_named
+from ospbridge.osp.timing import Limits
+from ospbridge.session.conversation import Conversation
+from ospbridge.session.lease import stale_leases
+from ospbridge.session.link import Link
+from ospbridge.session.reclaim import reclaim, successor
+from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, open_udp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from ospbridge.observe.trace import TraceWriter
+
+__all__ = ["BlockingSession"]
+
+T = TypeVar("T")
+
+
+class BlockingSession:
+    """An OSP session. Make one with ``BlockingSession.connect``; close it, or use it as a context manager."""
+
+    def __init__(
+        self, sock: socket.socket, conversation: Conversation, *, spin: bool, trace: TraceWriter | None
+    ) -> None:
+        self.conversation = conversation
+        self.machine = conversation.machine
+        self.closed = False
+        self._socket = sock
+        self._link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
+
+    def _run(self, exchange: Exchange[T]) -> T:
+        if self.closed:
+            exchange.close()
+            raise self.conversation.closed()
+        return self._link.run(exchange)
+
+    # --- connecting ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def connect(
+        cls,
+        simulator: str | Endpoint,
+        *,
+        profile: str | Profile = "auto",
+        limits: Limits | None = None,
+        spin: bool = True,
+        trace: TraceWriter | None = None,
+        leases: Path | None = None,
+        reclaim_stale: bool = True,
+    ) -> Self:
+        """Join the simulator at ``HOST:PORT``.
+
+        ``reclaim_stale`` first frees agents of our own sessions that died. Raises SimulatorNotFound, SimulatorSilent,
+        VersionRefused or ConfigurationError.
+        """
+        limits = limits or Limits()
+        named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
+        family, server = resolve(named)
+        wanted = profile_named(profile) if isinstance(profile, str) else profile
+        sock = open_udp(family)
+        probe = None
+        try:
+            probe = closed_port_probe(family, server)
+            machine = ConnectMachine(server, wanted, limits=limits, jitter=random.random, now=monotonic())
+            handler, found = _find_handler(sock, probe, machine, trace)
+            sock.connect((handler.host, handler.port))
+            host, port = sock.getsockname()[:2]
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            if probe is not None:
+                probe.close()
+        conversation = Conversation(
+            server, handler, Endpoint(host, port), found, limits=limits, leases=leases
+        )
+        session = cls(sock, conversation, spin=spin, trace=trace)
+        if reclaim_stale:
+            try:
+                session._reclaim(leases)
+            except BaseException:
+                session.close()
+                raise
+        return session
+
+    def _reclaim(self, leases: Path | None) -> None:
+        for lease, file in stale_leases(self.conversation.server, leases):
+            found = successor(lease, self.machine.limits)
+            if found is not None:
+                sock, machine = found
+                with suppress(OspBridgeError):
+                    Link(sock, machine, port=lease.handler_port, spin=False, trace=None).run(
+                        reclaim(machine, lease)
+                    )
+                sock.close()
+            # Whether it was freed or its handler is gone: the lease has nothing more to give.
+            file.remove()
+
+    # --- the protocol ----------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """The kind of server that was found."""
+        return self.machine.profile
+
+    @property
+    def server(self) -> Endpoint:
+        """The simulator's address, resolved."""
+        return self.conversation.server
+
+    @property
+    def controlled(self) -> tuple[str, ...]:
+        """Names of the agents this session controls."""
+        return tuple(self.conversation.votes)
+
+    def agents(self) -> tuple[AgentEntry, ...]:
+        """All agents of the simulator."""
+        return self._run(self.conversation.overview())
+
+    def describe(self, name: str) -> AgentInterface:
+        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
+        return self._run(self.conversation.describe(name))
+
+    def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+        """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
+        return self._run(self.conversation.matching(patterns, available=available))
+
+    def register(self, *names: str) -> tuple[AgentInterface, ...]:
+        """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
+        return self._run(self.conversation.register(names))
+
+    def deregister(self, name: str) -> None:
+        """Give an agent back."""
+        self._run(self.conversation.deregister(name))
+
+    def reset(self, seed: int = 0) -> bool:
+        """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
+        return self._run(self.conversation.reset(seed))
+
+    def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
+        """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
+        return self._run(self.conversation.step(actions))
+
+    def audit(self) -> str:
+        """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
+        return self._run(self.conversation.audit())
+
+    def register_event(self, name: str) -> bool:
+        """Be told of an event with each step's outcome; False where there is none of that name."""
+        return self._run(self.conversation.register_event(name))
+
+    def deregister_event(self, name: str) -> None:
+        """Stop being told of an event."""
+        self._run(self.conversation.deregister_event(name))
+
+    def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
+        """Variables whose name fits a regular expression, as this server understands it."""
+        return self._run(self.conversation.values(expression))
+
+    def get(self, name: str) -> ValueReading:
+        """A variable with its content. Raises ValueNotFound."""
+        return self._run(self.conversation.get(name))
+
+    def set(self, name: str, content: str) -> None:
+        """Write a variable. Raises ValueNotFound, ValueRejected."""
+        self._run(self.conversation.set(name, content))
+
+    def watch(self, *names: str) -> None:
+        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
+        self._run(self.conversation.watch(names))
+
+    def restart_communication(self) -> bool:
+        """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
+        try:
+            return self._run(self.conversation.restart_communication())
+        finally:
+            self._drop()
+
+    def take_notices(self) -> list[Anomaly | WorldReset]:
+        """What happened unasked: resets by others, late and doubled datagrams."""
+        self._link.drain()
+        return self.conversation.take_notices()
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the agents back and leave, within 2 s. Safe to call again, and after the simulator died."""
+        if self.closed:
+            return
+        confirmed = False
+        try:
+            if self.machine.lost is None:
+                confirmed = self._run(self.conversation.leave())
+        except SessionLost:
+            confirmed = True
+        except OspBridgeError:
+            pass
+        finally:
+            if self.machine.lost is not None or confirmed:
+                self.conversation.forget_lease()
+            self._drop()
+
+    def _drop(self) -> None:
+        self.closed = True
+        self.conversation.abandon_lease()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A last resort for sessions that nobody closed; without it their agents would stay taken.
+        if not getattr(self, "closed", True):
+            with suppress(Exception):
+                self.close()
+
+
+def _find_handler(
+    sock: socket.socket, probe: socket.socket, machine: ConnectMachine, trace: TraceWriter | None
+) -> tuple[Endpoint, Profile]:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.register(probe, select.POLLIN)
+    while True:
+        for datagram, to in machine.outgoing:
+            if trace is not None:
+                trace.sent(datagram, to.port)
+            sock.sendto(datagram, (to.host, to.port))
+        machine.outgoing.clear()
+        if machine.adopted is not None:
+            assert machine.profile is not None
+            return machine.adopted, machine.profile
+        poll.poll(max(0, ceil((machine.deadline - monotonic()) * 1000)))
+        try:
+            probe.recv(LARGEST_DATAGRAM)
+        except ConnectionRefusedError:
+            machine.handle_refused()
+        except BlockingIOError:
+            pass
+        while (packet := _try_receive_from(sock)) is not None:
+            data, source = packet
+            if trace is not None:
+                trace.received(data, source.port)
+            machine.receive(data, source, monotonic())
+        machine.handle_timer(monotonic())
+
+
+def _try_receive_from(sock: socket.socket) -> tuple[bytes, Endpoint] | None:
+    try:
+        data, address = sock.recvfrom(LARGEST_DATAGRAM)
+    except BlockingIOError:
+        return None
+    return data, Endpoint(str(address[0]), int(address[1]))

@@ -1,0 +1,345 @@
+"""What every session says, written once as exchanges; the drivers only move the datagrams.
+
+Names instead of local ids, events and values by name, the outcome of a step as arrays the caller may keep. Local ids
+are valid only within one connection, so nothing of them leaves this room.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import random
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    LocalProtocolError,
+    OspBridgeError,
+    QueryTimeout,
+    SessionClosed,
+    ValueNotFound,
+)
+from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.osp import asking, barrier
+from ospbridge.osp.client import Anomaly, ClientMachine, Exchange, WorldReset
+from ospbridge.osp.listing import find_value, list_values
+from ospbridge.osp.votes import Vote
+from ospbridge.session.lease import Lease, LeaseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from ospbridge.osp.profile import Profile
+    from ospbridge.osp.timing import Limits
+
+__all__ = ["Conversation"]
+
+
+class Conversation:
+    """One connection's exchanges, bookkeeping and lease."""
+
+    def __init__(
+        self,
+        server: Endpoint,
+        handler: Endpoint,
+        local: Endpoint,
+        profile: Profile,
+        *,
+        limits: Limits,
+        leases: Path | None = None,
+        keep_lease: bool = True,
+    ) -> None:
+        self.server = server
+        self.handler = handler
+        self.local = local
+        self.machine = ClientMachine(profile, limits=limits, jitter=random.random, peer=str(server))
+        self.agents: tuple[AgentEntry, ...] = ()
+        self.votes: dict[str, Vote] = {}
+        """Controlled agents by name, in the order of registration, with their prepared requests."""
+        self.watched: dict[str, int] = {}
+        """Variables that each step's outcome carries: local id by name."""
+        self.step_count = 0
+        self.reset_count = 0
+        self._votes: tuple[Vote, ...] = ()
+        self._lease = LeaseFile(leases) if keep_lease else None
+        self.lease_held = False
+
+    # --- agents ----------------------------------------------------------------------------------------------------
+
+    def overview(self) -> Exchange[tuple[AgentEntry, ...]]:
+        """All agents, free or not."""
+        self.agents = yield from asking.overview(self.machine)
+        return self.agents
+
+    def describe(self, name: str) -> Exchange[AgentInterface]:
+        """The interface of the agent called ``name``."""
+        if name in self.votes:
+            return self.votes[name].agent
+        entry = yield from self._entry(name)
+        interface = yield from asking.agent_info(self.machine, entry.id)
+        return AgentInterface(
+            entry.id, entry.name, interface.inputs, interface.outputs, interface.infos, entry.type
+        )
+
+    def _entry(self, name: str) -> Exchange[AgentEntry]:
+        if not self.agents:
+            yield from self.overview()
+        found = next((entry for entry in self.agents if entry.name == name), None)
+        if found is None:
+            yield from self.overview()
+            found = next((entry for entry in self.agents if entry.name == name), None)
+        if found is None:
+            raise self._unknown(name)
+        return found
+
+    def _unknown(self, name: str) -> AgentNotFound:
+        names = [entry.name for entry in self.agents]
+        near = difflib.get_close_matches(name, names, n=1)
+        offered = ", ".join(names) if names else "no agents at all"
+        return AgentNotFound(
+            f"{self.server} has no agent {name!r}; it offers {offered}",
+            hint=f"did you mean {near[0]!r}?" if near else "",
+        )
+
+    def matching(self, patterns: Sequence[str], *, available: bool = True) -> Exchange[tuple[str, ...]]:
+        """Names of agents that fit one of ``patterns`` (shell globs; none given: every available agent)."""
+        yield from self.overview()
+        if not patterns:
+            free = tuple(entry.name for entry in self.agents if entry.available or entry.name in self.votes)
+            if not free:
+                taken = ", ".join(entry.name for entry in self.agents)
+                if taken:
+                    raise AgentTaken(f"every agent of {self.server} is controlled by other clients: {taken}")
+                raise AgentNotFound(f"{self.server} offers no agents at all")
+            return free
+        names: list[str] = []
+        for pattern in patterns:
+            hits = [entry for entry in self.agents if fnmatch.fnmatchcase(entry.name, pattern)]
+            if not hits:
+                raise self._unknown(pattern)
+            held = [e.name for e in hits if not e.available and e.name not in self.votes]
+            if available and len(held) == len(hits):
+                raise AgentTaken(f"agent {', '.join(held)} of {self.server} is controlled by another client")
+            names += [e.name for e in hits if e.name not in held and e.name not in names]
+        return tuple(names)
+
+    def register(self, names: Iterable[str]) -> Exchange[tuple[AgentInterface, ...]]:
+        """Take control of agents; all or none of those that this call names."""
+        taken: list[str] = []
+        interfaces = []
+        try:
+            for name in names:
+                if name in self.votes:
+                    interfaces.append(self.votes[name].agent)
+                    continue
+                interface = yield from self.describe(name)
+                yield from asking.register(self.machine, interface)
+                taken.append(name)
+                self.votes[name] = Vote(interface, self.machine.profile)
+                self._votes = tuple(self.votes.values())
+                self._renew_lease()
+                interfaces.append(interface)
+        except OspBridgeError:
+            for name in taken:
+                yield from self.deregister(name)
+            raise
+        # Tells whether other clients control agents, so that steps are verified while they do.
+        yield from self.overview()
+        return tuple(interfaces)
+
+    def deregister(self, name: str) -> Exchange[None]:
+        """Give an agent back."""
+        vote = self.votes.pop(name, None)
+        if vote is None:
+            return
+        self._votes = tuple(self.votes.values())
+        yield from asking.deregister(self.machine, vote.agent_id)
+        self._renew_lease()
+
+    # --- reset and step --------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int = 0) -> Exchange[bool]:
+        """Reset the world; True where the completion itself was seen."""
+        seen = yield from barrier.reset(self.machine, seed)
+        self.reset_count += 1
+        return seen
+
+    def step(self, actions: Mapping[str, ArrayLike]) -> Exchange[dict[str, StepOutcome]]:
+        """One step; ``actions`` has the inputs of every controlled agent. The result has every controlled agent."""
+        votes = self._votes
+        if len(actions) != len(votes):
+            raise self._wrong_agents(actions)
+        for vote in votes:
+            try:
+                vote.fill(actions[vote.agent.name])
+            except KeyError:
+                raise self._wrong_agents(actions) from None
+        result = yield from barrier.step(self.machine, votes)
+        self.step_count += 1
+        outcomes = {}
+        for vote in votes:
+            reply = result.completions[vote.agent_id]
+            outcome = StepOutcome(reply.outputs.copy(), reply.infos.copy())
+            if result.restored:
+                outcome.restored = vote.agent_id in result.restored
+            if reply.events:
+                outcome.events = tuple(self.machine.events.get(e, f"event {e}") for e in reply.events)
+            outcomes[vote.agent.name] = outcome
+        if self.watched:
+            values = yield from self._watched(result.values)
+            for outcome in outcomes.values():
+                outcome.values = values
+        return outcomes
+
+    def _wrong_agents(self, actions: Mapping[str, ArrayLike]) -> LocalProtocolError:
+        if not self._votes:
+            return LocalProtocolError("a session that controls no agent cannot step", hint="register first")
+        missing = sorted(set(self.votes) - set(actions))
+        surplus = sorted(set(actions) - set(self.votes))
+        return LocalProtocolError(
+            f"a step needs the inputs of exactly the controlled agents: missing {missing}, not controlled {surplus}"
+        )
+
+    def audit(self) -> Exchange[str]:
+        """Why this episode's steps cannot be trusted; empty where the simulator's clock agrees."""
+        return (yield from barrier.audit(self.machine))
+
+    # --- events and variables --------------------------------------------------------------------------------------
+
+    def register_event(self, name: str) -> Exchange[bool]:
+        """Be told of an event by its exact name; False where the simulator has none of that name."""
+        event_id = yield from asking.register_event(self.machine, name)
+        self._renew_lease()
+        return event_id != 0
+
+    def deregister_event(self, name: str) -> Exchange[None]:
+        """Stop being told of an event."""
+        for event_id, known in tuple(self.machine.events.items()):
+            if known == name:
+                yield from asking.deregister_event(self.machine, event_id)
+
+    def values(self, expression: str = ".*") -> Exchange[tuple[ValueEntry, ...]]:
+        """Variables whose name fits a regular expression."""
+        return (yield from list_values(self.machine, expression))
+
+    def _value(self, name: str) -> Exchange[ValueEntry]:
+        entry = yield from find_value(self.machine, name)
+        if entry is None:
+            near = difflib.get_close_matches(name, self.machine.values, n=1)
+            raise ValueNotFound(
+                f"{self.server} has no value {name!r}", hint=f"did you mean {near[0]!r}?" if near else ""
+            )
+        return entry
+
+    def get(self, name: str) -> Exchange[ValueReading]:
+        """A variable with its content."""
+        entry = yield from self._value(name)
+        content = yield from asking.get_value(self.machine, entry.id)
+        if content is None:
+            self.machine.values.pop(name, None)
+            raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
+        return ValueReading(entry.name, entry.type, content)
+
+    def set(self, name: str, content: str) -> Exchange[None]:
+        """Write a variable."""
+        entry = yield from self._value(name)
+        if not (yield from asking.set_value(self.machine, entry.id, content, name=name)):
+            raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
+
+    def watch(self, names: Sequence[str]) -> Exchange[None]:
+        """Carry these variables in each step's outcome: pushed where the server pushes, else polled."""
+        ids: dict[str, int] = {}
+        for name in names:
+            ids[name] = (yield from self._value(name)).id
+        if self.machine.profile.values_are_pushed and ids:
+            yield from asking.observe(self.machine, {i: name for name, i in ids.items()})
+        self.watched.update(ids)
+
+    def _watched(self, pushed: Mapping[int, str]) -> Exchange[dict[str, str]]:
+        values = {}
+        for name, value_id in self.watched.items():
+            content = pushed.get(value_id)
+            if content is None:
+                content = yield from asking.get_value(self.machine, value_id)
+            if content is None:
+                raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
+            values[name] = content
+        return values
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    @property
+    def end_is_safe(self) -> bool:
+        """END may be sent: no event was registered for, or this kind of server survives it."""
+        return not self.machine.ever_registered_events or self.machine.profile.end_after_events_is_safe
+
+    def leave(self) -> Exchange[bool]:
+        """Give everything back, as the profile allows; True where the simulator confirmed it. Takes 2 s at most."""
+        m = self.machine
+        give_up = m.now + m.limits.close
+        confirmed = True
+        try:
+            if self.end_is_safe:
+                confirmed = yield from asking.end(m)
+            else:
+                for agent_id in tuple(m.controlled):
+                    yield from asking.deregister(m, agent_id, limit=max(give_up - m.now, 0.01))
+        except QueryTimeout:
+            confirmed = False
+        if confirmed:
+            self.forget_lease()
+        return confirmed
+
+    def restart_communication(self) -> Exchange[bool]:
+        """Disconnect every client of the simulator."""
+        confirmed = yield from asking.reset_communication(self.machine)
+        self.forget_lease()
+        return confirmed
+
+    def _renew_lease(self) -> None:
+        if self._lease is None:
+            return
+        if not self.votes:
+            self.forget_lease()
+            return
+        self._lease.write(
+            Lease(
+                server=self.server.host,
+                server_port=self.server.port,
+                local_host=self.local.host,
+                local_port=self.local.port,
+                handler_port=self.handler.port,
+                profile=self.machine.profile.name,
+                agents={name: vote.agent_id for name, vote in self.votes.items()},
+                events=self.machine.ever_registered_events,
+                pid=os.getpid(),
+            )
+        )
+        self.lease_held = True
+
+    def forget_lease(self) -> None:
+        """The agents are free: nobody needs to reclaim them."""
+        if self._lease is not None and self.lease_held:
+            self._lease.remove()
+            self.lease_held = False
+
+    def abandon_lease(self) -> None:
+        """The agents may still be taken: leave the lease for a successor."""
+        if self._lease is not None:
+            self._lease.abandon()
+            self.lease_held = False
+
+    def closed(self) -> SessionClosed:
+        """The error for use after closing."""
+        return SessionClosed(f"the session with {self.server} was closed")
+
+    def take_notices(self) -> list[Anomaly | WorldReset]:
+        """What happened unasked since the last call."""
+        notices = [n for n in self.machine.notices if isinstance(n, Anomaly | WorldReset)]
+        self.machine.notices.clear()
+        return notices

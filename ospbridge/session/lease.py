@@ -1,0 +1,141 @@
+"""Leases: how the agents of a client that died are freed.
+
+A client that dies registered locks a real server for good. Each session therefore keeps a small file in the runtime
+directory with its local port, its handler's port and its agents, and holds a lock on it for as long as it lives. A
+later session that finds the file unlocked rebinds the dead client's port, so that the old handler listens to it, and
+gives the agents back. Observed on a NERD server: works on idle handlers and on ones in mid-step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.interface import Endpoint
+from ospbridge.observe.runtime import runtime_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Lease", "LeaseFile", "stale_leases"]
+
+SUFFIX: Final = ".lease"
+LARGEST: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a successor needs to free a dead session's agents."""
+
+    server: str
+    server_port: int
+    local_host: str
+    local_port: int
+    handler_port: int
+    profile: str
+    agents: dict[str, int]
+    """Local id by name."""
+    events: bool
+    """Whether events were registered: then END is not safe on every server."""
+    pid: int
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.server, self.server_port)
+
+
+class LeaseFile:
+    """This session's own lease. A directory that cannot be written costs the lease, never the session."""
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        taken_over: tuple[int, Path] | tuple[None, None] = (None, None),
+    ) -> None:
+        self._directory = directory
+        self._descriptor, self._path = taken_over
+
+    def write(self, lease: Lease) -> None:
+        """Create or replace the content; the lock is held from the first write on."""
+        if self._descriptor is None and not self._open(lease):
+            return
+        assert self._descriptor is not None
+        content = json.dumps(asdict(lease)).encode()
+        with suppress(OSError):
+            os.pwrite(self._descriptor, content, 0)
+            os.ftruncate(self._descriptor, len(content))
+
+    def _open(self, lease: Lease) -> bool:
+        directory = self._directory or runtime_directory() / "leases"
+        path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        self._descriptor, self._path = descriptor, path
+        return True
+
+    def remove(self) -> None:
+        """The agents were given back."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the lock and leave the file: a successor will free the agents."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = self._path = None
+
+
+def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tuple[Lease, LeaseFile]]:
+    """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
+    directory = directory or runtime_directory() / "leases"
+    try:
+        paths = sorted(directory.glob(f"*{SUFFIX}"))
+    except OSError:
+        return
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lease = _read(descriptor)
+        except OSError:
+            os.close(descriptor)
+            continue
+        if lease is None:
+            # Unreadable and owned by nobody alive: it can free nothing.
+            with suppress(OSError):
+                path.unlink()
+            os.close(descriptor)
+            continue
+        if lease.endpoint != server:
+            os.close(descriptor)
+            continue
+        yield lease, LeaseFile(directory, taken_over=(descriptor, path))
+
+
+def _read(descriptor: int) -> Lease | None:
+    try:
+        data = json.loads(os.pread(descriptor, LARGEST, 0))
+        lease = Lease(**data)
+    except (ValueError, TypeError):
+        return None
+    numbers: tuple[object, ...] = (lease.server_port, lease.local_port, lease.handler_port)
+    agents: object = lease.agents
+    ports_fit = all(isinstance(n, int) and 0 < n < 65536 for n in numbers)
+    agents_fit = isinstance(agents, dict) and all(isinstance(i, int) for i in agents.values())
+    return lease if ports_fit and agents_fit else None

@@ -1,0 +1,276 @@
+"""The OSP client for trio, on the same machine as the blocking one. One task at a time may use a session."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import trio
+
+from ospbridge.errors import OspBridgeError, SessionLost
+from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.osp.client import Anomaly, Exchange, WorldReset
+from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.profile import Profile, profile_named
+from ospbridge.osp.timing import Limits
+from ospbridge.session.conversation import Conversation
+from ospbridge.session.lease import stale_leases
+from ospbridge.session.reclaim import reclaim, successor
+from ospbridge.session.trio_link import TrioLink
+from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, open_udp
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from ospbridge.observe.trace import TraceWriter
+
+__all__ = ["TrioSession"]
+
+T = TypeVar("T")
+PROBE_EVERY = 0.05
+"""Seconds between looks at whether the main port is closed, while the first answer is awaited."""
+
+
+class TrioSession:
+    """An OSP session. Make one with ``await TrioSession.connect``; ``aclose`` it, or use ``async with``."""
+
+    def __init__(
+        self, sock: socket.socket, conversation: Conversation, *, spin: bool, trace: TraceWriter | None
+    ) -> None:
+        self.conversation = conversation
+        self.machine = conversation.machine
+        self.closed = False
+        self._socket = sock
+        self._link = TrioLink(
+            sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace
+        )
+
+    async def _run(self, exchange: Exchange[T]) -> T:
+        if self.closed:
+            exchange.close()
+            raise self.conversation.closed()
+        return await self._link.run(exchange)
+
+    # --- connecting ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def connect(
+        cls,
+        simulator: str | Endpoint,
+        *,
+        profile: str | Profile = "auto",
+        limits: Limits | None = None,
+        spin: bool = True,
+        trace: TraceWriter | None = None,
+        leases: Path | None = None,
+        reclaim_stale: bool = True,
+    ) -> Self:
+        """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``."""
+        limits = limits or Limits()
+        named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
+        family, server = await trio.to_thread.run_sync(resolve, named)
+        wanted = profile_named(profile) if isinstance(profile, str) else profile
+        sock = open_udp(family)
+        probe = None
+        try:
+            probe = closed_port_probe(family, server)
+            machine = ConnectMachine(
+                server, wanted, limits=limits, jitter=random.random, now=trio.current_time()
+            )
+            handler, found = await _find_handler(sock, probe, machine, trace)
+            sock.connect((handler.host, handler.port))
+            host, port = sock.getsockname()[:2]
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            if probe is not None:
+                probe.close()
+        conversation = Conversation(
+            server, handler, Endpoint(host, port), found, limits=limits, leases=leases
+        )
+        session = cls(sock, conversation, spin=spin, trace=trace)
+        if reclaim_stale:
+            try:
+                await session._reclaim(leases)
+            except BaseException:
+                await session.aclose()
+                raise
+        return session
+
+    async def _reclaim(self, leases: Path | None) -> None:
+        for lease, file in stale_leases(self.conversation.server, leases):
+            found = successor(lease, self.machine.limits)
+            if found is not None:
+                sock, machine = found
+                link = TrioLink(sock, machine, port=lease.handler_port, spin=False, trace=None)
+                with suppress(OspBridgeError):
+                    await link.run(reclaim(machine, lease))
+                sock.close()
+            # Whether it was freed or its handler is gone: the lease has nothing more to give.
+            file.remove()
+
+    # --- the protocol ----------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """The kind of server that was found."""
+        return self.machine.profile
+
+    @property
+    def server(self) -> Endpoint:
+        """The simulator's address, resolved."""
+        return self.conversation.server
+
+    @property
+    def controlled(self) -> tuple[str, ...]:
+        """Names of the agents this session controls."""
+        return tuple(self.conversation.votes)
+
+    async def agents(self) -> tuple[AgentEntry, ...]:
+        """All agents of the simulator."""
+        return await self._run(self.conversation.overview())
+
+    async def describe(self, name: str) -> AgentInterface:
+        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
+        return await self._run(self.conversation.describe(name))
+
+    async def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+        """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
+        return await self._run(self.conversation.matching(patterns, available=available))
+
+    async def register(self, *names: str) -> tuple[AgentInterface, ...]:
+        """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
+        return await self._run(self.conversation.register(names))
+
+    async def deregister(self, name: str) -> None:
+        """Give an agent back."""
+        await self._run(self.conversation.deregister(name))
+
+    async def reset(self, seed: int = 0) -> bool:
+        """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
+        return await self._run(self.conversation.reset(seed))
+
+    async def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
+        """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
+        return await self._run(self.conversation.step(actions))
+
+    async def audit(self) -> str:
+        """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
+        return await self._run(self.conversation.audit())
+
+    async def register_event(self, name: str) -> bool:
+        """Be told of an event with each step's outcome; False where there is none of that name."""
+        return await self._run(self.conversation.register_event(name))
+
+    async def deregister_event(self, name: str) -> None:
+        """Stop being told of an event."""
+        await self._run(self.conversation.deregister_event(name))
+
+    async def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
+        """Variables whose name fits a regular expression, as this server understands it."""
+        return await self._run(self.conversation.values(expression))
+
+    async def get(self, name: str) -> ValueReading:
+        """A variable with its content. Raises ValueNotFound."""
+        return await self._run(self.conversation.get(name))
+
+    async def set(self, name: str, content: str) -> None:
+        """Write a variable. Raises ValueNotFound, ValueRejected."""
+        await self._run(self.conversation.set(name, content))
+
+    async def watch(self, *names: str) -> None:
+        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
+        await self._run(self.conversation.watch(names))
+
+    async def restart_communication(self) -> bool:
+        """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
+        try:
+            return await self._run(self.conversation.restart_communication())
+        finally:
+            self._drop()
+
+    def take_notices(self) -> list[Anomaly | WorldReset]:
+        """What happened unasked: resets by others, late and doubled datagrams."""
+        self._link.drain()
+        return self.conversation.take_notices()
+
+    async def wait_readable(self) -> None:
+        """Until something comes unasked; then ``take_notices`` reads it. For a session at rest only."""
+        await self._link.wait_readable()
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Give the agents back and leave, within 2 s, also when cancelled."""
+        if self.closed:
+            return
+        confirmed = False
+        try:
+            with trio.CancelScope(shield=True):
+                if self.machine.lost is None:
+                    confirmed = await self._run(self.conversation.leave())
+        except SessionLost:
+            confirmed = True
+        except OspBridgeError:
+            pass
+        finally:
+            if self.machine.lost is not None or confirmed:
+                self.conversation.forget_lease()
+            self._drop()
+
+    def _drop(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.conversation.abandon_lease()
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+async def _find_handler(
+    sock: socket.socket, probe: socket.socket, machine: ConnectMachine, trace: TraceWriter | None
+) -> tuple[Endpoint, Profile]:
+    while True:
+        for datagram, to in machine.outgoing:
+            if trace is not None:
+                trace.sent(datagram, to.port)
+            sock.sendto(datagram, (to.host, to.port))
+        machine.outgoing.clear()
+        if machine.adopted is not None:
+            assert machine.profile is not None
+            return machine.adopted, machine.profile
+        with trio.move_on_at(min(machine.deadline, trio.current_time() + PROBE_EVERY)):
+            await trio.lowlevel.wait_readable(sock)
+        _look_at(probe, machine)
+        while True:
+            try:
+                data, address = sock.recvfrom(LARGEST_DATAGRAM)
+            except BlockingIOError:
+                break
+            if trace is not None:
+                trace.received(data, int(address[1]))
+            machine.receive(data, Endpoint(str(address[0]), int(address[1])), trio.current_time())
+        machine.handle_timer(trio.current_time())
+
+
+def _look_at(probe: socket.socket, machine: ConnectMachine) -> None:
+    """Whether the throw-away datagram met a closed port."""
+    try:
+        probe.recv(LARGEST_DATAGRAM)
+    except ConnectionRefusedError:
+        machine.handle_refused()
+    except BlockingIOError:
+        pass

@@ -1,0 +1,1 @@
+"""Sockets only: nothing here knows what the bytes mean."""

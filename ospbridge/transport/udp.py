@@ -1,0 +1,55 @@
+"""The client's UDP sockets: one to find the server and talk to its handler, one to see whether its port is closed."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import Final
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import Endpoint
+
+__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "open_udp"]
+
+LARGEST_DATAGRAM: Final = 65_536
+RECEIVE_BUFFER: Final = 4 * 1024 * 1024
+"""Listings come in bursts without flow control; the system may grant less (net.core.rmem_max)."""
+_SO_RCVBUFFORCE: Final = 33
+
+
+def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: str = "") -> socket.socket:
+    """A non-blocking UDP socket with a large receive buffer."""
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < RECEIVE_BUFFER:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER)
+        if local_port:
+            sock.bind((local_host, local_port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.socket:
+    """A connected socket that has sent one throw-away datagram: a closed port answers it with ECONNREFUSED.
+
+    An unconnected socket never learns of a closed port. The datagram is a lone end byte, which is no request.
+    """
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.connect((server.host, server.port))
+        sock.send(b"x")
+    except ConnectionRefusedError:
+        pass
+    except OSError as error:
+        sock.close()
+        raise ConfigurationError(
+            f"cannot send to {server}: {error.strerror}", hint="check the address and the network"
+        ) from None
+    return sock
