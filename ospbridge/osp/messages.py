@@ -118,7 +118,7 @@ def _check(owner: str, name: str, kind: str, value: object) -> None:
         if isinstance(value, float | int):
             try:
                 FLOAT.pack(value)
-            except OverflowError:
+            except (OverflowError, struct.error):  # too large a float, too large an integer
                 fits = False
     if not fits:
         raise LocalProtocolError(f"{owner}.{name} must be {wanted}, got {value!r}")

@@ -1,0 +1,374 @@
+"""The layout of every message, byte by byte, and what is refused when one is made.
+
+The bytes are those of OSP.md, section 1, as a real server speaks; forms that only the document has are marked so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import LocalProtocolError, RemoteProtocolError
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import (
+    REPLIES,
+    REQUESTS,
+    AgentInfo,
+    AgentInfoAck,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewAck,
+    AgentOverviewNext,
+    DeregisterFromAgent,
+    DeregisterFromAgentAck,
+    DeregisterFromEvent,
+    DeregisterFromEventAck,
+    DeregisterFromValue,
+    DeregisterFromValueAck,
+    End,
+    EndAck,
+    GetAgentInfo,
+    GetAgentOverview,
+    GetValue,
+    GetValueIds,
+    Init,
+    InitAck,
+    Message,
+    NextSimulationStep,
+    NextSimulationStepAck,
+    RegisterForAgent,
+    RegisterForAgentAck,
+    RegisterForEvent,
+    RegisterForEventAck,
+    RegisterForValue,
+    RegisterForValueAck,
+    ResetCommunication,
+    ResetCommunicationAck,
+    ResetSimulation,
+    ResetSimulationAck,
+    ResetSimulationCompleted,
+    ResetSimulationCompletedAck,
+    SetValue,
+    SetValueAck,
+    StepCompleted,
+    StepCompletedAck,
+    ValueContent,
+    ValueIds,
+    ValueInfo,
+    ValueInfoAck,
+    decode_reply,
+    decode_request,
+)
+from ospbridge.osp.profile import InitForm
+
+
+def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.array(values, dtype=np.float32)
+
+
+def text(string: str) -> str:
+    return string.encode().hex() + "00"
+
+
+REQUEST_LAYOUTS = {
+    "init": ("05 01 01 78", Init(1, 1, InitForm.BYTES)),
+    "init-document": ("05 01000000 01000000", Init(1, 1, InitForm.INTS)),
+    "end": ("07 78", End()),
+    "reset-communication": ("0a 78", ResetCommunication()),
+    "overview": ("5a 78", GetAgentOverview()),
+    "overview-ack": ("5d 78", AgentOverviewAck()),
+    "info": ("5f 01000000 78", GetAgentInfo(1)),
+    "info-ack": ("61 78", AgentInfoAck()),
+    "register": ("64 01000000 78", RegisterForAgent(1)),
+    "deregister": ("69 02000000 78", DeregisterFromAgent(2)),
+    "register-event": (f"14 {text('/Demo/Hit')} 78", RegisterForEvent("/Demo/Hit")),
+    "deregister-event": ("1e 03000000 78", DeregisterFromEvent(3)),
+    "value-ids": (f"28 {text('.*StepSize.*')} 78", GetValueIds(".*StepSize.*")),
+    "value-info-ack": ("2a", ValueInfoAck()),
+    "get-value": ("32 8c000000 78", GetValue(140)),
+    "set-value": (f"34 8c000000 {text('0.02')} 78", SetValue(140, "0.02")),
+    "register-values": (
+        "36 03000000 01000000 0f270000 02000000 78",
+        RegisterForValue((1, 9999, 2)),
+    ),
+    "deregister-values": ("38 02000000 01000000 02000000 78", DeregisterFromValue((1, 2))),
+    "reset": ("46 07000000 78", ResetSimulation(7)),
+    "reset-completed-ack": ("4c 78", ResetSimulationCompletedAck()),
+    "reset-completed-document": ("4b", ResetSimulationCompleted()),
+    "step": (
+        "50 01000000 04000000 0000003f 000000bf 0000803f 00000000 78",
+        NextSimulationStep(1, floats(0.5, -0.5, 1.0, 0.0)),
+    ),
+    "step-ack": ("56 01000000 78", StepCompletedAck(1)),
+}
+
+REPLY_LAYOUTS = {
+    "init-ack": ("06 01 01 78", InitAck(1, 1, InitForm.BYTES)),
+    "init-ack-document": ("06 01000000 01000000", InitAck(1, 1, InitForm.INTS)),
+    "end-ack": ("08 78", EndAck()),
+    "reset-communication-ack": ("0b 78", ResetCommunicationAck()),
+    "overview": ("5b 03000000 78", AgentOverview(3)),
+    "overview-next": (
+        f"5c 00000000 01000000 {text('Agent')} 01 {text('Humanoid')} 78",
+        AgentOverviewNext(0, 1, "Agent", 1, "Humanoid"),
+    ),
+    "info": (
+        f"60 01000000 04000000 04000000 02000000 {text('Humanoid')} 78",
+        AgentInfo(1, 4, 4, 2, "Humanoid"),
+    ),
+    "info-unknown-agent": ("60 00000000 00000000 00000000 00000000 00 78", AgentInfo(0, 0, 0, 0, "")),
+    "info-next": (
+        f"62 02000000 000080bf 0000803f {text('/Waist/DesiredAngle')} 78",
+        AgentInfoNext(2, -1.0, 1.0, "/Waist/DesiredAngle"),
+    ),
+    "registered": ("65 01000000 01 78", RegisterForAgentAck(1, 1)),
+    "not-registered": ("65 02000000 00 78", RegisterForAgentAck(2, 0)),
+    "deregistered": ("6a 02000000 01 78", DeregisterFromAgentAck(2, 1)),
+    "event": ("15 01000000 78", RegisterForEventAck(1)),
+    "event-gone": ("1f 4d000000 78", DeregisterFromEventAck(77)),
+    "value-ids": ("29 01000000 78", ValueIds(1)),
+    "value-info": (
+        f"2b 00000000 8c000000 {text('Double')} {text('/Simulation/TimeStepSize')} 78",
+        ValueInfo(0, 140, "Double", "/Simulation/TimeStepSize"),
+    ),
+    "value": (f"33 8c000000 {text('0.01')} 78", ValueContent(140, "0.01")),
+    "value-unknown": ("33 ffffffff 00 78", ValueContent(-1, "")),
+    "value-set": ("35 8c000000 01 78", SetValueAck(140, 1)),
+    "values-registered": (
+        "37 03000000 00000000 00000000 00000000 78",
+        RegisterForValueAck((0, 0, 0)),
+    ),
+    "values-registered-document": ("37 0c000000 00000000", RegisterForValueAck((12, 0), counted=False)),
+    "values-deregistered": ("39 02000000 00000000 00000000 78", DeregisterFromValueAck((0, 0))),
+    "reset-ack": ("47 78", ResetSimulationAck()),
+    "reset-completed": ("4b 78", ResetSimulationCompleted()),
+    "reset-completed-document": ("4c", ResetSimulationCompletedAck()),
+    "step-ack": ("51 01000000 78", NextSimulationStepAck(1)),
+    "step-completed": (
+        "55 01000000 02000000 01000000 00000000 00000000 0000003f 0000803f 000000bf 78",
+        StepCompleted(1, floats(0.5, 1.0), floats(-0.5)),
+    ),
+    "step-completed-with-events": (
+        "55 01000000 01000000 00000000 02000000 03000000 0000003f 05000000 04000000 78",
+        StepCompleted(1, floats(0.5), floats(), events=(5, 4), observed=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("wire, message", REQUEST_LAYOUTS.values(), ids=REQUEST_LAYOUTS)
+def test_a_request_is_laid_out_as_observed(wire: str, message: Message) -> None:
+    data = bytes.fromhex(wire)
+    decoded = decode_request(data)
+    assert decoded == message
+    assert message.encode(end=wire.endswith(" 78")) == data
+
+
+@pytest.mark.parametrize("wire, message", REPLY_LAYOUTS.values(), ids=REPLY_LAYOUTS)
+def test_a_reply_is_laid_out_as_observed(wire: str, message: Message) -> None:
+    data = bytes.fromhex(wire)
+    decoded = decode_reply(data)
+    assert decoded == message
+    assert message.encode(end=wire.endswith(" 78")) == data
+
+
+def test_every_message_has_its_layout_tested() -> None:
+    assert {type(message) for _, message in REQUEST_LAYOUTS.values()} == set(REQUESTS.values())
+    assert {type(message) for _, message in REPLY_LAYOUTS.values()} == set(REPLIES.values())
+
+
+def test_every_code_has_its_message() -> None:
+    assert set(REQUESTS) | set(REPLIES) == {int(code) for code in Code}
+
+
+def test_only_the_two_codes_of_a_completed_reset_are_sent_by_both_sides() -> None:
+    assert set(REQUESTS) & set(REPLIES) == {
+        Code.RESET_SIMULATION_COMPLETED,
+        Code.RESET_SIMULATION_COMPLETED_ACK,
+    }
+
+
+def test_bytes_then_zeros_read_as_an_init_of_integers() -> None:
+    # The real server reads 1.1 in it (s01_init); byte for byte it is the document's form with other numbers.
+    message = decode_request(bytes.fromhex("050101000000000000"))
+    assert message == Init(0x0101, 0, InitForm.INTS)
+
+
+# --- messages as values ---------------------------------------------------------------------------------------------
+
+
+def test_messages_are_equal_when_their_bytes_are() -> None:
+    assert ResetSimulation(7) == ResetSimulation(7)
+    assert ResetSimulation(7) != ResetSimulation(8)
+    assert hash(ResetSimulation(7)) == hash(ResetSimulation(7))
+    assert NextSimulationStep(1, floats(np.nan)) == NextSimulationStep(1, floats(np.nan))
+
+
+def test_messages_of_different_kinds_are_never_equal() -> None:
+    assert GetAgentInfo(1) != RegisterForAgent(1)
+    assert GetAgentInfo(1) != "GetAgentInfo"
+
+
+def test_step_vectors_are_views_of_the_datagram_that_cannot_be_written() -> None:
+    data = StepCompleted(1, floats(0.5, 1.0), floats(-0.5)).encode(end=True)
+    message = decode_reply(data)
+    assert isinstance(message, StepCompleted)
+    assert message.outputs.dtype == np.float32
+    assert not message.outputs.flags.writeable
+    assert not message.infos.flags.owndata
+
+
+def test_outputs_that_are_not_numbers_arrive_as_they_were_sent() -> None:
+    data = bytes.fromhex("55 01000000 03000000 00000000 00000000 00000000 0000c07f 0000807f 000080ff 78")
+    message = decode_reply(data)
+    assert isinstance(message, StepCompleted)
+    assert np.isnan(message.outputs[0])
+    assert message.outputs[1:].tolist() == [np.inf, -np.inf]
+
+
+def test_unbounded_ranges_are_legal() -> None:
+    data = AgentInfoNext(0, -np.inf, np.inf, "/free").encode()
+    message = decode_reply(data)
+    assert isinstance(message, AgentInfoNext)
+    assert (message.min, message.max) == (-np.inf, np.inf)
+
+
+def test_a_string_of_any_bytes_is_a_string() -> None:
+    raw = bytes(range(1, 256))
+    message = decode_reply(b"\x33\x01\0\0\0" + raw + b"\0")
+    assert isinstance(message, ValueContent)
+    assert message.content.encode("latin-1") == raw
+
+
+# --- what RegisterForValueAck cannot tell by its bytes --------------------------------------------------------------
+
+
+def test_the_answer_to_a_registration_of_values_is_read_with_and_without_its_count() -> None:
+    counted = decode_reply(RegisterForValueAck((7, 0, 9)).encode(end=True))
+    uncounted = decode_reply(RegisterForValueAck((7, 0, 9), counted=False).encode())
+    assert isinstance(counted, RegisterForValueAck)
+    assert isinstance(uncounted, RegisterForValueAck)
+    assert (counted.counted, uncounted.counted) == (True, False)
+    assert counted.ids == uncounted.ids == (7, 0, 9)
+
+
+def test_an_answer_to_a_registration_of_no_values_is_read_in_both_forms() -> None:
+    assert decode_reply(b"\x37") == RegisterForValueAck((), counted=False)
+    assert decode_reply(b"\x37\0\0\0\0") == RegisterForValueAck(())
+
+
+def test_knowing_how_many_were_asked_for_tells_an_id_from_a_count() -> None:
+    ambiguous = decode_reply(RegisterForValueAck((1, 7), counted=False).encode())
+    assert isinstance(ambiguous, RegisterForValueAck)
+    assert ambiguous.ids == (7,)
+    assert ambiguous.answered(2) == (1, 7)
+    assert ambiguous.answered(1) == (7,)
+    assert RegisterForValueAck((1, 7)).answered(2) == (1, 7)
+    assert RegisterForValueAck((12, 0), counted=False).answered(2) == (12, 0)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+MALFORMED_REQUESTS = {
+    "empty": ("", 0, "an empty datagram"),
+    "unknown code": ("63", 0, "code 99 is no request"),
+    "a reply's code": ("06 01 01 78", 0, "code 6 is no request"),
+    "init without minor": ("05 01", 2, "expected minor of 1 bytes, 0 left"),
+    "init between the forms": ("05 01 01 00 00", 3, "expected the end"),
+    "no agent id": ("64", 1, "expected agent_id of 4 bytes, 0 left"),
+    "half an agent id": ("64 0100", 1, "expected agent_id of 4 bytes, 2 left"),
+    "surplus byte": ("64 01000000 00", 5, "expected the end of the datagram, 1 bytes left"),
+    "two end bytes": ("64 01000000 78 78", 5, "expected the end of the datagram, 2 bytes left"),
+    "string without its zero": ("14 2f41", 1, "expected name, a string with its terminating zero"),
+    "negative inputs": ("50 01000000 ffffffff", 5, "expected number of inputs, a count of 0 or more, got -1"),
+    "missing inputs": ("50 01000000 02000000 0000003f 78", 9, "expected 2 inputs in 8 bytes, 5 left"),
+    "inputs beyond memory": ("50 01000000 ffffff7f", 9, "expected 2147483647 inputs"),
+    "ids beyond memory": ("36 00c2eb0b 78", 5, "expected 200000000 value ids in 800000000 bytes, 1 left"),
+    "negative ids": ("36 fbffffff 78", 1, "got -5"),
+}
+
+MALFORMED_REPLIES = {
+    "empty": ("", 0, "an empty datagram"),
+    "a request's code": ("05 01 01 78", 0, "code 5 is no reply"),
+    "completion cut without a limit": ("55 01000000", 5, "expected number of outputs of 4 bytes"),
+    "negative outputs": ("55 01000000 ffffffff 00000000 00000000 00000000", 5, "number of outputs"),
+    "negative infos": ("55 01000000 00000000 ffffffff 00000000 00000000", 9, "number of infos"),
+    "negative events": ("55 01000000 00000000 00000000 ffffffff 00000000", 13, "number of events"),
+    "negative values": ("55 01000000 00000000 00000000 00000000 ffffffff", 17, "number of observed values"),
+    "missing infos": ("55 01000000 00000000 01000000 00000000 00000000", 21, "expected 1 infos in 4 bytes"),
+    "missing events": ("55 01000000 00000000 00000000 01000000 00000000", 21, "expected 1 event ids"),
+    "surplus floats": (
+        "55 01000000 00000000 00000000 00000000 00000000 00000000",
+        21,
+        "expected the end of the datagram, 4 bytes left",
+    ),
+    "overview entry without its flag": ("5c 00000000 01000000 4100", 11, "expected available of 1 bytes"),
+    "info entry without its range": (
+        "62 00000000 0000803f 0000",
+        9,
+        "expected max of 4 bytes, 2 left",
+    ),
+}
+
+
+@pytest.mark.parametrize("wire, offset, message", MALFORMED_REQUESTS.values(), ids=MALFORMED_REQUESTS)
+def test_a_malformed_request_is_refused_with_offset_and_bytes(wire: str, offset: int, message: str) -> None:
+    data = bytes.fromhex(wire)
+    with pytest.raises(RemoteProtocolError, match=message) as caught:
+        decode_request(data)
+    assert (caught.value.offset, caught.value.data) == (offset, data)
+    assert data[:48].hex(" ") in str(caught.value)
+
+
+@pytest.mark.parametrize("wire, offset, message", MALFORMED_REPLIES.values(), ids=MALFORMED_REPLIES)
+def test_a_malformed_reply_is_refused_with_offset_and_bytes(wire: str, offset: int, message: str) -> None:
+    data = bytes.fromhex(wire)
+    with pytest.raises(RemoteProtocolError, match=message) as caught:
+        decode_reply(data)
+    assert (caught.value.offset, caught.value.data) == (offset, data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08", bytes(30)])
+@pytest.mark.parametrize("kind", [End, StepCompleted])
+def test_a_message_does_not_decode_from_another_code(kind: type[Message], data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"expected {kind.CODE.name}") as caught:
+        kind.decode(data)
+    assert caught.value.offset == 0
+
+
+UNFIT: list[tuple[type[Message], tuple[object, ...], str]] = [
+    (GetAgentInfo, (2**31,), "GetAgentInfo.agent_id must be a 32-bit integer"),
+    (GetAgentInfo, (-(2**31) - 1,), "GetAgentInfo.agent_id must be a 32-bit integer"),
+    (GetAgentInfo, ("1",), "GetAgentInfo.agent_id must be a 32-bit integer, got '1'"),
+    (ResetSimulation, (1.5,), "ResetSimulation.seed must be a 32-bit integer"),
+    (RegisterForAgentAck, (1, 256), "RegisterForAgentAck.status must be a byte"),
+    (RegisterForAgentAck, (1, -1), "RegisterForAgentAck.status must be a byte"),
+    (RegisterForEvent, (b"/x",), "RegisterForEvent.name must be a string"),
+    (RegisterForEvent, ("a\0b",), "RegisterForEvent.name: cannot send .* zero byte"),
+    (SetValue, (1, "10 \N{EURO SIGN}"), "SetValue.content: cannot send .* no single-byte form"),
+    (AgentInfoNext, (0, "low", 1.0, ""), "AgentInfoNext.min must be a number"),
+    (AgentInfoNext, (0, 0.0, 1e39, ""), "AgentInfoNext.max must be a number that a 32-bit float holds"),
+    (AgentInfoNext, (0, 0.0, 10**400, ""), "AgentInfoNext.max must be a number that a 32-bit float holds"),
+    (RegisterForValue, ((1, 2**31),), "RegisterForValue.ids must be a 32-bit integer"),
+    (RegisterForValueAck, ((1,), 2**31), "RegisterForValueAck.announced must be a 32-bit integer"),
+    (Init, (256, 1, InitForm.BYTES), "Init.major must be a byte"),
+    (InitAck, (1, 2**31, InitForm.INTS), "InitAck.minor must be a 32-bit integer"),
+    (NextSimulationStep, ("1", floats()), "NextSimulationStep.agent_id must be a 32-bit integer"),
+    (NextSimulationStep, (1, [0.5]), "NextSimulationStep.inputs must be a one-dimensional array"),
+    (NextSimulationStep, (1, floats(1, 2).reshape(1, 2)), "NextSimulationStep.inputs must be"),
+]
+
+
+@pytest.mark.parametrize("kind, fields, message", UNFIT)
+def test_a_field_that_does_not_fit_is_refused_by_name(
+    kind: type[Message], fields: tuple[object, ...], message: str
+) -> None:
+    with pytest.raises(LocalProtocolError, match=message):
+        kind(*fields)
+
+
+def test_a_string_that_has_no_bytes_says_what_to_use() -> None:
+    with pytest.raises(LocalProtocolError) as caught:
+        RegisterForEvent("\N{SNOWMAN}")
+    assert "ASCII" in caught.value.hint
