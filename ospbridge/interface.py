@@ -6,14 +6,23 @@ Facts: OSP 1.1, sections 4.3 and 4.5.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AgentEntry", "AgentInterface", "Endpoint", "InterfaceValue", "StepOutcome", "ValueEntry", "ValueReading"]
+__all__ = [
+    "AgentEntry",
+    "AgentInterface",
+    "Endpoint",
+    "Feedback",
+    "InterfaceValue",
+    "StepOutcome",
+    "ValueEntry",
+    "ValueReading",
+]
 
 DEFAULT_PORT = 45454
 
@@ -91,3 +100,19 @@ class StepOutcome:
     events: tuple[str, ...] = ()
     values: dict[str, str] = field(default_factory=dict)
     restored: bool = False
+
+
+@dataclass(slots=True)
+class Feedback:
+    """What a task makes of one step's outcome, or of a reset's: what an environment returns.
+
+    ``observation``: float32[n]. ``reason`` says why an episode was truncated by the bridge; empty else. ``info`` always
+    has the same keys for the same agent.
+    """
+
+    observation: NDArray[np.float32]
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    reason: str = ""
+    info: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What turns outputs into observation, reward and flags, and actions into inputs."""
