@@ -1,0 +1,172 @@
+"""Gymnasium environments as agents of one world, behind one barrier.
+
+Each environment is an agent. The first step after a reset publishes the initial observation and does not advance the
+environment, with reward 0 and both flags 0, while simulated time counts it like any other: OSP's reset brings no
+observation. An environment that ended stays frozen, its outputs and flags as they are and its reward 0, until the
+world is reset. With N iterations per step the environment advances N times.
+
+Seeds: agent k of the world is reset with seed + k, so that agent 0 is the local environment of that seed, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import gymnasium
+import numpy as np
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import InterfaceValue
+from ospbridge.osp.server_repository import double_variable
+from ospbridge.osp.world import WorldAgent
+from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ospbridge.osp.world import Variable
+
+__all__ = ["EPISODE_ENDED", "GymWorld"]
+
+EPISODE_ENDED: Final = "/episode/ended"
+
+INFOS: Final = (
+    InterfaceValue("/episode/reward", -math.inf, math.inf),
+    InterfaceValue("/episode/terminated", 0.0, 1.0),
+    InterfaceValue("/episode/truncated", 0.0, 1.0),
+)
+
+
+class HostedEnv:
+    """One environment, driven through its agent's arrays."""
+
+    def __init__(self, name: str, env_id: str) -> None:
+        self.env = _make(env_id)
+        self._action = action_reader(env_id, self.env.action_space)
+        self._observation = observation_writer(env_id, self.env.observation_space)
+        self.agent = WorldAgent(name, self._action.inputs, self._observation.outputs, INFOS, type=env_id)
+        self._fresh = False
+        self._frozen = False
+
+    def reset(self, seed: int | None) -> None:
+        """Start an episode; its first observation is published by the next step."""
+        observation, _ = self.env.reset(seed=seed)
+        self._first = self._observation.write(observation)
+        self._fresh, self._frozen = True, False
+        self.agent.infos[:] = 0.0
+
+    def step(self) -> bool:
+        """Advance, unless fresh or frozen; True if the episode ended in this step."""
+        agent = self.agent
+        if self._fresh:
+            self._fresh = False
+            agent.outputs[:] = self._first
+            return False
+        if self._frozen:
+            agent.infos[0] = 0.0
+            return False
+        inputs = agent.inputs
+        if np.isnan(inputs).any():
+            # Engines written in C++ abort on NaN; a motor that is given no number rests.
+            inputs = np.where(np.isnan(inputs), agent.neutral, inputs)
+        observation, reward, terminated, truncated, _ = self.env.step(self._action.read(inputs))
+        agent.outputs[:] = self._observation.write(observation)
+        agent.infos[:] = reward, terminated, truncated
+        self._frozen = bool(terminated or truncated)
+        return self._frozen
+
+    def parameters(self) -> Iterable[Variable]:
+        """Public numbers of the environment, such as gravity and masses, as settable variables."""
+        target = self.env.unwrapped
+        for name, value in sorted(vars(target).items()):
+            if not name.startswith("_") and isinstance(value, int | float) and not isinstance(value, bool):
+                yield _parameter(f"/Sim/{self.agent.name}/Parameter/{name}", target, name)
+
+
+def _parameter(path: str, target: object, name: str) -> Variable:
+    def write(value: float) -> bool:
+        if isinstance(getattr(target, name), int) and value == int(value):
+            setattr(target, name, int(value))
+        else:
+            setattr(target, name, value)
+        return True
+
+    return double_variable(path, lambda: float(getattr(target, name)), write)
+
+
+class GymWorld:
+    """Environments by id, one agent each; names that occur several times are numbered from 1."""
+
+    def __init__(self, env_ids: Sequence[str], *, time_step: float = 0.01) -> None:
+        if not env_ids:
+            raise ConfigurationError("a world needs at least one environment", hint="name one with --env")
+        bases = [agent_base_name(env_id) for env_id in env_ids]
+        total, count = Counter(bases), Counter[str]()
+        self.hosted: list[HostedEnv] = []
+        for base, env_id in zip(bases, env_ids, strict=True):
+            count[base] += 1
+            name = f"{base}{count[base]}" if total[base] > 1 else base
+            self.hosted.append(HostedEnv(name, env_id))
+        self.agents = [hosted.agent for hosted in self.hosted]
+        self.variables = [variable for hosted in self.hosted for variable in hosted.parameters()]
+        self.events = (EPISODE_ENDED,)
+        self.time_step = time_step
+        self._occurred: list[str] = []
+
+    def reset(self, seed: int) -> None:
+        """Reset every environment. A negative seed stands for its 32 bits, since Gymnasium wants none below 0."""
+        for index, hosted in enumerate(self.hosted):
+            hosted.reset((seed & 0xFFFF_FFFF) + index if seed else None)
+
+    def step(self) -> None:
+        """Advance every environment that has not ended."""
+        for hosted in self.hosted:
+            if hosted.step():
+                self._occurred.append(EPISODE_ENDED)
+
+    def take_events(self) -> list[str]:
+        """The ends of episodes since the last call."""
+        events, self._occurred = self._occurred, []
+        return events
+
+    def close(self) -> None:
+        """Close all environments."""
+        for hosted in self.hosted:
+            hosted.env.close()
+
+
+def _make(env_id: str) -> gymnasium.Env[Any, Any]:
+    """The environment, without rendering and without the checker, which would slow every step."""
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigurationError(
+            f"{env_id} needs a package that is not installed: {error}",
+            hint=f"pip install 'gymnasium[{_extra(str(error))}]'",
+        ) from error
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{env_id} needs the module {error.name}, which is not installed",
+            hint=f"pip install {error.name}",
+        ) from error
+    except gymnasium.error.Error as error:
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env_id!r}: {error}",
+            hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists what there is",
+        ) from error
+
+
+def _extra(complaint: str) -> str:
+    """Which of Gymnasium's extras the complaint is about."""
+    lowered = complaint.lower()
+    for word, extra in (
+        ("box2d", "box2d"),
+        ("mujoco", "mujoco"),
+        ("ale", "atari"),
+        ("pygame", "classic-control"),
+    ):
+        if word in lowered:
+            return extra
+    return "all"

@@ -1,0 +1,56 @@
+"""The ledger: what really ran, one JSON object per line, flushed line by line.
+
+A line for every step and every reset that was executed, in order:
+
+``kind``     "step" or "reset"
+``n``        running number of its kind since the simulator began, from 1
+``time``     simulated seconds after it
+``agents``   for each agent of the world, by name: ``inputs`` (the float32 values in force; NaN and infinities are
+             null), ``client`` ("host:port" of whoever controls it, or null), ``votes`` (the clients whose step
+             requests for it this step used up, once per request; empty for a reset)
+``clients``  who asked, once per request, in the order of arrival
+``seed``     resets only: the seed given to the world, 0 for "don't care"
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ospbridge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """A file of records; call it with each."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  # closed by close()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write the ledger {path}: {error.strerror}", hint="name a file in a writable folder"
+            ) from error
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Write one line."""
+        self._file.write(orjson.dumps(record) + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

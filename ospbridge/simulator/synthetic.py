@@ -1,0 +1,126 @@
+"""Agents of any size that cost next to nothing: for tests, measurements, and for trying one's own client.
+
+Output i of step n is a fixed, cheap function of the inputs and of n, so that a client can predict it: see ``expected``.
+Nothing ever terminates.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import InterfaceValue
+from ospbridge.osp.server_repository import double_variable
+from ospbridge.osp.world import WorldAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ospbridge.osp.world import Variable
+
+__all__ = ["MARK_EVERY", "SyntheticWorld", "expected"]
+
+MARK_EVERY = 10
+"""The event ``/Synthetic/Mark`` occurs in every step whose number since the reset is a multiple of this."""
+
+MARK = "/Synthetic/Mark"
+
+
+def expected(inputs: NDArray[np.float32], step: int, count: int, seed: int = 0) -> NDArray[np.float32]:
+    """float32[count]: the outputs of step ``step`` (1 is the first after the reset) for these inputs.
+
+    Value i is ``mean(inputs) + (step + seed % 1000) / 1024 + i / 4096``, each sum exact in float32 for moderate steps
+    when the mean is.
+    """
+    mean = float(inputs.mean()) if len(inputs) else 0.0
+    base = mean + (step + seed % 1000) / 1024
+    return (base + np.arange(count) / 4096).astype(np.float32)
+
+
+class SyntheticWorld:
+    """``agents`` agents named "agent" (or "agent1", "agent2", ..) with the given numbers of interface values.
+
+    ``values``: how many extra variables the repository has. ``think``: seconds slept in each step.
+    ``names``: agent names, where others are wanted.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        infos: int = 0,
+        *,
+        agents: int = 1,
+        values: int = 0,
+        think: float = 0.0,
+        time_step: float = 0.01,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        if min(inputs, outputs, infos, values) < 0 or agents < 1:
+            raise ConfigurationError(
+                "a synthetic world needs 0 or more inputs, outputs, infos and values, and at least one agent"
+            )
+        if names is None:
+            names = ["agent"] if agents == 1 else [f"agent{number}" for number in range(1, agents + 1)]
+        self.agents = [
+            WorldAgent(
+                name,
+                [InterfaceValue(f"/motor/{index}", -1.0, 1.0) for index in range(inputs)],
+                [InterfaceValue(f"/sensor/{index}", -1.0, 1.0) for index in range(outputs)],
+                [InterfaceValue(f"/info/{index}", 0.0, 1.0) for index in range(infos)],
+            )
+            for name in names
+        ]
+        self.events = (MARK,)
+        self.time_step = time_step
+        self._think = think
+        self._steps = 0
+        self._seed = 0
+        self._occurred: list[str] = []
+        self._values = [float(index) for index in range(values)]
+        self.variables = [self._variable(index) for index in range(values)]
+        self._ramp = (np.arange(outputs + infos) / 4096).astype(np.float64)
+
+    def _variable(self, index: int) -> Variable:
+        def write(value: float) -> bool:
+            self._values[index] = value
+            return True
+
+        return double_variable(f"/Synthetic/Value/{index:05d}", lambda: self._values[index], write)
+
+    def reset(self, seed: int) -> None:
+        """Begin again at step 0."""
+        self._steps = 0
+        self._seed = seed
+        for agent in self.agents:
+            agent.outputs[:] = 0.0
+            agent.infos[:] = 0.0
+
+    def step(self) -> None:
+        """Write ``expected`` into outputs and, continued, into infos."""
+        self._steps += 1
+        if self._think > 0.0:
+            time.sleep(self._think)
+        offset = (self._steps + self._seed % 1000) / 1024
+        for agent in self.agents:
+            inputs = agent.inputs
+            base = offset + (float(inputs.mean()) if len(inputs) else 0.0)
+            outputs = agent.outputs
+            count = len(outputs)
+            outputs[:] = self._ramp[:count] + base
+            if len(agent.infos):
+                agent.infos[:] = self._ramp[count:] + base
+        if self._steps % MARK_EVERY == 0:
+            self._occurred.append(MARK)
+
+    def take_events(self) -> list[str]:
+        """The marks since the last call."""
+        if not self._occurred:
+            return []
+        events, self._occurred = self._occurred, []
+        return events
