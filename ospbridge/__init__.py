@@ -1,21 +1,21 @@
 """ospbridge: robot simulators that speak OSP 1.1, as Gymnasium environments.
 
-Importing the package registers its environment ids if gymnasium is loaded already; gymnasium itself finds them by
-entry point when it is imported later.
+Importing this package registers its environment ids, whichever of gymnasium and ospbridge is imported first, and does
+not import gymnasium by itself.
 """
 
 from __future__ import annotations
 
-import sys
+from ospbridge._arrival import when_imported
 
 __version__ = "0.1.0"
 __all__ = ["__version__"]
 
-if "gymnasium" in sys.modules:
-    try:
-        from ospbridge.envs.registration import register_envs
-    except ImportError:
-        # gymnasium is in the middle of its own import and is loading our entry point; it registers us itself.
-        pass
-    else:
-        register_envs()
+
+def _register() -> None:
+    from ospbridge.envs.registration import register_envs
+
+    register_envs()
+
+
+when_imported("gymnasium.envs.registration", _register)

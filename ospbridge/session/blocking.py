@@ -220,6 +220,10 @@ class BlockingSession:
                 self.conversation.forget_lease()
             self._drop()
 
+    def disown(self) -> None:
+        """In a forked child: the session is the parent's. Let go of it without a word."""
+        self._drop()
+
     def _drop(self) -> None:
         self.closed = True
         self.conversation.abandon_lease()

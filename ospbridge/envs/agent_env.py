@@ -1,0 +1,150 @@
+"""One agent of a simulator as a Gymnasium environment, direct or through a daemon's hub."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.seeding import drawn_seed, osp_seed
+from ospbridge.envs.sharing import Terms, acquire
+from ospbridge.errors import LocalProtocolError, SessionClosed, UsageError
+from ospbridge.osp.profile import profile_named
+from ospbridge.osp.timing import Limits
+from ospbridge.task.plain import PlainTask
+from ospbridge.transport.addresses import parse_endpoint, resolve
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.envs.seat import Seat
+    from ospbridge.interface import AgentInterface
+
+__all__ = ["AgentEnv"]
+
+
+class AgentEnv(gymnasium.Env["NDArray[np.float32]", "NDArray[np.float32]"]):
+    """``gymnasium.make("ospbridge/Agent-v0", simulator="127.0.0.1:45454", agent="cart")``.
+
+    Observation: float32[n_outputs], the agent's outputs in the simulator's unit. Action: float32[n_inputs], its
+    inputs. ``reset`` resets the world, takes one neutral step and returns what it brought, because an OSP reset
+    carries no observation. ``info`` always has the keys ``osp_seed`` (the seed the simulator was given), ``infos``
+    (by name), ``events``, ``values``, ``restored`` (the completion was lost and read back) and ``reason`` (why the
+    bridge truncated the episode).
+
+    With ``simulator`` the environment joins the simulator itself; with ``bridge`` ("unix:PATH") it attaches to a
+    running ``ospbridge connect``; with neither it attaches to the daemon at the default path. Limits are in seconds.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # as gymnasium.Env declares it
+
+    def __init__(
+        self,
+        simulator: str | None = None,
+        agent: str | None = None,
+        *,
+        bridge: str | None = None,
+        profile: str = "auto",
+        wait: float = 0.0,
+        connect_timeout: float = 30.0,
+        query_timeout: float = 5.0,
+        step_timeout: float = 30.0,
+        reset_timeout: float = 60.0,
+        spin: bool = True,
+        trace: str | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None:
+            raise UsageError(f"render_mode {render_mode!r} is not offered", hint="use render_mode=None")
+        if simulator is not None and bridge is not None:
+            raise UsageError(
+                "both simulator and bridge were given",
+                hint="simulator joins directly, bridge goes through a daemon",
+            )
+        self.render_mode = None
+        self._seat: Seat | None = None
+        if simulator is not None:
+            try:
+                limits = Limits(
+                    connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+                )
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            self._seat = _direct(simulator, agent, profile, limits, wait=wait, spin=spin, trace=trace)
+        else:
+            self._seat = _attached(bridge, agent, connect_timeout, wait=wait, spin=spin)
+        seat = self._seat
+        self.interface: AgentInterface = seat.interface
+        # Also when the environment is never closed: collected, or alive when the interpreter exits.
+        self._finalizer = weakref.finalize(self, seat.close)
+        task = PlainTask(seat.interface, bounded=seat.outputs_normalised)
+        self.observation_space = gymnasium.spaces.Box(task.low, task.high, dtype=np.float32)
+        self.action_space = gymnasium.spaces.Box(task.action_low, task.action_high, dtype=np.float32)
+        self._inputs = len(seat.interface.inputs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Reset the world (of all agents: OSP resets are global). Raises BarrierStuck where others do not vote."""
+        super().reset(seed=seed)
+        effective = drawn_seed(self.np_random) if seed is None else osp_seed(seed)
+        feedback = self._open().reset(effective)
+        return feedback.observation, feedback.info
+
+    def step(
+        self, action: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """One step of the world. What the bridge cuts is truncated, never terminated."""
+        seat = self._seat
+        if seat is None:
+            seat = self._open()
+        if np.shape(action) != (self._inputs,):
+            raise LocalProtocolError(
+                f"an action of agent {self.interface.name!r} has shape ({self._inputs},), got {np.shape(action)}",
+                hint="env.action_space.sample() shows the form; `ospbridge describe` the meaning",
+            )
+        feedback = seat.step(action)
+        return feedback.observation, feedback.reward, feedback.terminated, feedback.truncated, feedback.info
+
+    def close(self) -> None:
+        """Give the agent back, within 2 s. Safe to call again."""
+        self._seat = None
+        self._finalizer()
+
+    def _open(self) -> Seat:
+        if self._seat is None:
+            raise SessionClosed("this environment was closed")
+        return self._seat
+
+
+def _direct(
+    simulator: str,
+    agent: str | None,
+    profile: str,
+    limits: Limits,
+    *,
+    wait: float,
+    spin: bool,
+    trace: str | None,
+) -> DirectSeat:
+    profile_named(profile)
+    _, server = resolve(parse_endpoint(simulator))
+    writer = None
+    if trace is not None:
+        from ospbridge.observe.trace import TraceWriter
+
+        writer = TraceWriter(Path(trace))
+    return DirectSeat(acquire(Terms(server, profile, limits, spin, wait), agent, writer))
+
+
+def _attached(
+    bridge: str | None, agent: str | None, connect_timeout: float, *, wait: float, spin: bool
+) -> Seat:
+    from ospbridge.session.hub_client import HubClient
+
+    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
+    return client.attach(agent)

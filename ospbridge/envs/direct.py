@@ -1,0 +1,153 @@
+"""An agent driven by a session of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ospbridge.errors import (
+    BarrierStuck,
+    LocalProtocolError,
+    OspBridgeError,
+    OutputsIncomplete,
+    QueryTimeout,
+    SessionClosed,
+    SessionLost,
+    StepUncertain,
+)
+from ospbridge.osp.client import WorldReset
+from ospbridge.task.plain import PlainTask
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.envs.sharing import SharedSession
+    from ospbridge.interface import Feedback
+
+__all__ = ["DirectSeat"]
+
+TRIES = 2
+"""A reset that finds the session lost rebuilds it and tries once more."""
+
+
+class DirectSeat:
+    """One environment's place at a shared session."""
+
+    def __init__(self, shared: SharedSession) -> None:
+        self.shared = shared
+        self.interface = shared.agent
+        self.outputs_normalised = shared.session.profile.outputs_normalised
+        self._task = PlainTask(shared.agent, bounded=self.outputs_normalised)
+        self._name = shared.agent.name
+        self._seed = 0
+        self._playing = False
+        self._last: NDArray[np.float32] = np.zeros(len(shared.agent.outputs), np.float32)
+        self._closed = False
+
+    def reset(self, seed: int) -> Feedback:
+        """Take the agent over, reset the world, take the neutral step."""
+        shared = self._open()
+        shared.owner = self
+        self._seed = seed
+        self._playing = False
+        for tried in range(TRIES):
+            if shared.broken:
+                self._rebuild(shared)
+            try:
+                # What others did before this reset concerns no episode of ours.
+                shared.session.take_notices()
+                shared.session.reset(seed)
+                outcome = shared.session.step({self._name: self._task.neutral})[self._name]
+            except BarrierStuck as error:
+                shared.broken = error.message
+                raise
+            except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
+                shared.broken = error.message
+                if tried + 1 == TRIES:
+                    raise
+                continue
+            self._playing = True
+            self._last = outcome.outputs
+            return self._task.begin(outcome, seed=seed)
+        raise AssertionError("the loop returns or raises")
+
+    def _rebuild(self, shared: SharedSession) -> None:
+        names = [(v.name, v.min, v.max) for v in (*self.interface.inputs, *self.interface.outputs)]
+        shared.rebuild()
+        agent = shared.agent
+        if [(v.name, v.min, v.max) for v in (*agent.inputs, *agent.outputs)] != names:
+            raise SessionLost(
+                f"agent {self._name!r} came back with another interface after the simulator restarted",
+                hint="make the environment anew",
+            )
+
+    def step(self, inputs: NDArray[np.float32]) -> Feedback:
+        """One step. An episode that cannot be told exactly ends truncated, with the reason."""
+        shared = self.shared
+        if shared.owner is not self or not self._playing:
+            raise self._not_playing()
+        try:
+            outcome = shared.session.step({self._name: inputs})[self._name]
+        except BarrierStuck as error:
+            self._playing = False
+            shared.broken = error.message
+            raise
+        except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
+            self._playing = False
+            shared.broken = error.message
+            return self._task.cut(self._last.copy(), error.message, seed=self._seed)
+        feedback = self._task.evaluate(outcome, seed=self._seed)
+        self._last = outcome.outputs
+        if shared.session.machine.notices:
+            self._look_at_notices(feedback)
+        if feedback.terminated or feedback.truncated:
+            self._playing = False
+            self._audit(feedback)
+        return feedback
+
+    def _look_at_notices(self, feedback: Feedback) -> None:
+        for notice in self.shared.session.take_notices():
+            if isinstance(notice, WorldReset) and not feedback.truncated:
+                self._truncate(feedback, notice.text)
+
+    def _audit(self, feedback: Feedback) -> None:
+        try:
+            reason = self.shared.session.audit()
+        except OspBridgeError as error:
+            reason = error.message
+        if reason:
+            self.shared.broken = reason
+            self._truncate(feedback, reason)
+
+    def _truncate(self, feedback: Feedback, reason: str) -> None:
+        self._playing = False
+        feedback.terminated = False
+        feedback.truncated = True
+        feedback.reason = feedback.info["reason"] = reason
+
+    def _open(self) -> SharedSession:
+        if self._closed:
+            raise SessionClosed("this environment was closed")
+        if self.shared.pid != os.getpid():
+            raise SessionClosed(
+                "this environment belongs to the parent process",
+                hint="make environments in the process that steps them",
+            )
+        return self.shared
+
+    def _not_playing(self) -> OspBridgeError:
+        shared = self._open()
+        if shared.owner is not self and shared.owner is not None:
+            return LocalProtocolError(
+                f"another environment of this process was reset later and owns agent {self._name!r} now",
+                hint="reset this one to take it back",
+            )
+        return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
+
+    def close(self) -> None:
+        """Give the agent back where no other environment uses it."""
+        if not self._closed:
+            self._closed = True
+            self.shared.release()

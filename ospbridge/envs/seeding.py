@@ -1,0 +1,31 @@
+"""Gymnasium's seeds as OSP's.
+
+OSP seeds are 32-bit integers and 0 means "don't care"; Gymnasium's are any non-negative integer. Each maps to a fixed
+seed in [1, 2**31 - 1]; those that lie there already map to themselves, so that a local run with the same seed can be
+compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["LARGEST_SEED", "drawn_seed", "osp_seed"]
+
+LARGEST_SEED: Final = 2**31 - 1
+
+
+def osp_seed(seed: int) -> int:
+    """The simulator's seed for a Gymnasium seed: nonzero, 31 bits, always the same."""
+    if 1 <= seed <= LARGEST_SEED:
+        return seed
+    digest = hashlib.sha256(str(seed).encode()).digest()
+    return int.from_bytes(digest[:8], "little") % LARGEST_SEED + 1
+
+
+def drawn_seed(random: np.random.Generator) -> int:
+    """A seed from the environment's own generator."""
+    return int(random.integers(1, LARGEST_SEED, endpoint=True))

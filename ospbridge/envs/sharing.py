@@ -1,0 +1,171 @@
+"""Sessions shared by the environments of one process.
+
+Environments with equal simulator and agent share one session (gymnasium's checker makes a twin while the first is
+open); the one that was reset last owns the agent. Agents of one simulator step together, so a second agent of the
+same simulator in the same thread would wait for the first for ever: that is refused when the environment is made. A
+forked child owns none of its parent's sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import AgentNotFound, AgentsInUse, SessionLost, SimulatorNotFound
+from ospbridge.session.blocking import BlockingSession
+
+if TYPE_CHECKING:
+    from ospbridge.interface import AgentInterface, Endpoint
+    from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.timing import Limits
+
+__all__ = ["RebuildBudget", "SharedSession", "acquire"]
+
+BACKOFF: Final = (0.05, 1.0)
+"""Seconds between tries to reach a simulator that is away: first, longest."""
+
+
+class RebuildBudget:
+    """How often a session may be rebuilt: a bucket of 10, one back a minute."""
+
+    def __init__(self, size: int = 10, refill: float = 60.0) -> None:
+        self._size = size
+        self._refill = refill
+        self._left = float(size)
+        self._at = monotonic()
+
+    def spend(self) -> bool:
+        """Take one; False where none is left."""
+        now = monotonic()
+        self._left = min(self._size, self._left + (now - self._at) / self._refill)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What environments must agree on to share a session."""
+
+    simulator: Endpoint
+    profile: str
+    limits: Limits
+    spin: bool
+    wait: float
+    """Seconds to wait for a simulator that is not there."""
+
+
+@dataclass(slots=True, eq=False)
+class SharedSession:
+    """One agent's session and the environments that use it."""
+
+    terms: Terms
+    session: BlockingSession
+    agent: AgentInterface
+    key: tuple[object, ...]
+    trace: TraceWriter | None = None
+    users: int = 0
+    owner: object = None
+    broken: str = ""
+    """Why the session must be rebuilt before the next reset; empty while it is sound."""
+    budget: RebuildBudget = field(default_factory=RebuildBudget)
+    pid: int = field(default_factory=os.getpid)
+
+    def release(self) -> None:
+        """One environment fewer; the last one closes the session."""
+        if self.pid != os.getpid():
+            return
+        self.users -= 1
+        if self.users <= 0:
+            _shared.pop(self.key, None)
+            self.session.close()
+            if self.trace is not None:
+                self.trace.close()
+
+    def rebuild(self) -> None:
+        """Leave what is left of the session and join again. Raises SessionLost where the budget is spent."""
+        if not self.budget.spend():
+            raise SessionLost(
+                f"the session with {self.terms.simulator} broke again ({self.broken}), and 10 rebuilds are spent",
+                hint="find out why it breaks; one more rebuild is allowed each minute",
+            )
+        self.session.close()
+        self.session = _connect(self.terms, self.trace, wait=max(self.terms.wait, self.terms.limits.connect))
+        (self.agent,) = self.session.register(self.agent.name)
+        self.broken = ""
+
+
+_shared: dict[tuple[object, ...], SharedSession] = {}
+_lock = threading.RLock()
+
+
+def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -> SharedSession:
+    """The session for ``agent`` (a name or glob; None: the only free one), made where there is none yet.
+
+    Raises AgentsInUse for a second agent of one simulator in one thread, and whatever connecting raises.
+    """
+    with _lock:
+        thread = threading.get_ident()
+        here = [s for s in _shared.values() if s.key[0] == thread and s.terms.simulator == terms.simulator]
+        for shared in here:
+            if agent in (None, shared.agent.name) and not shared.session.closed:
+                shared.users += 1
+                return shared
+        if here:
+            raise AgentsInUse(
+                f"agent {here[0].agent.name!r} of {terms.simulator} is stepped by an environment of this thread; "
+                f"a second one for {agent!r} would wait for it for ever"
+            )
+        session = _connect(terms, trace, wait=terms.wait)
+        try:
+            (interface,) = session.register(_chosen(session, agent))
+        except BaseException:
+            session.close()
+            raise
+        key = (thread, terms.simulator, interface.name)
+        shared = SharedSession(terms, session, interface, key, trace, users=1)
+        _shared[key] = shared
+        return shared
+
+
+def _chosen(session: BlockingSession, agent: str | None) -> str:
+    names = session.matching(() if agent is None else (agent,))
+    if len(names) == 1:
+        return names[0]
+    asked = "no agent was named" if agent is None else f"{agent!r} fits more than one agent"
+    raise AgentNotFound(
+        f"{asked}, and {session.server} offers {', '.join(names)}",
+        hint=f"choose one, for instance agent={names[0]!r}",
+    )
+
+
+def _connect(terms: Terms, trace: TraceWriter | None, *, wait: float) -> BlockingSession:
+    give_up = monotonic() + wait
+    pause, longest = BACKOFF
+    while True:
+        try:
+            return BlockingSession.connect(
+                terms.simulator, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
+            )
+        except SimulatorNotFound:
+            if monotonic() + pause >= give_up:
+                raise
+        sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _forget_after_fork() -> None:
+    """In a forked child: the parent's sessions are the parent's."""
+    global _lock  # noqa: PLW0603  # another thread of the parent may have held it
+    for shared in _shared.values():
+        shared.session.disown()
+    _shared.clear()
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
