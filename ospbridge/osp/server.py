@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
 from ospbridge.osp.profile import InitForm, SeedBy
-from ospbridge.osp.server_handler import AgentControl, Handler, Vote
+from ospbridge.osp.server_agent import AgentControl
+from ospbridge.osp.server_handler import Handler, Vote
 from ospbridge.osp.server_repository import Clock, Repository
 from ospbridge.osp.wire import INT
 
