@@ -1,0 +1,1 @@
+"""What a running ospbridge lets one see: logs, traces, and where its sockets and leases are."""

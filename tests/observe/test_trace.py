@@ -1,0 +1,340 @@
+"""Traces: what is written, when it is on the disk, how it reads, and what a datagram means in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.observe.trace import (
+    LONGEST_LINE,
+    Describer,
+    Direction,
+    TraceRecord,
+    TraceWriter,
+    describe,
+    read_trace,
+)
+from ospbridge.osp.messages import (
+    AgentInfoNext,
+    AgentOverviewNext,
+    EndAck,
+    GetAgentOverview,
+    Init,
+    InitAck,
+    NextSimulationStep,
+    RegisterForValue,
+    RegisterForValueAck,
+    SetValue,
+    StepCompleted,
+)
+from ospbridge.osp.profile import InitForm
+
+C2S, S2C, NOTE = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT, Direction.NOTE
+RECORDINGS = sorted((Path(__file__).parents[1] / "osp" / "traces").glob("*.jsonl"))
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+REQUESTS_IN_WORDS = [
+    (GetAgentOverview(), "GET_AGENT_OVERVIEW"),
+    (Init(1, 1, InitForm.BYTES), "INIT_COMMUNICATION 1.1 in single bytes"),
+    (Init(), "INIT_COMMUNICATION 1.1 in 4-byte integers"),
+    (NextSimulationStep(1, floats(0.1, 0.2)), "NEXT_SIMULATION_STEP agent 1 inputs [0.1, 0.2]"),
+    (NextSimulationStep(1, floats()), "NEXT_SIMULATION_STEP agent 1 inputs []"),
+    (NextSimulationStep(1, floats(np.nan, -np.inf)), "NEXT_SIMULATION_STEP agent 1 inputs [nan, -inf]"),
+    (SetValue(140, "0.02"), "SET_VALUE value 140 content '0.02'"),
+    (RegisterForValue((200_000_000, 2)), "REGISTER_FOR_VALUE ids [200000000, 2]"),
+]
+REPLIES_IN_WORDS = [
+    (EndAck(), "END_COMMUNICATION_ACK"),
+    (
+        AgentOverviewNext(0, 1, "Agent", 1, "Volksbot"),
+        "AGENT_OVERVIEW_NEXT index 0 agent 1 type 'Agent' available 1 name 'Volksbot'",
+    ),
+    (AgentInfoNext(2, -1.0, 0.1, "/Angle"), "AGENT_INFO_NEXT index 2 min -1 max 0.1 name '/Angle'"),
+    (StepCompleted(1, floats(0.5), floats()), "NEXT_SIMULATION_STEP_COMPLETED agent 1 outputs [0.5]"),
+    (
+        StepCompleted(1, floats(0.5), floats(2), (4, 3), 1),
+        "NEXT_SIMULATION_STEP_COMPLETED agent 1 outputs [0.5] infos [2] events [4, 3] observed 1",
+    ),
+    (RegisterForValueAck((3, 0)), "REGISTER_FOR_VALUE_ACK ids [3, 0]"),
+    (RegisterForValueAck((3, 0), counted=False), "REGISTER_FOR_VALUE_ACK ids [3, 0] without a count"),
+]
+
+
+@pytest.mark.parametrize("message, words", REQUESTS_IN_WORDS)
+def test_a_request_is_described_by_name_and_fields(message: Init, words: str) -> None:
+    assert describe(message.encode(), C2S) == describe(message.encode(end=True), C2S) == words
+
+
+@pytest.mark.parametrize("message, words", REPLIES_IN_WORDS)
+def test_a_reply_is_described_by_name_and_fields(message: EndAck, words: str) -> None:
+    assert describe(message.encode(), S2C) == describe(message.encode(end=True), S2C) == words
+
+
+def test_long_vectors_are_shortened() -> None:
+    eight = NextSimulationStep(1, np.arange(8, dtype=np.float32)).encode()
+    many = NextSimulationStep(1, np.arange(300, dtype=np.float32)).encode()
+    assert describe(eight, C2S).endswith("inputs [0, 1, 2, 3, 4, 5, 6, 7]")
+    assert describe(many, C2S).endswith("inputs [0, 1, 2, 3, 4, 5, ... 294 more]")
+
+
+def test_long_strings_are_shortened() -> None:
+    words = describe(SetValue(1, "x" * 500).encode(), C2S)
+    assert words == f"SET_VALUE value 1 content '{'x' * 80}' and 420 characters more"
+
+
+def test_strings_cannot_steer_a_terminal() -> None:
+    words = describe(SetValue(1, "\x1b[2J\n\x9b\x7fé").encode(), C2S)
+    assert words == r"SET_VALUE value 1 content '\x1b[2J\n\x9b\x7f\xe9'"
+
+
+def test_what_was_cut_says_how_much_of_it_arrived() -> None:
+    data = StepCompleted(1, np.zeros(300, dtype=np.float32), floats()).encode()[:1021] + b"\x78"
+    assert describe(data, S2C, 1024).endswith("(cut by the server: 250 of 300 values arrived)")
+    assert describe(data, S2C).startswith("malformed NEXT_SIMULATION_STEP_COMPLETED: expected 300 outputs")
+    assert describe((b"\x33\1\0\0\0" + b"x" * 1017 + b"\0"), S2C, 1024).endswith(
+        "(cut by the server at 1023 bytes)"
+    )
+
+
+def test_garbage_is_described_by_its_error() -> None:
+    assert describe(b"", C2S) == "garbage: expected a request, got an empty datagram at offset 0 of 0 bytes"
+    assert describe(b"\x09\xff", C2S) == "garbage: code 9 is no request of OSP 1.1 at offset 0 of 2 bytes"
+    assert describe(b"\x50", C2S) == (
+        "malformed NEXT_SIMULATION_STEP: expected agent id of 4 bytes, 0 left at offset 1 of 1 bytes"
+    )
+
+
+def test_a_note_has_nothing_to_describe() -> None:
+    with pytest.raises(ValueError, match="a note has no datagram"):
+        describe(b"", NOTE)
+
+
+@given(st.binary(max_size=80), st.sampled_from([C2S, S2C]), st.sampled_from([None, 10, 1024]))
+def test_any_bytes_are_described_in_one_printable_line(
+    data: bytes, direction: Direction, limit: int | None
+) -> None:
+    words = describe(data, direction, limit)
+    assert words
+    assert words.isprintable()
+
+
+def test_the_limit_of_a_server_is_learnt_from_its_init_ack() -> None:
+    cut = StepCompleted(1, np.zeros(300, dtype=np.float32), floats()).encode()[:1021] + b"\x78"
+    describer = Describer()
+    describer(InitAck(1, 1, InitForm.BYTES).encode(end=True), S2C, 4001)
+    describer(InitAck(1, 1, InitForm.INTS).encode(), S2C, 4002)
+    describer(b"\x06", S2C, 4003)
+    assert "cut by the server" in describer(cut, S2C, 4001)
+    assert "malformed" in describer(cut, S2C, 4002)
+    assert "malformed" in describer(cut, S2C, 4003)
+
+
+# --- writing and reading --------------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_read_as_it_was_told(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path, client="cart") as trace:
+        trace.sent(b"\x05\x01\x01", 45454)
+        trace.received(b"\x06\x01\x01\x78", 40001)
+        trace.note("waiting for others")
+    first, second, third = read_trace(path)
+    assert (first.direction, first.data, first.port, first.client) == (C2S, b"\x05\x01\x01", 45454, "cart")
+    assert first.note == "INIT_COMMUNICATION 1.1 in single bytes"
+    assert (second.direction, second.data, second.port) == (S2C, b"\x06\x01\x01\x78", 40001)
+    assert (third.direction, third.data, third.port, third.note) == (NOTE, b"", 0, "waiting for others")
+    assert 0 <= first.time <= second.time <= third.time < 5
+
+
+def test_a_line_has_the_form_of_the_recordings(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as trace:
+        trace.sent(b"\x5a\x78", 40001)
+    line = json.loads(path.read_text())
+    recorded = json.loads(RECORDINGS[0].read_text().splitlines()[0])
+    assert list(line) == list(recorded)
+    assert line | {"t": 0} == {
+        "t": 0,
+        "dir": "c>s",
+        "hex": "5a78",
+        "port": 40001,
+        "note": "GET_AGENT_OVERVIEW",
+        "client": "",
+    }
+
+
+def test_a_cut_reply_is_noted_as_such_once_the_server_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as trace:
+        trace.received(InitAck(1, 1, InitForm.BYTES).encode(end=True), 40001)
+        trace.received(
+            StepCompleted(1, np.zeros(300, dtype=np.float32), floats()).encode()[:1021] + b"\x78", 40001
+        )
+    assert list(read_trace(path))[1].note.endswith("(cut by the server: 250 of 300 values arrived)")
+
+
+def test_each_record_is_in_the_file_as_soon_as_it_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    trace = TraceWriter(path)
+    try:
+        for told in range(1, 4):
+            trace.note(f"note {told}")
+            assert len(list(read_trace(path))) == told
+    finally:
+        trace.close()
+
+
+def test_a_killed_process_leaves_all_it_told(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    program = (
+        "import os, signal, sys; from ospbridge.observe.trace import TraceWriter\n"
+        "trace = TraceWriter(sys.argv[1])\n"
+        "for i in range(100): trace.sent(bytes((90, 120)), 40001)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert len(list(read_trace(path))) == 100
+
+
+def test_a_closed_trace_takes_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    trace = TraceWriter(path)
+    trace.close()
+    trace.close()
+    trace.sent(b"\x5a", 1)
+    trace.note("late")
+    assert path.read_bytes() == b""
+
+
+def test_a_new_trace_replaces_an_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    for text in ("old", "new"):
+        with TraceWriter(path) as trace:
+            trace.note(text)
+    assert [record.note for record in read_trace(path)] == ["new"]
+
+
+def test_a_trace_that_cannot_be_written_says_where_and_why(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "trace.jsonl"
+    with pytest.raises(ConfigurationError, match=f"cannot write a trace to {path}: No such file") as caught:
+        TraceWriter(path)
+    assert "directory" in caught.value.hint
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_full_disk_ends_the_trace_with_one_warning_and_not_the_session() -> None:
+    with capture_logs() as logs, TraceWriter("/dev/full") as trace:
+        trace.sent(b"\x5a", 1)
+        trace.sent(b"\x5a", 1)
+    assert [(entry["event"], entry["reason"]) for entry in logs] == [
+        ("trace ended", "No space left on device")
+    ]
+
+
+def test_a_note_may_hold_what_unicode_cannot(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path, client="é") as trace:
+        trace.note("file " + os.fsdecode(b"\xff"))
+    (record,) = read_trace(path)
+    assert (record.note, record.client) == ("file ?", "é")
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_recordings_of_real_peers_are_traces(path: Path) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    records = list(read_trace(path))
+    assert [(record.time, record.direction, record.data.hex(), record.port) for record in records] == [
+        (line["t"], line["dir"], line["hex"], line["port"]) for line in lines
+    ]
+    assert [json.loads(record.encode()) for record in records] == lines
+
+
+def test_records_cannot_be_changed() -> None:
+    record = TraceRecord(0.0, NOTE, b"")
+    with pytest.raises(FrozenInstanceError):
+        record.note = "other"  # type: ignore[misc]  # that it fails is the point
+
+
+GOOD = b'{"t": 0.5, "dir": "c>s", "hex": "5a", "port": 1, "note": "", "client": ""}\n'
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        (b"hello\n", "malformed"),
+        (b"[1, 2]\n", "Expected `object`"),
+        (b'{"dir": "note"}\n', "missing required field `t`"),
+        (b'{"t": 1.0}\n', "missing required field `dir`"),
+        (b'{"t": "1", "dir": "note"}\n', "Expected `float`, got `str` - at `$.t`"),
+        (b'{"t": 1.0, "dir": "up"}\n', "Invalid enum value 'up' - at `$.dir`"),
+        (b'{"t": 1.0, "dir": "c>s", "hex": "5"}\n', "pairs of hexadecimal digits"),
+        (b'{"t": 1.0, "dir": "c>s", "hex": "zz"}\n', "pairs of hexadecimal digits"),
+        (b'{"t": 1.0, "dir": "c>s", "port": 70000}\n', "at `$.port`"),
+        (b'{"t": 1.0, "dir": "note", "note": "\xff"}\n', "utf-8"),
+        (b" " * LONGEST_LINE + b"x\n", "longer than 1048576 bytes"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_with_file_and_line(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(GOOD + b"\n" + line + GOOD)
+    records = read_trace(path)
+    assert next(records).data == b"\x5a"
+    with pytest.raises(ConfigurationError) as caught:
+        next(records)
+    assert caught.value.message.startswith(f"{path}:3: expected a record of a trace, got b'")
+    assert reason in caught.value.message
+    assert "--trace" in caught.value.hint
+
+
+def test_a_last_line_without_its_end_is_told_as_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(GOOD + GOOD[:20])
+    first, last = read_trace(path)
+    assert first.data == b"\x5a"
+    assert (last.direction, last.time) == (NOTE, 0.5)
+    assert "incomplete" in last.note
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(GOOD + GOOD.rstrip())
+    assert [record.data for record in read_trace(path)] == [b"\x5a", b"\x5a"]
+
+
+def test_another_file_is_refused_at_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "picture"
+    path.write_bytes(b"\x89PNG")
+    with pytest.raises(ConfigurationError, match="picture:1: expected a record"):
+        next(read_trace(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read the trace .*absent: No such file"):
+        next(read_trace(tmp_path / "absent"))
+
+
+def test_an_empty_trace_has_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.touch()
+    assert list(read_trace(path)) == []
