@@ -1,0 +1,102 @@
+"""Logging: structlog, set up once by each command.
+
+On a terminal a line is for eyes; anywhere else (a file, a pipe, journald) it is one JSON object, with the keys
+``timestamp`` (UTC, ISO 8601), ``level``, ``event`` and ``logger_name`` first, and what happened where behind them.
+Levels: debug for what a developer asks for, info for what an operator wants to know (never a line per step), warning
+for what went wrong and was mended, error for what was not.
+
+Only programs call ``configure``. Whoever imports ospbridge as a library keeps their own configuration of structlog, and
+gets our events through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+import orjson
+import structlog
+
+from ospbridge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+__all__ = ["LEVELS", "configure", "get"]
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+_FIRST: Final = ("timestamp", "level", "event", "logger_name")
+
+
+def configure(*, json: bool | None = None, level: str = "info", stream: TextIO | None = None) -> None:
+    """Send every event of at least ``level`` to ``stream`` (standard error).
+
+    ``json`` says whether as JSON lines or for eyes; by default, for eyes exactly when ``stream`` is a terminal. May be
+    called again: loggers follow. An event below the level costs about two microseconds, so a step should have none.
+    Raises ConfigurationError for a level that does not exist.
+    """
+    if level.lower() not in LEVELS:
+        raise ConfigurationError(f"unknown log level {level!r}", hint=f"use one of {', '.join(LEVELS)}")
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    rendering = _json_lines() if (not terminal if json is None else json) else _for_eyes(colors=terminal)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *rendering,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=target),
+        cache_logger_on_first_use=False,  # a cached logger would keep writing to a stream of before
+    )
+
+
+def get(name: str) -> FilteringBoundLogger:
+    """A logger whose events carry ``logger_name=name``; modules ask for ``get(__name__)``.
+
+    May be called before ``configure``, when a module is imported.
+    """
+    return cast("FilteringBoundLogger", structlog.get_logger(logger_name=name))
+
+
+def _json_lines() -> list[Processor]:
+    return [
+        structlog.processors.format_exc_info,
+        _in_order,
+        structlog.processors.JSONRenderer(serializer=_dumps),
+    ]
+
+
+def _for_eyes(*, colors: bool) -> list[Processor]:
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=colors and "NO_COLOR" not in os.environ,
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+    ]
+
+
+def _in_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:  # noqa: ARG001  # a processor's signature
+    """What every line has comes first."""
+    ordered = {key: event.pop(key) for key in _FIRST if key in event}
+    ordered.update(event)
+    return ordered
+
+
+def _dumps(event: EventDict, default: Callable[[Any], Any]) -> str:
+    """JSON of an event that may hold anything: what orjson does not know is written as structlog writes it.
+
+    Nothing that is logged may raise: strings from the wire or the file system need not be valid Unicode, and integers
+    may be of any length.
+    """
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    try:
+        return orjson.dumps(event, default=default, option=options).decode()
+    except TypeError:
+        return orjson.dumps({str(key): ascii(value) for key, value in event.items()}).decode()

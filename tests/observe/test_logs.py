@@ -1,0 +1,208 @@
+"""Logging: JSON lines for programs, readable lines for people, nothing below the level."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.observe import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> Iterator[None]:
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+
+
+def logged(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_line_of_json_where_no_terminal_is() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    logs.get("ospbridge.daemon").info("session opened", simulator="127.0.0.1:45454", agents=2)
+    (event,) = logged(stream)
+    assert list(event)[:4] == ["timestamp", "level", "event", "logger_name"]
+    assert event | {"timestamp": ""} == {
+        "timestamp": "",
+        "level": "info",
+        "event": "session opened",
+        "logger_name": "ospbridge.daemon",
+        "simulator": "127.0.0.1:45454",
+        "agents": 2,
+    }
+
+
+def test_timestamps_are_utc() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    logs.get("x").info("now")
+    stamp = logged(stream)[0]["timestamp"]
+    assert stamp.endswith("Z")
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(stamp)) < timedelta(seconds=10)
+
+
+@pytest.mark.parametrize(
+    "level, kept",
+    [
+        ("debug", ["debug", "info", "warning", "error", "critical"]),
+        ("info", ["info", "warning", "error", "critical"]),
+        ("WARNING", ["warning", "error", "critical"]),
+        ("critical", ["critical"]),
+    ],
+)
+def test_events_below_the_level_are_dropped(level: str, kept: list[str]) -> None:
+    stream = io.StringIO()
+    logs.configure(level=level, stream=stream)
+    log = logs.get("x")
+    for name in logs.LEVELS:
+        getattr(log, name)("event")
+    assert [event["level"] for event in logged(stream)] == kept
+
+
+def test_an_unknown_level_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="unknown log level 'loud'") as caught:
+        logs.configure(level="loud")
+    assert "debug, info, warning" in caught.value.hint
+
+
+def test_readable_lines_can_be_asked_for() -> None:
+    stream = io.StringIO()
+    logs.configure(json=False, stream=stream)
+    logs.get("x").info("session opened", agents=2)
+    line = stream.getvalue()
+    assert "session opened" in line
+    assert "agents=2" in line
+    assert "\x1b" not in line  # no colours where no terminal is
+
+
+def test_an_exception_is_a_string_of_one_json_line() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    try:
+        float("out of range")
+    except ValueError:
+        logs.get("x").exception("step failed")
+    (event,) = logged(stream)
+    assert event["level"] == "error"
+    assert event["exception"].endswith("ValueError: could not convert string to float: 'out of range'")
+
+
+def test_a_readable_exception_is_a_plain_traceback() -> None:
+    stream = io.StringIO()
+    logs.configure(json=False, stream=stream)
+    try:
+        float("out of range")
+    except ValueError:
+        logs.get("x").exception("step failed")
+    assert "Traceback (most recent call last):" in stream.getvalue()
+    assert "\N{BOX DRAWINGS LIGHT HORIZONTAL}" not in stream.getvalue()
+
+
+class Peer:
+    def __repr__(self) -> str:
+        return "<peer>"
+
+
+def test_any_value_can_be_logged() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    log = logs.get("x")
+    log.info("values", peer=Peer(), vector=np.array([0.5, 1.0], dtype=np.float32), nan=float("nan"))
+    log.info("large", number=2**70)
+    log.info("text", path=os.fsdecode(b"/tmp/\xff"))
+    values, large, text = logged(stream)
+    assert (values["peer"], values["vector"], values["nan"]) == ("<peer>", [0.5, 1.0], None)
+    assert large["number"] == str(2**70)
+    assert r"\udcff" in text["path"]
+
+
+def test_what_is_bound_to_the_context_is_in_every_event() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    with structlog.contextvars.bound_contextvars(agent="cart"):
+        logs.get("x").info("reset")
+    logs.get("x").info("closed")
+    assert [event.get("agent") for event in logged(stream)] == ["cart", None]
+
+
+def test_a_logger_may_be_made_before_logging_is_configured() -> None:
+    log = logs.get("early")
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    log.info("hello")
+    assert logged(stream)[0]["logger_name"] == "early"
+
+
+def test_loggers_follow_a_new_configuration() -> None:
+    log = logs.get("x")
+    first, second = io.StringIO(), io.StringIO()
+    logs.configure(stream=first)
+    log.info("one")
+    first.close()
+    logs.configure(level="warning", stream=second)
+    log.info("two")
+    log.warning("three")
+    assert [event["event"] for event in logged(second)] == ["three"]
+
+
+def test_tests_can_capture_what_is_logged() -> None:
+    logs.configure(stream=io.StringIO())
+    log = logs.get("x")
+    with capture_logs() as captured:
+        log.warning("agent taken", agent="cart")
+    assert captured == [
+        {"event": "agent taken", "agent": "cart", "logger_name": "x", "log_level": "warning"},
+    ]
+
+
+PROGRAM = (
+    "from ospbridge.observe import logs\n"
+    "logs.configure()\n"
+    "log = logs.get('ospbridge.test')\n"
+    "log.debug('hidden')\n"
+    "log.info('ready', agents=2)\n"
+)
+
+
+def test_a_program_logs_json_to_a_pipe_on_standard_error() -> None:
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["agents"], event["logger_name"]) == ("ready", 2, "ospbridge.test")
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_a_program_logs_for_eyes_to_a_terminal(no_color: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    if no_color:
+        environment["NO_COLOR"] = "1"
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", PROGRAM], stderr=theirs, env=environment, check=True)
+        line = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "ready" in line
+    assert "hidden" not in line
+    assert not line.startswith("{")
+    assert ("\x1b[" in line) is not no_color
