@@ -1,0 +1,208 @@
+"""`ospbridge trace show`: what it prints, filters and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ospbridge.cli import main
+from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter, read_trace
+
+RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
+COMMAND = [sys.executable, "-m", "ospbridge", "trace", "show"]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["trace", "show", *map(str, arguments)])
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    """Four records with settled times."""
+    path = tmp_path / "trace.jsonl"
+    records = [
+        TraceRecord(0.0, Direction.CLIENT_TO_SERVER, bytes.fromhex("050101"), 45454),
+        TraceRecord(0.0515, Direction.SERVER_TO_CLIENT, bytes.fromhex("06010178"), 40001, "", "cart"),
+        TraceRecord(0.052, Direction.NOTE, b"", note="waiting"),
+        TraceRecord(1.25, Direction.CLIENT_TO_SERVER, bytes.fromhex("09ff"), 40001, "why"),
+    ]
+    path.write_bytes(b"".join(record.encode() for record in records))
+    return path
+
+
+def test_each_record_is_a_line_with_time_delta_direction_port_and_meaning(trace_file: Path) -> None:
+    result = run(trace_file)
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        "     time/s   delta/ms dir   port datagram",
+        "   0.000000            c>s  45454 INIT_COMMUNICATION 1.1 in single bytes",
+        "   0.051500    +51.500 s>c  40001 [cart] INIT_COMMUNICATION_ACK 1.1 in single bytes",
+        "   0.052000     +0.500 note       waiting",
+        "   1.250000  +1198.000 c>s  40001 garbage: code 9 is no request of OSP 1.1 at offset 0 of 2 bytes  # why",
+    ]
+
+
+def test_a_trace_of_ours_repeats_no_meaning(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as trace:
+        trace.sent(b"\x5a\x78", 40001)
+    assert run(path).output.splitlines()[1].endswith("c>s  40001 GET_AGENT_OVERVIEW")
+
+
+def test_all_records_of_a_recording_are_shown() -> None:
+    result = run(RECORDING)
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) == 1 + len(list(read_trace(RECORDING)))
+
+
+def test_json_repeats_the_records_with_their_meaning(trace_file: Path) -> None:
+    result = run(trace_file, "--json")
+    assert result.exit_code == 0
+    records = [json.loads(line) for line in result.output.splitlines()]
+    assert [(record["t"], record["dir"], record["hex"]) for record in records] == [
+        (0.0, "c>s", "050101"),
+        (0.0515, "s>c", "06010178"),
+        (0.052, "note", ""),
+        (1.25, "c>s", "09ff"),
+    ]
+    assert [record["note"] for record in records[:3]] == [
+        "INIT_COMMUNICATION 1.1 in single bytes",
+        "INIT_COMMUNICATION_ACK 1.1 in single bytes",
+        "waiting",
+    ]
+    assert records[3]["note"].startswith("garbage")
+
+
+def test_json_is_a_trace_again(tmp_path: Path) -> None:
+    path = tmp_path / "again.jsonl"
+    path.write_text(run(RECORDING, "--json").output)
+    original = [(record.time, record.direction, record.data) for record in read_trace(RECORDING)]
+    assert [(record.time, record.direction, record.data) for record in read_trace(path)] == original
+
+
+def test_limit_ends_after_so_many_records(trace_file: Path) -> None:
+    assert len(run(trace_file, "--json", "--limit", "2").output.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["NEXT_SIMULATION_STEP", "next_simulation_step", "UDP_NEXT_SIMULATION_STEP", "80"]
+)
+def test_code_shows_only_that_command(name: str) -> None:
+    lines = run(RECORDING, "--json", "--code", name).output.splitlines()
+    assert lines
+    assert all(json.loads(line)["hex"].startswith("50") for line in lines)
+
+
+def test_several_codes_may_be_asked_for() -> None:
+    lines = run(RECORDING, "--json", "--code", "RESET_SIMULATION", "--code", "71").output.splitlines()
+    assert {json.loads(line)["hex"][:2] for line in lines} == {"46", "47"}
+
+
+def test_deltas_are_between_the_lines_shown(trace_file: Path) -> None:
+    lines = run(trace_file, "--code", "5", "--code", "6").output.splitlines()
+    assert [line.split()[1] for line in lines[2:]] == ["+51.500"]
+
+
+def test_a_filter_hides_no_knowledge_of_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as trace:
+        trace.received(bytes.fromhex("06010178"), 40001)
+        trace.received(b"\x33\1\0\0\0" + b"x" * 1017 + b"\0", 40001)
+    (line,) = run(path, "--json", "--code", "VALUE").output.splitlines()
+    assert json.loads(line)["note"].endswith("(cut by the server at 1023 bytes)")
+
+
+def test_what_a_trace_holds_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path, client="\x1b[2J") as trace:
+        trace.note("two\nlines \x1b[31m and \x9b")
+    result = run(path)
+    assert len(result.output.splitlines()) == 2
+    assert r"[\x1b[2J] two\nlines \x1b[31m and \x9b" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--code", "NEXT_SIMULATION_STP"], "Did you mean NEXT_SIMULATION_STEP"),
+        (["--code", "nothing"], "is no code of OSP 1.1. Names look like"),
+        (["--code", "99"], "'99' is no code of OSP 1.1"),
+        (["--limit", "0"], "--limit"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error_that_says_what_is_right(arguments: list[str], message: str) -> None:
+    result = run(RECORDING, *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    result = run(tmp_path / "absent.jsonl")
+    assert result.exit_code == 2
+    assert "absent.jsonl' does not exist" in result.output
+
+
+def test_a_directory_is_a_usage_error(tmp_path: Path) -> None:
+    assert run(tmp_path).exit_code == 2
+
+
+def test_a_malformed_trace_exits_78_after_what_could_be_read(trace_file: Path) -> None:
+    trace_file.write_bytes(trace_file.read_bytes() + b"not a record\nnor this\n")
+    result = run(trace_file)
+    assert result.exit_code == 78
+    assert "waiting" in result.output
+    assert f"Error: {trace_file}:5: expected a record of a trace, got b'not a record" in result.output
+    assert "Hint: a trace is what --trace FILE writes" in result.output
+
+
+def test_an_empty_trace_shows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.touch()
+    result = run(path)
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_help_stands_beside_every_option() -> None:
+    output = run("--help").output
+    for option in ("--json", "--limit", "--code"):
+        assert option in output
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_leaves_early_is_no_error_worth_a_word(options: list[str]) -> None:
+    recording = RECORDING.with_name("o01_ode_arena.jsonl")
+    with subprocess.Popen(
+        [*COMMAND, *options, str(recording)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_output_has_colours_on_a_terminal_only(trace_file: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    assert (
+        b"\x1b"
+        not in subprocess.run(
+            [*COMMAND, str(trace_file)], env=environment, capture_output=True, check=True
+        ).stdout
+    )
+    for no_color in (False, True):
+        ours, theirs = pty.openpty()
+        try:
+            setting = {"NO_COLOR": "1"} if no_color else {}
+            subprocess.run([*COMMAND, str(trace_file)], stdout=theirs, env=environment | setting, check=True)
+            output = os.read(ours, 10_000)
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        assert (b"\x1b[36m" in output) is not no_color
