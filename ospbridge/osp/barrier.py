@@ -134,6 +134,8 @@ class _Step:
             # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
             # counted a vote twice. The clock will tell; what it carries is not believed.
             self.early = True
+            # Before all votes are even sent it can only be that one of them was counted twice.
+            self.doubled = self.doubled or bool(self.unsent)
             self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
             return
         if reply.agent_id in self.done:
@@ -307,8 +309,10 @@ def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | 
         raise SessionLost(f"{m.peer} fell silent in the middle of a step: {error.message}") from None
     if s.finished:
         return None
+    if m.clock.available and m.clock.base is None:
+        raise _uncertain(m, "the world was reset in the middle of it, by another client or by a doubled request")
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
-    evidence = Evidence(_acknowledged(s), moved, True, m.punctual, s.resent, s.doubled or s.early)
+    evidence = Evidence(_acknowledged(s), moved, True, m.punctual, s.resent, s.doubled)
     if moved is Moved.NO and s.unacked:
         yield from overview(m, stray=s.take)
         if s.finished:

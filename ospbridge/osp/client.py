@@ -160,6 +160,12 @@ class ClientMachine:
         self.lost = SessionLost(
             f"the handler of {self.peer} is gone (connection refused): the simulator ended, or ended this session"
         )
+        if self.ended and self._exchange is not None:
+            # We said goodbye and the handler is gone: only its answer was lost.
+            self._exchange.close()
+            self.controlled.clear()
+            self._finish(True, None)
+            return
         self.interrupt(self.lost)
 
     def interrupt(self, error: BaseException) -> None:

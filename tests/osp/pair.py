@@ -1,0 +1,266 @@
+"""Client machines wired to a server machine in memory, under a clock of their own.
+
+No sockets and no waiting: time jumps to the next thing that happens. Every datagram passes ``fault``, which may lose,
+double or delay it, so that each single fault of an exchange can be enumerated and replayed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ospbridge.interface import Endpoint
+from ospbridge.osp.client import Exchange
+from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.profile import Profile
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.timing import Limits
+from ospbridge.osp.world import World
+from ospbridge.session.conversation import Conversation
+
+T = TypeVar("T")
+LATENCY = 50e-6
+MAIN = Endpoint("10.0.0.1", 45454)
+EVENTS_AT_MOST = 200_000
+
+
+@dataclass(frozen=True)
+class Datagram:
+    """One datagram on its way: its number since the pair began, its direction, its bytes."""
+
+    number: int
+    to_server: bool
+    data: bytes
+
+
+Fault = Callable[[Datagram], Iterable[float]]
+"""Extra delays in seconds of each copy that arrives: (0.0,) is no fault, () is a loss."""
+
+
+def no_fault(_: Datagram) -> Iterable[float]:
+    return (0.0,)
+
+
+class Hang(AssertionError):
+    """Virtual time or events ran out."""
+
+
+class Pair:
+    """A server and its clients. ``ledger`` holds every step and reset that really ran."""
+
+    def __init__(
+        self,
+        world: World,
+        profile: Profile,
+        *,
+        fault: Fault = no_fault,
+        stall: Callable[[], bool] | None = None,
+    ) -> None:
+        self.now = 1000.0
+        self.ledger: list[dict[str, Any]] = []
+        self.server = ServerMachine(world, profile, ledger=self.ledger.append, stall=stall)
+        self.fault = fault
+        self.count = 0
+        self.sent: list[Datagram] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._clients: dict[Endpoint, Client] = {}
+        self._handlers: dict[int, Endpoint] = {}
+        self._ports = itertools.count(50_001)
+        self._handler_ports = itertools.count(60_001)
+        self._ports_of: dict[int, int] = {}
+
+    def client(self, profile: Profile | None = None, *, limits: Limits | None = None) -> Client:
+        """A client that is not connected yet."""
+        client = Client(self, Endpoint("10.0.0.2", next(self._ports)), profile, limits or Limits())
+        self._clients[client.address] = client
+        return client
+
+    def carry(self, data: bytes, *, to_server: bool, deliver: Callable[[bytes], None]) -> None:
+        datagram = Datagram(self.count, to_server, data)
+        self.count += 1
+        self.sent.append(datagram)
+        for delay in self.fault(datagram):
+            self.at(self.now + LATENCY + delay, lambda: deliver(data))
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (time, next(self._order), action))
+
+    def flush_server(self) -> None:
+        """Carry out what the server machine wants done."""
+        for effect in self.server.take_effects():
+            match effect:
+                case OpenHandler(handler_id, peer):
+                    assert isinstance(peer, Endpoint)
+                    self._handlers[handler_id] = peer
+                    self._ports_of[handler_id] = next(self._handler_ports)
+                case CloseHandler(handler_id):
+                    self._handlers.pop(handler_id, None)
+                case Send(handler_id, data):
+                    self._to_client(handler_id, data)
+
+    def _to_client(self, handler_id: int, data: bytes) -> None:
+        peer = self._handlers.get(handler_id)
+        if peer is None:
+            return
+        source = Endpoint(MAIN.host, self._ports_of[handler_id])
+        client = self._clients[peer]
+        self.carry(data, to_server=False, deliver=lambda d: client.arrive(d, source))
+
+    def to_main(self, data: bytes, peer: Endpoint) -> None:
+        self.carry(data, to_server=True, deliver=lambda d: self._at_main(d, peer))
+
+    def _at_main(self, data: bytes, peer: Endpoint) -> None:
+        self.server.receive_main(data, peer, self.now)
+        self.flush_server()
+
+    def to_handler(self, data: bytes, port: int, peer: Endpoint) -> None:
+        self.carry(data, to_server=True, deliver=lambda d: self._at_handler(d, port, peer))
+
+    def _at_handler(self, data: bytes, port: int, peer: Endpoint) -> None:
+        for handler_id, known in self._ports_of.items():
+            if known == port and self._handlers.get(handler_id) == peer:
+                self.server.receive(handler_id, data, self.now)
+                self.flush_server()
+                return
+        # Nobody listens there any more: the client's connected socket learns of it.
+        self.at(self.now + LATENCY, lambda: self._clients[peer].refused())
+
+    def advance(self, *, until: float) -> None:
+        """Let the next thing happen. Raises Hang behind ``until``."""
+        times = [self._queue[0][0]] if self._queue else []
+        deadline = self.server.next_deadline()
+        if deadline is not None:
+            times.append(max(deadline, self.now))
+        times += [c.deadline for c in self._clients.values() if c.deadline is not None]
+        if not times or min(times) > until:
+            raise Hang(f"nothing more happens before {until - 1000:.1f} s")
+        self.now = max(self.now, min(times))
+        if self._queue and self._queue[0][0] <= self.now:
+            heapq.heappop(self._queue)[2]()
+            return
+        if deadline is not None and deadline <= self.now:
+            self.server.handle_timer(self.now)
+            self.flush_server()
+            return
+        for client in self._clients.values():
+            if client.deadline is not None and client.deadline <= self.now:
+                client.timer()
+                return
+
+    def run(self, *exchanges: tuple[Client, Exchange[Any]], within: float = 300.0) -> list[Any]:
+        """Run one exchange per client side by side; results or errors, in order. Bounded in virtual time."""
+        for client, exchange in exchanges:
+            client.begin(exchange)
+        until = self.now + within
+        for _ in range(EVENTS_AT_MOST):
+            if all(client.finished for client, _ in exchanges):
+                return [client.outcome() for client, _ in exchanges]
+            self.advance(until=until)
+        raise Hang("too many events")
+
+    def settle(self, seconds: float = 2.0) -> None:
+        """Let late datagrams arrive."""
+        until = self.now + seconds
+        for _ in range(EVENTS_AT_MOST):
+            try:
+                self.advance(until=until)
+            except Hang:
+                self.now = until
+                return
+
+
+class Client:
+    """A client on the pair's network: connects, then talks through a ``Conversation`` as real sessions do."""
+
+    def __init__(self, pair: Pair, address: Endpoint, profile: Profile | None, limits: Limits) -> None:
+        self.pair = pair
+        self.address = address
+        self.limits = limits
+        self._profile = profile
+        self._connecting: ConnectMachine | None = None
+        self._error: BaseException | None = None
+        self.conversation: Conversation = None  # type: ignore[assignment]  # set by connect
+
+    @property
+    def deadline(self) -> float | None:
+        if self._connecting is not None:
+            return self._connecting.deadline
+        return self.conversation.machine.deadline if self.conversation else None
+
+    @property
+    def finished(self) -> bool:
+        return self.conversation.machine.finished
+
+    def connect(self) -> Client:
+        """Find the handler, as the real drivers do."""
+        machine = ConnectMachine(MAIN, self._profile, limits=self.limits, now=self.pair.now)
+        self._connecting = machine
+        until = self.pair.now + self.limits.connect + 1
+        while True:
+            for data, to in machine.outgoing:
+                if to == MAIN:
+                    self.pair.to_main(data, self.address)
+                else:
+                    self.pair.to_handler(data, to.port, self.address)
+            machine.outgoing.clear()
+            if machine.adopted is not None:
+                break
+            self.pair.advance(until=until)
+            if self._error is not None:
+                raise self._error
+        self._connecting = None
+        assert machine.profile is not None
+        self.conversation = Conversation(
+            MAIN, machine.adopted, self.address, machine.profile, limits=self.limits, keep_lease=False
+        )
+        return self
+
+    def arrive(self, data: bytes, source: Endpoint) -> None:
+        if self._connecting is not None:
+            self._connecting.receive(data, source, self.pair.now)
+        elif self.conversation and source == self.conversation.handler:
+            self.conversation.machine.receive(data, self.pair.now)
+            self._flush()
+
+    def refused(self) -> None:
+        if self.conversation:
+            self.conversation.machine.handle_refused(self.pair.now)
+
+    def timer(self) -> None:
+        try:
+            if self._connecting is not None:
+                self._connecting.handle_timer(self.pair.now)
+            else:
+                self.conversation.machine.handle_timer(self.pair.now)
+                self._flush()
+        except Exception as error:
+            if self._connecting is None:
+                raise
+            self._error = error
+
+    def begin(self, exchange: Exchange[Any]) -> None:
+        self.conversation.machine.begin(exchange, self.pair.now)
+        self._flush()
+
+    def _flush(self) -> None:
+        machine = self.conversation.machine
+        for data in machine.outgoing:
+            self.pair.to_handler(bytes(data), self.conversation.handler.port, self.address)
+        machine.outgoing.clear()
+
+    def outcome(self) -> Any:
+        """The result of the last exchange; an error is raised."""
+        return self.conversation.machine.result()
+
+    def do(self, exchange: Exchange[T], *, within: float = 300.0) -> T:
+        """Run one exchange to its end."""
+        (result,) = self.pair.run((self, exchange), within=within)
+        return result  # type: ignore[no-any-return]  # what the exchange returned
+
+
+RECORDINGS = Path(__file__).parent / "traces"
