@@ -316,10 +316,13 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[TraceRecord]:
 
 
 def _parse(line: bytes) -> TraceRecord:
-    """Raises ValueError; msgspec's and bytes.fromhex's errors are such."""
+    """Raises ValueError for what is no record, in whatever way."""
     if len(line) == LONGEST_LINE:
         raise ValueError(f"the line is longer than {LONGEST_LINE} bytes")
-    parsed = _LINE.decode(line)
+    try:
+        parsed = _LINE.decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
     try:
         data = bytes.fromhex(parsed.hex)
     except ValueError:
