@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World
 
-__all__ = ["CONTROL_EVENTS", "CloseHandler", "Effect", "OpenHandler", "Problem", "Send", "ServerMachine"]
+__all__ = [
+    "CONTROL_EVENTS",
+    "PROBING",
+    "CloseHandler",
+    "Effect",
+    "OpenHandler",
+    "Problem",
+    "Send",
+    "ServerMachine",
+]
 
 NEXT_STEP: Final = "/Control/NextStep"
 STEP_COMPLETED: Final = "/Control/StepCompleted"
@@ -37,6 +46,12 @@ RESET: Final = "/Control/ResetSimulation"
 RESET_FINALIZED: Final = "/Control/ResetSimulationFinalized"
 CONTROL_EVENTS: Final = (NEXT_STEP, STEP_COMPLETED, RESET, RESET_FINALIZED)
 """Events of the server itself, named as on a NERD server."""
+
+
+NO_INIT: Final = "no INIT on the main port"
+OTHER_INIT: Final = "INIT of another form or version"
+PROBING: Final = frozenset({NO_INIT, OTHER_INIT})
+"""Problems that are the ordinary traces of a client that finds out what kind of server this is."""
 
 
 class OpenHandler(NamedTuple):
@@ -129,9 +144,9 @@ class ServerMachine:
         """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
         self.clock.now = now
         if not data or data[0] != Code.INIT_COMMUNICATION:
-            self.problem("no INIT on the main port", None, data)
+            self.problem(NO_INIT, None, data)
         elif self._version(data) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
-            self.problem("INIT of another form or version", peer, data)
+            self.problem(OTHER_INIT, peer, data)
         elif len(self._handlers) >= self._max_handlers:
             self.problem("INIT beyond the limit of handlers", peer, data)
         else:

@@ -34,12 +34,15 @@ MARK = "/Synthetic/Mark"
 def expected(inputs: NDArray[np.float32], step: int, count: int, seed: int = 0) -> NDArray[np.float32]:
     """float32[count]: the outputs of step ``step`` (1 is the first after the reset) for these inputs.
 
-    Value i is ``mean(inputs) + (step + seed % 1000) / 1024 + i / 4096``, each sum exact in float32 for moderate steps
-    when the mean is.
+    Value i is ``mean(inputs) + (step + seed % 1000) / 1024 + i / 4096``; infos continue the count of the outputs.
     """
-    mean = float(inputs.mean()) if len(inputs) else 0.0
-    base = mean + (step + seed % 1000) / 1024
-    return (base + np.arange(count) / 4096).astype(np.float32)
+    base = _mean(inputs) + (step + seed % 1000) / 1024
+    return (np.arange(count) / 4096 + base).astype(np.float32)
+
+
+def _mean(inputs: NDArray[np.float32]) -> float:
+    """Much faster than ``inputs.mean()``, and this is what a step costs."""
+    return float(np.add.reduce(inputs)) / len(inputs) if len(inputs) else 0.0
 
 
 class SyntheticWorld:
@@ -108,8 +111,7 @@ class SyntheticWorld:
             time.sleep(self._think)
         offset = (self._steps + self._seed % 1000) / 1024
         for agent in self.agents:
-            inputs = agent.inputs
-            base = offset + (float(inputs.mean()) if len(inputs) else 0.0)
+            base = _mean(agent.inputs) + offset
             outputs = agent.outputs
             count = len(outputs)
             outputs[:] = self._ramp[:count] + base

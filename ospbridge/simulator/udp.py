@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server import PROBING, CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.simulator.faults import FaultPlan, FaultyLine
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class UdpSimulator:
         self.address = Endpoint(*self._main.getsockname()[:2])
         """Where clients find it."""
         self._report = report
-        self._reported = 0
+        self._reported: dict[str, int] = {}
         self._next_report = 0.0
         self._spin_asked = spin
         self._spin = 0.0
@@ -332,13 +332,13 @@ class UdpSimulator:
         self._carry_out(now)
 
     def _tell_problems(self) -> None:
-        total = self.machine.problems.total()
+        counts = {kind: n for kind, n in self.machine.problems.items() if kind not in PROBING}
         now = time.monotonic()
-        if total != self._reported and now >= self._next_report:
-            self._reported = total
+        if counts != self._reported and now >= self._next_report:
+            self._reported = counts
             self._next_report = now + REPORT_EVERY
             assert self._report is not None
-            self._report(dict(self.machine.problems))
+            self._report(counts)
 
 
 def _bind(host: str, port: int) -> tuple[socket.socket, int]:

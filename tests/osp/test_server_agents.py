@@ -1,0 +1,206 @@
+"""The server machine: overview, info, registration."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ospbridge.interface import InterfaceValue
+from ospbridge.osp.messages import decode_reply
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.world import WorldAgent
+from tests.osp.served import EchoWorld, Server
+
+both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+
+
+@both
+def test_the_overview_lists_all_agents_in_one_burst(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), names=["cart", "pole"]))
+    end = b"x" if profile.end_marker else b""
+    client = server.join()
+    assert client.ask(b"\x5a") == [
+        struct.pack("<Bi", 91, 2) + end,
+        struct.pack("<Bii", 92, 0, 1) + b"Agent\0\x01cart\0" + end,
+        struct.pack("<Bii", 92, 1, 2) + b"Agent\0\x01pole\0" + end,
+    ]
+
+
+@both
+def test_taken_agents_are_flagged_0_also_for_their_owner_d25(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
+    owner, other = server.player(2), server.join(2)
+    for client in (owner, other):
+        flags = [data[15] for data in client.overview()[1:]]
+        assert flags == [1, 0]
+
+
+@both
+def test_the_info_lists_inputs_outputs_and_infos_under_one_index(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((2, 1, 1)))
+    client = server.join()
+    client.overview()
+    first, *rest = client.ask(struct.pack("<Bi", 95, 1))
+    assert first.rstrip(b"x") == struct.pack("<Biiii", 96, 1, 2, 1, 1) + b"A1\0"
+    entries = [struct.unpack_from("<iff", data, 1) for data in rest]
+    assert [entry[0] for entry in entries] == [0, 1, 2, 3]
+    assert entries[0][1:] == (-1.0, 1.0)
+    names = [data[13:].partition(b"\0")[0] for data in rest]
+    assert names == [b"/in/0", b"/in/1", b"/out/0", b"/info/0"]
+
+
+@pytest.mark.parametrize("request_", [b"\x5a", struct.pack("<Bi", 95, 1)], ids=["overview", "info"])
+def test_nerd_awaits_one_ack_behind_a_listing_and_eats_what_comes_instead_d4_f3(request_: bytes) -> None:
+    server = Server(NERD)
+    client = server.join()
+    client.overview()
+    client.ask(request_)
+    assert client.ask(struct.pack("<Bi", 100, 1)) == []
+    assert client.register(1) == 1
+    assert server.machine.problems["datagram eaten in place of an acknowledgement"] == 1
+
+
+@pytest.mark.parametrize("request_", [b"\x5a", struct.pack("<Bi", 95, 1)], ids=["overview", "info"])
+def test_document_wants_no_ack_behind_a_listing(request_: bytes) -> None:
+    server = Server(DOCUMENT)
+    client = server.join()
+    client.overview()
+    client.ask(request_)
+    assert client.register(1) == 1
+
+
+@pytest.mark.parametrize("request_", [b"\x5a", struct.pack("<Bi", 95, 1)], ids=["overview", "info"])
+def test_nerd_recognises_a_restart_in_place_of_a_listing_s_ack(request_: bytes) -> None:
+    server = Server(NERD)
+    client = server.join()
+    client.overview()
+    client.ask(request_)
+    assert [data[0] for data in client.ask(b"\x0a")] == [11, 71]
+
+
+@both
+def test_an_unknown_agent_s_info_is_empty_and_wants_no_ack_d5(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.join()
+    end = b"x" if profile.end_marker else b""
+    empty = struct.pack("<Biiii", 96, 0, 0, 0, 0) + b"\0" + end
+    assert client.ask(struct.pack("<Bi", 95, 1)) == [empty], "before an overview none is known"
+    client.overview()
+    assert client.ask(struct.pack("<Bi", 95, 99)) == [empty]
+    assert client.ask(struct.pack("<Bi", 95, -1)) == [empty]
+    assert client.ask(b"\x5f") == [empty]
+    assert client.register(1) == 1
+
+
+@both
+def test_registering_needs_an_overview_of_this_connection(profile: Profile) -> None:
+    server = Server(profile)
+    first, second = server.join(1), server.join(2)
+    first.overview()
+    assert second.register(1) == 0
+    assert first.register(1) == 1
+
+
+@both
+def test_registering_twice_counts_once_and_others_are_refused(profile: Profile) -> None:
+    server = Server(profile)
+    first, second = server.player(1), server.join(2)
+    assert first.register(1) == 1
+    second.overview()
+    assert second.register(1) == 0
+    assert second.register(42) == 0
+    assert server.machine.controlled == 1
+
+
+@both
+def test_a_request_without_its_id_means_id_0(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    assert client.ask(b"\x64")[0][:6] == struct.pack("<BiB", 101, 0, 0)
+    assert client.ask(b"\x69")[0][:6] == struct.pack("<BiB", 106, 0, 2)
+
+
+@both
+def test_deregistering_tells_what_became_of_it_d6(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
+    first, second = server.player(1), server.player(2, port=2)
+    status = profile.foreign_deregister_status
+    assert status == (2 if profile is NERD else 1)
+    assert [second.deregister(agent)[0][5] for agent in (1, 3, 42, 2, 2)] == [status, status, 2, 1, status]
+    assert first.deregister(1)[0][5] == 1
+    assert second.register(1) == 1
+
+
+@both
+def test_requests_are_taken_with_and_without_the_end_byte_d3(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.join()
+    client.ask(b"\x5a\x78")
+    client.send(b"\x5d\x78")
+    assert client.ask(struct.pack("<Bi", 100, 1) + b"\x78")[0][5] == 1
+    client.ask(struct.pack("<Bi", 70, 0) + b"\x78")
+    client.ack_reset()
+    client.send(struct.pack("<Biiff", 80, 1, 2, 0.5, 0.25) + b"\x78")
+    client.read()
+    assert struct.unpack_from("<2f", client.read(), 21) == (0.5, 0.25)
+
+
+@both
+def test_every_datagram_of_the_server_decodes(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((3, 2, 1), (0, 0, 0)))
+    client = server.player(1, 2)
+    client.reset(5)
+    client.reset(5)
+    client.ack_reset()
+    client.step(1, 0.0, 0.0, 0.0)
+    client.step(2)
+    client.ack(1)
+    client.ack(2)
+    client.send(b"\x28.*\0")
+    client.send(struct.pack("<Bi", 50, 1))
+    steps = client.read_all()
+    answers = steps + client.overview() + client.ask(struct.pack("<Bi", 95, 1))
+    for data in answers:
+        assert decode_reply(data).encode(end=profile.end_marker) == data  # type: ignore[union-attr]
+
+
+def test_nerd_cuts_a_long_string_to_1023_bytes_that_end_with_zero_d15() -> None:
+    world = EchoWorld()
+    world.agents = [WorldAgent("N" * 2000, [InterfaceValue("/" + "i" * 2000, 0.0, 1.0)], [])]
+    client = Server(NERD, world).join()
+    entry = client.overview()[1]
+    assert len(entry) == 1023
+    assert entry.endswith(b"N\0")
+    info, value = client.ask(struct.pack("<Bi", 95, 1))
+    assert len(info) == len(value) == 1023
+    assert value.endswith(b"i\0")
+
+
+@pytest.mark.parametrize("length", range(1000, 1016))
+def test_nerd_s_limit_leaves_no_string_without_its_zero_d15(length: int) -> None:
+    world = EchoWorld()
+    world.agents = [WorldAgent("A", [InterfaceValue("i" * length, 0.0, 1.0)], [])]
+    client = Server(NERD, world).join()
+    client.overview()
+    value = client.ask(struct.pack("<Bi", 95, 1))[1]
+    whole = 13 + length + 1
+    if whole < 1023:
+        assert len(value) == whole + 1
+        assert value.endswith(b"\0x")
+    else:
+        assert len(value) == 1023
+        assert value.endswith(b"\0")
+
+
+def test_document_does_not_cut_strings() -> None:
+    world = EchoWorld()
+    world.agents = [WorldAgent("N" * 2000, [], [])]
+    assert len(Server(DOCUMENT, world).join().overview()[1]) > 2000
+
+
+def test_strings_end_at_the_first_byte_that_is_not_ascii_under_nerd_d23() -> None:
+    name = "Kn\u00f6chel"
+    for profile, expected in ((NERD, b"Kn"), (DOCUMENT, name.encode("latin-1"))):
+        client = Server(profile, EchoWorld((1, 1, 0), names=[name])).join()
+        assert client.overview()[1][16:].partition(b"\0")[0] == expected

@@ -1,0 +1,495 @@
+"""The server machine's barrier: what counts as a request, when a step or reset runs, and what it runs with."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+import pytest
+
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from tests.osp.served import Completion, EchoWorld, Server
+
+both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+
+
+def two_agents(profile: Profile) -> Server:
+    return Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
+
+
+def steps_and_resets(server: Server) -> tuple[int, int]:
+    return server.machine.steps, server.machine.resets
+
+
+# --- the barrier ---------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_step_is_acknowledged_before_it_runs(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.step(1, 0.5, 0.5, settle=False)
+    assert client.codes() == [81]
+    assert server.machine.due
+    assert server.machine.steps == 0
+    server.settle()
+    assert client.codes() == [85]
+    assert server.machine.steps == 1
+
+
+@both
+def test_a_step_waits_for_the_agents_of_all_clients(profile: Profile) -> None:
+    server = two_agents(profile)
+    first, second = server.player(1), server.player(2, port=2)
+    first.step(1, 0.5)
+    server.wait(10.0)
+    assert first.codes() == [81]
+    second.step(2, 0.25)
+    assert second.codes() == [81, 85]
+    assert first.codes() == [85]
+    assert server.machine.steps == 1
+
+
+@both
+def test_a_reset_waits_for_one_request_for_each_agent_and_is_told_to_observers_too_d9(
+    profile: Profile,
+) -> None:
+    server = two_agents(profile)
+    player, observer = server.player(1, 2), server.join(2)
+    told = int(profile.reset_completed)
+    assert told == (75 if profile is NERD else 76), "D8"
+    player.reset()
+    assert player.codes() == [71]
+    player.reset()
+    assert player.codes() == [71, told]
+    assert observer.codes() == [told]
+    assert server.machine.resets == 1
+
+
+@both
+def test_a_repeated_step_is_counted_again_and_fires_without_the_others_f8(profile: Profile) -> None:
+    server = two_agents(profile)
+    first, second = server.player(1), server.player(2, port=2)
+    first.step(1, 0.5)
+    first.step(1, 0.5)
+    assert first.codes() == [81, 81, 85]
+    assert second.codes() == [85]
+    assert server.ledger[-1]["clients"] == ["127.0.0.1:1", "127.0.0.1:1"]
+    assert server.ledger[-1]["agents"]["A2"]["votes"] == []
+
+
+@both
+def test_two_steps_back_to_back_of_the_only_agent_run_one_step_with_one_completion_f9(
+    profile: Profile,
+) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.step(1, 0.5, 0.5, settle=False)
+    client.step(1, 0.5, 0.5, settle=False)
+    server.settle()
+    assert client.codes() == [81, 81, 85]
+    assert server.machine.steps == 1
+    client.ack()
+    client.step(1, 0.5, 0.5)
+    assert client.codes() == [81, 85]
+    assert server.machine.steps == 2
+
+
+@both
+def test_a_repeated_reset_is_one_reset_f10(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.send(b"\x46\0\0\0\0", settle=False)
+    client.send(b"\x46\0\0\0\0", settle=False)
+    server.settle()
+    assert client.codes() == [71, 71, int(profile.reset_completed)]
+    assert server.machine.resets == 1
+
+
+@both
+def test_a_vote_that_arrives_after_the_step_ran_counts_for_the_next(profile: Profile) -> None:
+    server = two_agents(profile)
+    first, second = server.player(1), server.player(2, port=2)
+    first.step(1, 0.5)
+    second.step(2, 0.5)
+    first.ack()
+    second.ack(2)
+    first.step(1, 0.5)
+    assert steps_and_resets(server) == (1, 0)
+    second.step(2, 0.5)
+    assert steps_and_resets(server) == (2, 0)
+
+
+@both
+def test_a_reset_without_its_seed_is_taken(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.send(b"\x46")
+    assert client.codes() == [71, int(profile.reset_completed)]
+    assert server.world.seeds == [0]
+
+
+@both
+@pytest.mark.parametrize(
+    "data", [struct.pack("<Biif", 80, 2, 1, 0.5), struct.pack("<Biif", 80, 99, 1, 0.5), b"\x50", b"\x50\1\0"]
+)
+def test_a_step_of_a_foreign_or_unknown_agent_gets_no_reply_f12(profile: Profile, data: bytes) -> None:
+    server = two_agents(profile)
+    client = server.player(1)
+    server.player(2, port=2)
+    assert client.ask(data) == []
+    assert not server.machine.step_votes
+    assert server.machine.problems["step of an agent that the client does not control"] == 1
+
+
+def test_nerd_counts_an_observer_s_reset_d11() -> None:
+    server = Server(NERD)
+    player, observer = server.player(1), server.join(2)
+    observer.reset()
+    assert observer.codes() == [71, 75]
+    assert player.codes() == [75]
+
+
+def test_document_answers_an_observer_s_reset_without_counting_it() -> None:
+    server = Server(DOCUMENT)
+    player, observer = server.player(1), server.join(2)
+    observer.reset(99)
+    assert observer.codes() == [71]
+    assert player.codes() == []
+    player.reset()
+    assert server.world.seeds == [0], "nor does its seed count"
+
+
+def test_nerd_keeps_a_reset_that_came_while_nobody_controlled_an_agent() -> None:
+    server = Server(NERD)
+    client = server.join()
+    client.overview()
+    client.reset()
+    assert client.codes() == [71]
+    assert [data[0] for data in client.ask(struct.pack("<Bi", 100, 1))] == [101, 75]
+
+
+def test_under_nerd_a_vanished_client_locks_the_barrier_for_good_f15() -> None:
+    server = two_agents(NERD)
+    first = server.player(1)
+    server.player(2, port=2)
+    first.step(1, 0.5)
+    server.wait(3600.0)
+    assert first.codes() == [81]
+    other = server.join(3)
+    other.overview()
+    assert other.register(2) == 0
+    other.send(b"\x0a")
+    again = server.player(1, port=4)
+    again.step(1, 0.5)
+    assert again.codes() == [81, 85]
+
+
+# --- leaving in the middle -----------------------------------------------------------------------------------------
+
+
+@both
+def test_deregistering_the_missing_agent_completes_the_step_f17(profile: Profile) -> None:
+    server = two_agents(profile)
+    client = server.player(1, 2)
+    client.step(1, 0.5)
+    assert [data[0] for data in client.deregister(2)] == [81, 106, 85]
+
+
+def test_nerd_keeps_the_vote_of_a_deregistered_agent_so_that_the_others_step_fires_f17() -> None:
+    server = two_agents(NERD)
+    client = server.player(1, 2)
+    client.step(1, 0.5)
+    client.read()
+    answers = client.deregister(1)
+    assert [data[0] for data in answers] == [106, 85]
+    assert Completion(answers[1]).agent == 2
+
+
+def test_nerd_keeps_the_step_vote_of_a_client_that_ends_f17() -> None:
+    server = two_agents(NERD)
+    first, second = server.player(1), server.player(2, port=2)
+    first.step(1, 0.5)
+    first.send(b"\x07")
+    assert first.codes() == [81, 8]
+    assert second.codes() == [85]
+
+
+def test_nerd_keeps_the_reset_vote_of_a_client_that_ends_f17() -> None:
+    server = two_agents(NERD)
+    first, second = server.player(1), server.player(2, port=2)
+    first.reset()
+    first.send(b"\x07")
+    assert second.codes() == [75]
+
+
+def test_document_drops_the_votes_of_a_client_that_ends() -> None:
+    server = two_agents(DOCUMENT)
+    first, second = server.player(1), server.player(2, port=2)
+    first.step(1, 0.5)
+    first.reset()
+    first.send(b"\x07")
+    assert second.codes() == []
+    second.step(2, 0.5)
+    assert second.codes() == [81, 85]
+    assert steps_and_resets(server) == (1, 0)
+
+
+@both
+def test_step_votes_lapse_when_nobody_controls_an_agent_any_more(profile: Profile) -> None:
+    server = two_agents(profile)
+    first = server.player(1, 2)
+    first.step(1, 0.5)
+    first.send(b"\x07")
+    second = server.player(1, 2, port=2)
+    second.step(1, 0.5)
+    assert second.codes() == [81]
+
+
+@both
+def test_an_agent_registered_in_the_middle_has_to_vote_too(profile: Profile) -> None:
+    server = two_agents(profile)
+    client = server.player(1)
+    client.step(1, 0.5, settle=False)
+    client.send(struct.pack("<Bi", 100, 2), settle=False)
+    server.settle()
+    assert client.codes() == [81, 101]
+    client.step(2, 0.5)
+    assert client.codes()[:2] == [81, 85]
+
+
+# --- resets and steps ----------------------------------------------------------------------------------------------
+
+
+def test_under_nerd_step_votes_survive_a_reset_d22() -> None:
+    server = two_agents(NERD)
+    client = server.player(1, 2)
+    client.step(1, 0.5)
+    client.reset()
+    client.reset()
+    client.ack_reset()
+    assert client.codes() == [81, 71, 71, 75]
+    client.step(2, 0.5)
+    assert client.codes() == [81, 85]
+
+
+def test_under_nerd_reset_votes_survive_a_step_d22() -> None:
+    server = two_agents(NERD)
+    client = server.player(1, 2)
+    client.reset()
+    client.step(1, 0.5)
+    client.step(2, 0.5)
+    client.ack(1)
+    client.ack(2)
+    client.read_all()
+    client.reset()
+    assert client.codes() == [71, 75]
+
+
+def test_under_document_a_reset_is_a_fresh_start() -> None:
+    server = two_agents(DOCUMENT)
+    client = server.player(1, 2)
+    client.step(1, 0.5)
+    client.reset()
+    client.reset()
+    assert client.codes() == [81, 71, 71, 76]
+    client.step(2, 0.5)
+    assert client.codes() == [81]
+
+
+def test_nerd_s_first_step_without_a_reset_loses_its_inputs_and_zeroes_time_d21() -> None:
+    server = Server(NERD)
+    client = server.player(1)
+    heard = client.listen("/Control/ResetSimulation")
+    assert heard == 1
+    client.step(1, 0.5, 0.25)
+    assert client.read()[0] == 81
+    first = Completion(client.read())
+    assert first.outputs == [0.0, 0.0]
+    assert first.events == [], "no reset event fires"
+    assert server.world.seeds == [0], "the world reset itself"
+    client.ack()
+    assert client.value("/Simulation/SimulationTime") == "0.01"
+    client.step(1, 0.5, 0.25)
+    assert Completion(client.read_all()[1]).outputs == [0.5, 0.25]
+
+
+def test_document_s_first_step_without_a_reset_keeps_its_inputs() -> None:
+    server = Server(DOCUMENT)
+    client = server.player(1)
+    client.step(1, 0.5, 0.25)
+    assert Completion(client.read_all()[1]).outputs == [0.5, 0.25]
+    assert server.world.seeds == [0]
+
+
+@both
+def test_a_reset_puts_inputs_back_to_neutral(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.reset()
+    client.ack_reset()
+    client.step(1, 0.5, 0.25)
+    client.ack()
+    client.reset()
+    assert list(server.world.agents[0].inputs) == [0.0, 0.0]
+
+
+# --- seeds ---------------------------------------------------------------------------------------------------------
+
+
+def test_nerd_ignores_the_seed_of_a_reset_and_takes_the_variable_d10() -> None:
+    server = Server(NERD)
+    client = server.player(1)
+    (seed,) = client.find("/Simulation/Seed").values()
+    client.reset(7)
+    client.ack_reset()
+    client.read_all()
+    assert client.set(seed[0], "12345") == 1
+    client.reset(7)
+    assert server.world.seeds == [0, 12345]
+
+
+def test_document_takes_the_last_seed_that_is_not_0() -> None:
+    server = two_agents(DOCUMENT)
+    client = server.player(1, 2)
+    for seeds in ((7, 9), (5, 0), (0, 0)):
+        for seed in seeds:
+            client.reset(seed)
+    assert server.world.seeds == [9, 5, 0]
+
+
+def test_document_falls_back_to_the_seed_variable() -> None:
+    server = Server(DOCUMENT)
+    client = server.player(1)
+    (seed,) = client.find("^/Simulation/Seed$").values()
+    assert client.set(seed[0], "-3") == 1
+    client.reset(0)
+    client.reset(4)
+    assert server.world.seeds == [-3, 4]
+
+
+@both
+def test_a_seed_that_is_to_be_random_is_0(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    found = client.find("/Simulation/.*")
+    assert client.set(found["/Simulation/Seed"][0], "5") == 1
+    assert client.get(found["/Simulation/RandomizeSeedAtReset"][0]) == "F"
+    assert client.set(found["/Simulation/RandomizeSeedAtReset"][0], "T") == 1
+    client.reset(0)
+    assert server.world.seeds == [0]
+
+
+# --- inputs --------------------------------------------------------------------------------------------------------
+
+
+def outputs_for(profile: Profile, data: bytes) -> list[float]:
+    """What three inputs of 0.5 become by a further request."""
+    server = Server(profile, EchoWorld((3, 3, 0)))
+    client = server.player(1)
+    client.reset()
+    client.ack_reset()
+    client.step(1, 0.5, 0.5, 0.5)
+    client.ack()
+    client.read_all()
+    client.send(data)
+    answers = client.read_all()
+    assert [answer[0] for answer in answers] == [81, 85]
+    return Completion(answers[1]).outputs
+
+
+HEAD = struct.Struct("<Bii")
+
+
+@both
+@pytest.mark.parametrize(
+    "data, expected",
+    [
+        (HEAD.pack(80, 1, 1) + struct.pack("<f", 0.25), [0.25, 0.5, 0.5]),
+        (HEAD.pack(80, 1, 0), [0.5, 0.5, 0.5]),
+        (HEAD.pack(80, 1, -1), [0.5, 0.5, 0.5]),
+        (struct.pack("<Bi", 80, 1), [0.5, 0.5, 0.5]),
+        (HEAD.pack(80, 1, 5) + struct.pack("<5f", 0.1, 0.2, 0.3, 0.4, 0.5), [0.1, 0.2, 0.3]),
+        (HEAD.pack(80, 1, 3) + struct.pack("<f", 0.25) + b"x", [0.25, 0.0, 0.0]),
+        (HEAD.pack(80, 1, 2**31 - 1) + struct.pack("<f", 0.25), [0.25, 0.0, 0.0]),
+        (HEAD.pack(80, 1, 3) + struct.pack("<f", 0.25) + b"\0\0\0", [0.25, 0.0, 0.0]),
+    ],
+    ids=["fewer", "none", "negative", "no count", "more", "missing floats", "huge count", "half a float"],
+)
+def test_a_wrong_number_of_inputs_is_accepted_f11(
+    profile: Profile, data: bytes, expected: list[float]
+) -> None:
+    assert outputs_for(profile, data) == pytest.approx(expected)
+
+
+@both
+def test_inputs_are_clamped_and_nan_passes_f13(profile: Profile) -> None:
+    data = HEAD.pack(80, 1, 3) + struct.pack("<3f", 1e30, -math.inf, math.nan)
+    outputs = outputs_for(profile, data)
+    assert outputs[:2] == [1.0, -1.0]
+    assert math.isnan(outputs[2])
+
+
+@both
+def test_too_few_inputs_are_clamped_as_well(profile: Profile) -> None:
+    data = HEAD.pack(80, 1, 2) + struct.pack("<2f", 7.0, math.nan)
+    outputs = outputs_for(profile, data)
+    assert outputs[0] == 1.0
+    assert math.isnan(outputs[1])
+    assert outputs[2] == 0.5
+
+
+@both
+def test_an_agent_without_inputs_steps(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((0, 2, 0)))
+    client = server.player(1)
+    client.step(1)
+    assert Completion(client.read_all()[1]).outputs == [0.0, 1.0]
+
+
+# --- the ledger ----------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_tells_what_ran_with_which_inputs_and_who_asked() -> None:
+    server = two_agents(DOCUMENT)
+    first, second = server.player(1), server.player(2, port=2)
+    first.reset(3)
+    second.reset(0)
+    first.step(1, 0.5)
+    second.step(2, 2.0)
+    assert server.ledger == [
+        {
+            "kind": "reset",
+            "n": 1,
+            "time": 0.0,
+            "agents": {
+                "A1": {"inputs": [0.0], "client": "127.0.0.1:1", "votes": []},
+                "A2": {"inputs": [0.0], "client": "127.0.0.1:2", "votes": []},
+            },
+            "clients": ["127.0.0.1:1", "127.0.0.1:2"],
+            "seed": 3,
+        },
+        {
+            "kind": "step",
+            "n": 1,
+            "time": 0.01,
+            "agents": {
+                "A1": {"inputs": [0.5], "client": "127.0.0.1:1", "votes": ["127.0.0.1:1"]},
+                "A2": {"inputs": [1.0], "client": "127.0.0.1:2", "votes": ["127.0.0.1:2"]},
+            },
+            "clients": ["127.0.0.1:1", "127.0.0.1:2"],
+        },
+    ]
+
+
+@both
+def test_float32_inputs_arrive_bit_for_bit(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((100, 100, 0)))
+    client = server.player(1)
+    client.reset()
+    client.ack_reset()
+    inputs = np.random.default_rng(1).uniform(-1, 1, 100).astype(np.float32)
+    client.read_all()
+    client.step(1, *inputs.tolist())
+    assert np.array_equal(np.array(Completion(client.read_all()[1]).outputs, np.float32), inputs)

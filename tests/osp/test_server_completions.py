@@ -1,0 +1,359 @@
+"""The server machine's completions: order, acknowledgements, stalls, events, the datagram limit."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ospbridge.osp.messages import StepCompleted, Truncated, decode_reply
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from tests.osp.served import Client, Completion, EchoWorld, Server
+
+both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+
+EATEN = "datagram eaten in place of an acknowledgement"
+
+
+def three_agents(profile: Profile) -> tuple[Server, Client]:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
+    client = server.player(3, 1, 2)
+    for agent in (2, 3, 1):
+        client.step(agent, 0.5)
+    assert [client.read()[0] for _ in range(3)] == [81, 81, 81]
+    return server, client
+
+
+def agents_of(client: Client) -> list[int]:
+    return [Completion(data).agent for data in client.read_all()]
+
+
+def stepped(profile: Profile) -> tuple[Server, Client]:
+    """A client with an outstanding completion."""
+    server = Server(profile)
+    client = server.player(1)
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81, 85]
+    return server, client
+
+
+def test_nerd_sends_completions_one_by_one_in_ascending_id_each_after_the_ack() -> None:
+    _, client = three_agents(NERD)
+    for agent in (1, 2, 3):
+        assert agents_of(client) == [agent]
+        client.ack(agent)
+    assert agents_of(client) == []
+
+
+def test_document_sends_all_completions_at_once_in_ascending_id() -> None:
+    _, client = three_agents(DOCUMENT)
+    assert agents_of(client) == [1, 2, 3]
+
+
+def test_nerd_drops_the_other_completions_when_the_ack_has_a_wrong_code_f4() -> None:
+    server, client = three_agents(NERD)
+    assert agents_of(client) == [1]
+    client.send(b"\x55\1\0\0\0")
+    assert agents_of(client) == []
+    for agent in (1, 2, 3):
+        client.step(agent, 0.5)
+    assert client.codes() == [81, 81, 81, 85]
+    assert server.machine.steps == 2
+
+
+@pytest.mark.parametrize("ack", [b"\x56", b"\x56\x4d\0\0\0", b"\x56\x4d\0\0\0x"])
+def test_nerd_takes_an_ack_with_a_wrong_id_or_none_f5(ack: bytes) -> None:
+    _, client = three_agents(NERD)
+    assert agents_of(client) == [1]
+    client.send(ack)
+    assert agents_of(client) == [2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [struct.pack("<Biiff", 80, 1, 2, 0, 0), b"\x07", b"\x32\1\0\0\0", b"\x69\1\0\0\0", b"\x46\0\0\0\0", b""],
+    ids=["step", "end", "get value", "deregister", "reset", "empty"],
+)
+def test_nerd_eats_the_command_that_comes_in_place_of_a_step_s_ack_f1_f2(command: bytes) -> None:
+    server, client = stepped(NERD)
+    assert client.ask(command) == []
+    assert server.machine.problems[EATEN] == 1
+    if command:
+        assert client.ask(command), "sent again it is answered"
+
+
+def test_nerd_eats_the_command_that_comes_in_place_of_a_reset_s_ack_f3() -> None:
+    server = Server(NERD)
+    client = server.player(1)
+    client.reset()
+    assert client.codes() == [71, 75]
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == []
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81, 85]
+
+
+@pytest.mark.parametrize("ack", [b"\x4b", b"\x4c"])
+def test_nerd_takes_either_code_as_a_reset_s_ack_d8(ack: bytes) -> None:
+    server = Server(NERD)
+    client = server.player(1)
+    client.reset()
+    client.send(ack)
+    client.read_all()
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81, 85]
+    assert server.machine.problems[EATEN] == 0
+
+
+@pytest.mark.parametrize("state", ["step", "reset"])
+def test_nerd_recognises_a_restart_in_place_of_an_ack_f2(state: str) -> None:
+    server = Server(NERD)
+    client = server.player(1)
+    if state == "step":
+        client.step(1, 0.0, 0.0)
+    else:
+        client.reset()
+    client.read_all()
+    assert [data[0] for data in client.ask(b"\x0a")] == [11, 71]
+
+
+def test_document_processes_a_command_that_comes_in_place_of_an_ack() -> None:
+    server, client = stepped(DOCUMENT)
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81, 85]
+    assert server.machine.steps == 2
+
+
+def test_nerd_s_observers_wait_for_the_ack_of_a_reset_too_d9() -> None:
+    server = Server(NERD)
+    player, observer = server.player(1), server.join(2)
+    player.reset()
+    assert observer.codes() == [75]
+    assert observer.ask(b"\x5a") == []
+    assert [data[0] for data in observer.ask(b"\x5a")] == [91, 92]
+
+
+def test_an_unacknowledged_reset_of_one_handler_blocks_nobody() -> None:
+    server = Server(NERD)
+    player = server.player(1)
+    server.join()
+    for _ in range(3):
+        player.reset()
+        assert player.codes() == [71, 75]
+        player.ack_reset()
+
+
+def test_queries_are_answered_while_a_vote_is_pending() -> None:
+    server = Server(NERD, EchoWorld((1, 1, 0), (1, 1, 0)))
+    client = server.player(1, 2)
+    client.step(1, 0.5)
+    client.read_all()
+    assert client.find("/Simulation/SimulationTime")
+
+
+def test_a_client_whose_ack_is_awaited_is_told_a_later_step_once_its_handler_is_free() -> None:
+    server = Server(NERD, EchoWorld((1, 1, 1), (1, 1, 0)))
+    first, second = server.player(1), server.player(2, port=2)
+    first.reset()
+    second.reset()
+    first.ack_reset()
+    second.ack_reset()
+    first.step(1, 0.5)
+    second.step(2, 0.5)
+    first.read_all()
+    for _ in range(2):
+        second.ack(2)
+        second.step(2, 0.5)
+        second.step(2, 0.5)
+    assert server.machine.steps == 3
+    assert first.read_all() == []
+    first.ack()
+    (completion,) = map(Completion, first.read_all())
+    assert completion.infos == [3.0], "two steps were missed and are told once, as they stand now"
+    first.ack()
+    assert first.read_all() == []
+
+
+# --- stalls --------------------------------------------------------------------------------------------------------
+
+
+def stalled(profile: Profile) -> tuple[Server, Client]:
+    """A client whose next completions are late."""
+    server = Server(profile, stall=lambda: True)
+    return server, server.player(1)
+
+
+def test_a_stalled_step_is_told_50_ms_late() -> None:
+    server, client = stalled(NERD)
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81]
+    server.wait(0.049)
+    assert client.codes() == []
+    server.wait(0.002)
+    assert client.codes() == [85]
+
+
+def test_a_stalled_reset_is_told_50_ms_late() -> None:
+    server, client = stalled(NERD)
+    client.reset()
+    assert client.codes() == [71]
+    server.wait(0.051)
+    assert client.codes() == [75]
+
+
+def test_any_datagram_restarts_the_stall_f21() -> None:
+    server, client = stalled(NERD)
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81]
+    for _ in range(150):
+        server.wait(0.01)
+        client.ack()
+    assert client.codes() == []
+    server.wait(0.051)
+    assert client.codes() == [85]
+
+
+def test_a_step_sent_again_during_the_stall_executes_a_step_of_its_own_silently_f20() -> None:
+    server, client = stalled(NERD)
+    client.step(1, 0.0, 0.0)
+    server.wait(0.02)
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81, 81]
+    assert server.machine.steps == 2
+    server.wait(0.051)
+    assert client.codes() == [85]
+    client.ack()
+    server.wait(1.0)
+    assert client.codes() == []
+
+
+def test_each_completion_phase_may_stall_or_not() -> None:
+    decisions = iter([True, False, True])
+    server = Server(NERD, stall=lambda: next(decisions))
+    client = server.player(1)
+    late = []
+    for _ in range(3):
+        client.step(1, 0.0, 0.0)
+        late.append(client.codes() == [81])
+        server.wait(0.06)
+        client.read_all()
+        client.ack()
+    assert late == [True, False, True]
+
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+
+def completions(client: Client) -> list[Completion]:
+    """Acknowledge until no completion comes any more."""
+    found = []
+    while client.inbox:
+        data = client.read()
+        if data[0] == 85:
+            found.append(Completion(data))
+            client.ack(found[-1].agent)
+    return found
+
+
+@both
+def test_event_ids_are_given_by_name_and_0_to_the_unknown(profile: Profile) -> None:
+    client = Server(profile).join()
+    assert client.listen("/World/Hit") == 1
+    assert client.listen("/Control/StepCompleted") == 2
+    assert client.listen("/World/Hit") == 1
+    assert client.listen("/No/Such/Event") == 0
+    assert client.listen("") == 0
+
+
+@both
+def test_events_come_in_order_of_occurrence_once_and_in_the_first_completion_only(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
+    client = server.player(1, 2)
+    names = ["/Control/StepCompleted", "/World/Hit", "/Control/NextStep"]
+    assert [client.listen(name) for name in names] == [1, 2, 3]
+    server.world.next_events = ["/World/Hit", "/World/Hit"]
+    client.step(1, 0.5)
+    client.step(2, 0.5)
+    first, second = completions(client)
+    assert first.events == [3, 2, 1]
+    assert second.events == []
+    assert second.n_events == 0
+
+
+@both
+def test_events_of_a_reset_and_between_steps_come_with_the_next_step(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    assert client.listen("/Control/ResetSimulation") == 1
+    assert client.listen("/Control/ResetSimulationFinalized") == 2
+    assert client.listen("/World/Hit") == 3
+    server.world.next_events = ["/World/Hit"]
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    client.step(1, 0.5, 0.5)
+    (completion,) = completions(client)
+    assert completion.events == [1, 3, 2]
+    client.step(1, 0.5, 0.5)
+    (completion,) = completions(client)
+    assert completion.events == []
+
+
+@both
+def test_events_are_told_to_those_who_registered(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
+    first, second = server.player(1), server.player(2, port=2)
+    assert first.listen("/World/Hit") == 1
+    server.world.next_events = ["/World/Hit"]
+    first.step(1, 0.5)
+    second.step(2, 0.5)
+    assert [completion.events for completion in completions(first)] == [[1]]
+    assert [completion.events for completion in completions(second)] == [[]]
+
+
+@both
+def test_a_deregistered_event_is_told_no_more_and_its_id_is_echoed_d24(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    end = b"x" if profile.end_marker else b""
+    assert client.listen("/Control/StepCompleted") == 1
+    assert client.ask(b"\x1e\1\0\0\0") == [b"\x1f\1\0\0\0" + end]
+    assert client.ask(b"\x1e\x4d\0\0\0") == [b"\x1f\x4d\0\0\0" + end]
+    assert server.machine.listening == 0
+    client.step(1, 0.5, 0.5)
+    assert [completion.events for completion in completions(client)] == [[]]
+
+
+# --- the datagram limit --------------------------------------------------------------------------------------------
+
+
+def test_nerd_cuts_the_completion_of_300_outputs_to_1022_bytes_with_the_end_byte_d15() -> None:
+    server = Server(NERD, EchoWorld((1, 300, 2)))
+    client = server.player(1)
+    client.step(1, 0.5)
+    data = client.read_all()[1]
+    assert len(data) == 1022
+    assert data.endswith(b"x")
+    assert struct.unpack_from("<ii", data, 5) == (300, 2), "the counts stay"
+    cut = decode_reply(data, limit=NERD.datagram_limit)
+    assert isinstance(cut, Truncated)
+    assert (cut.received, cut.announced) == (250, 302)
+
+
+def test_document_does_not_cut_completions() -> None:
+    server = Server(DOCUMENT, EchoWorld((1, 3000, 2)))
+    client = server.player(1)
+    client.step(1, 0.5)
+    data = client.read_all()[1]
+    assert len(data) == 21 + 4 * 3002
+    assert isinstance(decode_reply(data), StepCompleted)
+
+
+@pytest.mark.parametrize("outputs", range(246, 256))
+def test_nerd_cuts_between_values_only_d15(outputs: int) -> None:
+    server = Server(NERD, EchoWorld((1, outputs, 0)))
+    client = server.player(1)
+    client.step(1, 0.5)
+    data = client.read_all()[1]
+    assert len(data) == min(21 + 4 * outputs + 1, 1022)
+    assert data.endswith(b"x")

@@ -1,0 +1,213 @@
+"""The server machine: INIT, END, RESET_COMMUNICATION, and what comes that is none of them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from tests.osp.served import EchoWorld, Server
+
+both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+
+DOCUMENT_INIT = struct.pack("<Bii", 5, 1, 1)
+
+
+def test_nerd_answers_a_byte_init_after_51_ms_d1() -> None:
+    server = Server(NERD)
+    server.init(b"\x05\x01\x01\x78")
+    assert server.opened == [1]
+    assert not server.inboxes[1]
+    assert server.machine.next_deadline() == pytest.approx(0.051)
+    server.wait(0.050)
+    assert not server.inboxes[1]
+    server.wait(0.001)
+    assert list(server.inboxes[1]) == [b"\x06\x01\x01\x78"]
+
+
+def test_nerd_ignores_extra_bytes_behind_a_byte_init_d1() -> None:
+    server = Server(NERD)
+    server.init(b"\x05\x01\x01\0\0\0\0\0\0")
+    server.wait(0.1)
+    assert list(server.inboxes[1]) == [b"\x06\x01\x01\x78"]
+
+
+@pytest.mark.parametrize(
+    "data", [DOCUMENT_INIT, b"\x05\x01\x00x", b"\x05\x01\x02x", b"\x05\x02\x01x", b"\x05\x01", b"\x05", b""]
+)
+def test_nerd_is_silent_to_other_forms_and_versions_d1_d2(data: bytes) -> None:
+    server = Server(NERD)
+    server.init(data)
+    server.wait(1.0)
+    assert not server.opened
+    assert server.machine.problems.total() == 1
+
+
+def test_document_answers_an_init_of_integers_at_once_and_without_end_byte() -> None:
+    server = Server(DOCUMENT)
+    server.init(DOCUMENT_INIT)
+    assert list(server.inboxes[1]) == [struct.pack("<Bii", 6, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x05\x01\x01\x78", struct.pack("<Bii", 5, 1, 2), struct.pack("<Bii", 5, 2, 1)]
+)
+def test_document_is_silent_to_other_forms_and_versions(data: bytes) -> None:
+    server = Server(DOCUMENT)
+    server.init(data)
+    server.wait(1.0)
+    assert not server.opened
+    assert server.machine.problems.total() == 1
+
+
+@both
+def test_each_init_makes_a_handler_even_from_one_socket_f26(profile: Profile) -> None:
+    server = Server(profile)
+    first, second = server.join(), server.join()
+    assert first.handler_id != second.handler_id
+    assert server.machine.handlers == 2
+
+
+@both
+def test_inits_beyond_the_limit_are_not_answered(profile: Profile) -> None:
+    server = Server(profile, max_handlers=2)
+    server.join()
+    second = server.join()
+    server.init(b"\x05\x01\x01" if profile is NERD else DOCUMENT_INIT)
+    server.wait(1.0)
+    assert len(server.opened) == 2
+    assert server.machine.problems["INIT beyond the limit of handlers"] == 1
+    second.send(b"\x07")
+    server.join()
+
+
+@both
+def test_end_is_answered_and_frees_the_agents_f30(profile: Profile) -> None:
+    server = Server(profile)
+    for _ in range(3):
+        client = server.player(1)
+        assert [data[0] for data in client.ask(b"\x07")] == [8]
+        assert client.handler_id in server.closed
+    assert server.machine.handlers == 0
+    assert server.machine.controlled == 0
+
+
+@both
+def test_nothing_answers_behind_an_end_f28(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.ask(b"\x07")
+    assert client.ask(b"\x5a") == []
+
+
+@both
+def test_end_after_an_event_registration_does_not_kill_this_server_f19(profile: Profile) -> None:
+    server = Server(profile)
+    listener, player = server.join(1), server.player(1, port=2)
+    assert listener.listen("/Control/StepCompleted") == 1
+    listener.ask(b"\x07")
+    assert server.machine.listening == 0
+    player.step(1, 0.0, 0.0)
+    assert player.codes() == [81, 85]
+    warned = server.machine.problems["END after an event registration: the real server dies of it"]
+    assert warned == (0 if profile.end_after_events_is_safe else 1)
+
+
+def test_nerd_tells_a_restart_to_all_with_a_stray_71_and_closes_all_d7() -> None:
+    server = Server(NERD, EchoWorld((1, 1, 0), (1, 1, 0)))
+    first, second = server.player(1), server.player(2, port=2)
+    assert first.ask(b"\x0a") == [b"\x0bx", b"\x47x"]
+    assert second.read_all() == [b"\x0bx", b"\x47x"]
+    assert server.closed == [first.handler_id, second.handler_id]
+    assert server.machine.controlled == 0
+    again = server.player(1, 2, port=3)
+    again.reset()
+    again.reset()
+    assert again.codes() == [71, 71, 75]
+
+
+def test_document_tells_a_restart_to_all_with_11_alone() -> None:
+    server = Server(DOCUMENT)
+    first, second = server.join(1), server.join(2)
+    assert first.ask(b"\x0a") == [b"\x0b"]
+    assert second.read_all() == [b"\x0b"]
+
+
+def test_nerd_does_not_tell_a_restart_to_a_client_whose_ack_is_awaited() -> None:
+    server = Server(NERD)
+    player, other = server.player(1), server.join(2)
+    player.step(1, 0.0, 0.0)
+    assert player.codes() == [81, 85]
+    assert other.ask(b"\x0a") == [b"\x0bx", b"\x47x"]
+    assert player.read_all() == []
+    assert player.handler_id in server.closed
+
+
+@both
+def test_a_restart_clears_votes(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
+    client = server.player(1, 2)
+    client.step(1, 0.5)
+    client.send(b"\x0a")
+    again = server.player(1, 2, port=2)
+    again.step(1, 0.5)
+    assert again.codes() == [81]
+
+
+@both
+def test_a_restart_on_the_main_port_is_ignored_d20(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.join()
+    server.init(b"\x0a")
+    assert not server.closed
+    assert client.read_all() == []
+
+
+@both
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x09",
+        b"\xff" * 9000,
+        b"\x56\1\0\0\0",
+        b"\x56",
+        b"\x4c",
+        b"\x4b",
+        b"\x5d",
+        b"\x61",
+        b"\x2a",
+        b"\x01abc",
+    ],
+)
+def test_what_an_idle_handler_cannot_use_is_ignored_without_reply_f6_f7(
+    profile: Profile, data: bytes
+) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    assert client.ask(data) == []
+    client.step(1, 0.0, 0.0)
+    assert client.codes() == [81, 85]
+
+
+@both
+def test_a_datagram_for_no_handler_is_ignored(profile: Profile) -> None:
+    server = Server(profile)
+    server.machine.receive(77, b"\x5a", 0.0)
+    assert server.machine.take_effects() == []
+
+
+def test_the_latest_problems_can_be_read_once() -> None:
+    server = Server(NERD)
+    client = server.join()
+    client.send(b"\x09rubbish")
+    (problem,) = server.machine.take_problems()
+    assert problem.kind == "unknown command"
+    assert problem.peer == ("127.0.0.1", 1)
+    assert problem.data == b"\x09rubbish"
+    assert server.machine.take_problems() == []
+    for _ in range(1000):
+        client.send(b"\x09")
+    assert len(server.machine.take_problems()) == 64
+    assert server.machine.problems["unknown command"] == 1001
