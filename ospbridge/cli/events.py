@@ -1,0 +1,137 @@
+"""`ospbridge events`: what happens in a simulator, as its events tell.
+
+OSP tells a client of events only with the completions of steps, and those only go to clients that control an agent.
+Whoever watches must therefore control one, and take part in every step.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
+from ospbridge.cli.output import note, print_json_line
+from ospbridge.cli.stopping import stoppable
+
+if TYPE_CHECKING:
+    from ospbridge.cli.options import SimulatorAccess
+    from ospbridge.session.blocking import BlockingSession
+
+__all__ = ["events"]
+
+
+@click.group(cls=CloseNames)
+def events() -> None:
+    """Watch events of a simulator."""
+
+
+@events.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--agent",
+    metavar="GLOB",
+    help="Control this agent while watching.  [default: the first that is available]",
+)
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Take part in N steps, then end.")
+@click.option("--reset", "reset_first", is_flag=True, help="Reset the world before the first step.")
+@click.option(
+    "--step-timeout",
+    type=click.FloatRange(0, LONGEST, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when other clients hold up a step for so long.",
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Do it on a NERD server too, which stays vulnerable after it.",
+)
+@simulator_options
+@json_option('Print lines of {"step", "event"}.')
+def watch(
+    *,
+    names: tuple[str, ...],
+    agent: str | None,
+    steps: int | None,
+    reset_first: bool,
+    step_timeout: float,
+    yes: bool,
+    simulator: SimulatorAccess,
+    as_json: bool,
+) -> None:
+    """Print events as they occur, with the number of the step.
+
+    NAME is the exact name of an event, for instance /Control/StepCompleted; a simulator cannot list them.
+
+    A simulator tells of events only those who control an agent. So this command controls one, rests it at neutral,
+    and asks for a step whenever the last one is complete: alone it drives the simulator at full speed; beside other
+    clients it steps as they do, and while it runs they cannot reset the world. Steps are counted from its start.
+
+    A NERD server whose client registered for an event crashes if that client says goodbye, so the command leaves such
+    a server without a goodbye; its handler stays there until the communication is restarted. That needs --yes.
+
+    Ends after --steps, or by Ctrl-C or SIGTERM with exit code 0.
+    """
+    with (
+        suppress(KeyboardInterrupt),
+        stoppable(),
+        simulator.session(reclaim_stale=True, step_timeout=step_timeout) as session,
+    ):
+        _check_allowed(session, yes=yes)
+        name = session.matching((agent,) if agent else ())[0]
+        _register_events(session, names)
+        (interface,) = session.register(name)
+        others = [entry.name for entry in session.agents() if not entry.available and entry.name != name]
+        note(f"watching {', '.join(names)} from agent {name} of {session.server}, at rest")
+        if others:
+            note(f"other clients control {', '.join(others)}: while this runs they cannot reset the world")
+        if reset_first:
+            session.reset()
+        neutral = [min(max(0.0, value.min), value.max) for value in interface.inputs]
+        _watch(session, name, neutral, steps, as_json=as_json)
+
+
+def _check_allowed(session: BlockingSession, *, yes: bool) -> None:
+    from ospbridge.errors import UsageError
+
+    if session.profile.end_after_events_is_safe:
+        return
+    if not yes:
+        raise UsageError(
+            f"{session.server} is a server of profile {session.profile.name!r}: once registered for an event it must "
+            "not be told goodbye, and a handler of it stays behind",
+            hint="add --yes to watch all the same; infos and `ospbridge values watch` need no event",
+        )
+    note(f"{session.server} will be left without a goodbye: it would crash at the next event otherwise")
+
+
+def _register_events(session: BlockingSession, names: tuple[str, ...]) -> None:
+    from ospbridge.errors import UsageError
+
+    unknown = [name for name in names if not session.register_event(name)]
+    if unknown:
+        raise UsageError(
+            f"{session.server} has no event {', '.join(repr(name) for name in unknown)}",
+            hint="names are exact, for instance /Control/StepCompleted; the simulator's manual has them",
+        )
+
+
+def _watch(
+    session: BlockingSession, agent: str, neutral: list[float], steps: int | None, *, as_json: bool
+) -> None:
+    from ospbridge.osp.client import WorldReset
+
+    step = 0
+    while steps is None or step < steps:
+        outcome = session.step({agent: neutral})[agent]
+        step += 1
+        for event in outcome.events:
+            if as_json:
+                print_json_line({"step": step, "event": event})
+            else:
+                click.echo(f"{step:8d}  {event}")
+        if any(isinstance(notice, WorldReset) for notice in session.take_notices()):
+            note(f"the world was reset by another client, after step {step}")

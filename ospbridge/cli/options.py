@@ -1,0 +1,185 @@
+"""The options that commands share, and the session they describe.
+
+A command that talks to a simulator wears ``@simulator_options`` and gets a ``SimulatorAccess``. What talks, and numpy
+with it, is imported when the session is opened, not for help.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from ospbridge.cli.stopping import uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ospbridge.interface import Endpoint
+    from ospbridge.session.blocking import BlockingSession
+
+    EndpointType = click.ParamType[Endpoint]
+else:
+    EndpointType = click.ParamType  # became generic after the oldest click that serves
+
+__all__ = ["LONGEST", "CloseNames", "SimulatorAccess", "SimulatorAddress", "json_option", "simulator_options"]
+
+C = TypeVar("C", bound="Callable[..., Any]")
+LONGEST: Final = 86_400.0
+"""Seconds: the largest limit that options take."""
+SILENCE: Final = 1.0
+"""Seconds after which a user who waits is told for what."""
+
+
+class SimulatorAddress(EndpointType):
+    """HOST:PORT, HOST or [IPV6]:PORT; whatever cannot be one is a usage error."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Endpoint:
+        """Parse the address. Names are resolved later, when the session is opened."""
+        from ospbridge.errors import ConfigurationError
+        from ospbridge.interface import Endpoint
+        from ospbridge.transport.addresses import parse_endpoint
+
+        if isinstance(value, Endpoint):
+            return value
+        try:
+            return parse_endpoint(str(value))
+        except ConfigurationError as error:
+            self.fail(f"{error.message}; {error.hint}.", param, ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorAccess:
+    """Where the simulator is and how to talk to it. ``timeout`` in seconds, for connecting."""
+
+    address: Endpoint
+    profile: str
+    trace: Path | None
+    timeout: float
+
+    @contextlib.contextmanager
+    def session(
+        self, *, reclaim_stale: bool = False, step_timeout: float | None = None
+    ) -> Iterator[BlockingSession]:
+        """A session that is left in order, whatever happens inside.
+
+        ``reclaim_stale`` frees agents of our own sessions that died; a command that only looks does not.
+        """
+        from ospbridge.observe.trace import TraceWriter
+        from ospbridge.osp.timing import Limits
+        from ospbridge.session.blocking import BlockingSession
+
+        limits = (
+            Limits(connect=self.timeout)
+            if step_timeout is None
+            else Limits(connect=self.timeout, step=step_timeout)
+        )
+        with contextlib.ExitStack() as stack:
+            trace = stack.enter_context(TraceWriter(self.trace)) if self.trace else None
+            with _waiting_told(f"waiting for a simulator at {self.address}"):
+                session = BlockingSession.connect(
+                    self.address,
+                    profile=self.profile,
+                    limits=limits,
+                    trace=trace,
+                    reclaim_stale=reclaim_stale,
+                )
+            try:
+                yield session
+            finally:
+                with uninterrupted():
+                    session.close()
+
+
+@contextlib.contextmanager
+def _waiting_told(what: str) -> Iterator[None]:
+    """Tell a user at a terminal what is being waited for, once it takes longer than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    import threading
+
+    timer = threading.Timer(SILENCE, lambda: click.echo(f"{what} ...", err=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+_SIMULATOR_OPTIONS: Final = (
+    click.option(
+        "--simulator",
+        type=SimulatorAddress(),
+        default="127.0.0.1:45454",
+        show_default=True,
+        metavar="HOST:PORT",
+        help="Address of the simulator.",
+    ),
+    click.option(
+        "--profile",
+        type=click.Choice(["auto", "document", "nerd"]),
+        default="auto",
+        show_default=True,
+        help="Which kind of OSP server it is: the text of OSP 1.1, the NERD toolkit's, or find out.",
+    ),
+    click.option(
+        "--trace",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write every datagram with its meaning to FILE.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, LONGEST, min_open=True),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Give up when no simulator has answered for so long.",
+    ),
+)
+
+
+def simulator_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command that talks to a simulator; they arrive as one ``simulator``."""
+
+    @functools.wraps(function)
+    def with_access(
+        *args: Any, simulator: Endpoint, profile: str, trace: Path | None, timeout: float, **rest: Any
+    ) -> Any:
+        return function(*args, simulator=SimulatorAccess(simulator, profile, trace, timeout), **rest)
+
+    decorated: Callable[..., Any] = with_access
+    for option in reversed(_SIMULATOR_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def json_option(help_text: str) -> Callable[[C], C]:
+    """``--json``, with what it prints."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+class CloseNames(click.Group):
+    """A group of commands that answers a name that is almost right with the right one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command to run."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
+            close = difflib.get_close_matches(name, self.commands)
+            hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
+            raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)

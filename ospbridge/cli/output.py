@@ -1,0 +1,120 @@
+"""What commands print: tables for people, JSON for programs, notes on standard error.
+
+A table is drawn by rich on a terminal and is plain aligned text elsewhere. JSON has no infinity and no NaN: where a
+number is not finite, `null` is written.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.interface import InterfaceValue
+
+__all__ = [
+    "Column",
+    "note",
+    "number",
+    "print_json",
+    "print_json_line",
+    "print_table",
+    "ranges",
+    "short_float",
+]
+
+
+class Column(NamedTuple):
+    """A column of a table; numbers stand on the right."""
+
+    title: str
+    right: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """A table on standard output."""
+    if sys.stdout.isatty():
+        _draw(columns, rows, title)
+    else:
+        if title:
+            click.echo(title)
+        for line in plain_lines(columns, rows):
+            click.echo(line)
+
+
+def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The head and the rows, aligned, two blanks between columns."""
+    titles = [column.title for column in columns]
+    cells = [titles, *([_printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
+    lines = []
+    for row in cells:
+        padded = [
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        table.add_column(
+            column.title, justify="right" if column.right else "left", no_wrap=column.right, overflow="fold"
+        )
+    for row in rows:
+        # Text, because a name may hold brackets, which rich would read as markup.
+        table.add_row(*(Text(_printable(cell)) for cell in row))
+    Console().print(table)
+
+
+def _printable(text: str) -> str:
+    """Names come from the simulator: control characters must not reach a terminal as they are."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def note(text: str) -> None:
+    """Something worth knowing, on standard error."""
+    click.echo(_printable(text), err=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; indented on a terminal."""
+    import orjson
+
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0))
+
+
+def print_json_line(value: Any) -> None:
+    """One line of JSON, written at once."""
+    import orjson
+
+    click.echo(orjson.dumps(value))
+
+
+def number(value: float) -> float | None:
+    """``value`` for JSON: None, written `null`, where it is infinite or NaN."""
+    return value if math.isfinite(value) else None
+
+
+def ranges(values: Sequence[InterfaceValue]) -> list[dict[str, Any]]:
+    """Interface values for JSON; an end of a range that is open is `null`."""
+    return [{"name": value.name, "min": number(value.min), "max": number(value.max)} for value in values]
+
+
+def short_float(value: float) -> str:
+    """A float32 with the fewest digits that tell it from its neighbours."""
+    import numpy as np
+
+    return str(np.float32(value)).removesuffix(".0")

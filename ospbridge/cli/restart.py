@@ -1,0 +1,72 @@
+"""`ospbridge restart-communication`: the way out when a dead client holds agents and left no lease."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ospbridge.cli.options import simulator_options
+from ospbridge.cli.output import note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.cli.options import SimulatorAccess
+    from ospbridge.interface import AgentEntry
+
+__all__ = ["restart_communication"]
+
+SETTLING: Final = 0.5
+"""Seconds before connecting again: a NERD server loses an INIT within 50 ms of the restart, or dies of it."""
+
+
+@click.command("restart-communication")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@simulator_options
+def restart_communication(yes: bool, simulator: SimulatorAccess) -> None:
+    """Disconnect every client of a simulator.
+
+    All agents are free afterwards, those of clients that died too. Running clients lose their sessions in mid-episode.
+    """
+    with simulator.session() as session:
+        held = [entry.name for entry in session.agents() if not entry.available]
+        if not yes:
+            _ask(simulator, held)
+        confirmed = session.restart_communication()
+    time.sleep(SETTLING)
+    with simulator.session() as session:
+        entries = session.agents()
+    _report(simulator, held, entries, confirmed=confirmed)
+
+
+def _ask(simulator: SimulatorAccess, held: Sequence[str]) -> None:
+    from ospbridge.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"this disconnects every client of {simulator.address}, and nobody is there to ask",
+            hint="add --yes to do it all the same",
+        )
+    holds = f"; controlled now: {', '.join(held)}" if held else "; no agent is controlled now"
+    click.confirm(f"Disconnect every client of {simulator.address}{holds}?", abort=True, err=True)
+
+
+def _report(
+    simulator: SimulatorAccess, held: Sequence[str], entries: Sequence[AgentEntry], *, confirmed: bool
+) -> None:
+    free = {entry.name for entry in entries if entry.available}
+    freed = [name for name in held if name in free]
+    taken = [entry.name for entry in entries if not entry.available]
+    if not confirmed:
+        note("the simulator did not confirm it; it often does not, although it does what was asked")
+    if freed:
+        click.echo(f"Disconnected every client of {simulator.address}; freed: {', '.join(freed)}")
+    elif not held:
+        click.echo(f"Disconnected every client of {simulator.address}; all agents were free before")
+    if taken:
+        note(
+            f"controlled again, or still: {', '.join(taken)}; clients that rebuild their sessions take them back"
+        )

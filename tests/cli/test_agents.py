@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.interface import InterfaceValue
+from ospbridge.osp.world import WorldAgent
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ospbridge.osp.world import World
+    from tests.cli.conftest import Served
+
+pytestmark = pytest.mark.loopback
+
+
+def test_agents_are_a_table_with_a_head(arena: Served) -> None:
+    lines = arena.run("agents").stdout.splitlines()
+    assert [line.split() for line in lines] == [
+        ["ID", "NAME", "TYPE", "AVAILABLE"],
+        ["1", "robot1", "Agent", "yes"],
+        ["2", "robot2", "Agent", "yes"],
+    ]
+
+
+def test_agents_json_is_a_list_of_exactly_the_promised_keys(arena: Served) -> None:
+    assert arena.json("agents") == [
+        {"id": 1, "name": "robot1", "type": "Agent", "available": True},
+        {"id": 2, "name": "robot2", "type": "Agent", "available": True},
+    ]
+
+
+def test_an_agent_of_another_client_is_shown_as_taken(arena: Served) -> None:
+    with BlockingSession.connect(arena.address) as other:
+        other.register("robot2")
+        assert [entry["available"] for entry in arena.json("agents")] == [True, False]
+
+
+def test_describe_json_is_exactly_as_promised(serve: Callable[[World], Served]) -> None:
+    served = serve(SyntheticWorld(1, 2, 1))
+    assert served.json("describe", "agent") == {
+        "name": "agent",
+        "inputs": [{"name": "/motor/0", "min": -1.0, "max": 1.0}],
+        "outputs": [
+            {"name": "/sensor/0", "min": -1.0, "max": 1.0},
+            {"name": "/sensor/1", "min": -1.0, "max": 1.0},
+        ],
+        "infos": [{"name": "/info/0", "min": 0.0, "max": 1.0}],
+    }
+
+
+def test_an_infinite_range_is_null_in_json_and_inf_in_the_table(serve: Callable[[World], Served]) -> None:
+    world = SyntheticWorld(1, 1)
+    world.agents = [
+        WorldAgent(
+            "open",
+            [InterfaceValue("/motor", -1.5, 0.1)],
+            [InterfaceValue("/sensor", -math.inf, math.inf)],
+            [],
+        )
+    ]
+    served = serve(world)
+    described = served.json("describe", "open")
+    assert described["outputs"] == [{"name": "/sensor", "min": None, "max": None}]
+    table = served.run("describe", "open").stdout.splitlines()
+    assert table[0] == "open (Agent): 1 input, 1 output, 0 infos"
+    assert table[2].split() == ["input", "0", "/motor", "-1.5", "0.1"]
+    assert table[3].split() == ["output", "0", "/sensor", "-inf", "inf"]
+
+
+def test_describe_takes_a_pattern_that_fits_one_agent(arena: Served) -> None:
+    assert arena.json("describe", "*2")["name"] == "robot2"
+
+
+def test_a_pattern_that_fits_several_agents_names_them(arena: Served) -> None:
+    result = arena.run("describe", "robot*", exit_code=2)
+    assert "robot1, robot2" in result.stderr
+    assert "Hint: name one of them" in result.stderr
+    assert not result.stdout
+
+
+def test_a_misspelt_agent_is_answered_with_the_right_one(arena: Served) -> None:
+    result = arena.run("describe", "robt2", exit_code=2)
+    assert "has no agent 'robt2'; it offers robot1, robot2" in result.stderr
+    assert "did you mean 'robot2'?" in result.stderr
+
+
+def test_a_trace_holds_the_datagrams(arena: Served, tmp_path: Path) -> None:
+    file = tmp_path / "agents.jsonl"
+    arena.run("agents", "--trace", str(file))
+    text = file.read_text()
+    assert "INIT_COMMUNICATION" in text
+    assert "GET_AGENT_OVERVIEW" in text
+
+
+def test_a_trace_that_cannot_be_written_is_a_bad_setting(arena: Served, tmp_path: Path) -> None:
+    result = arena.run("agents", "--trace", str(tmp_path / "missing" / "file"), exit_code=78)
+    assert "cannot write a trace" in result.stderr
+
+
+def test_looking_leaves_no_connection_behind(arena: Served) -> None:
+    arena.run("agents")
+    arena.run("describe", "robot1")
+    arena.run("describe", "nobody", exit_code=2)
+    assert arena.simulator.machine.handlers == 0

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.osp.world import World
+    from tests.cli.conftest import Served
+
+pytestmark = pytest.mark.loopback
+
+MARK = "/Synthetic/Mark"
+
+
+@pytest.fixture
+def marks(serve: Callable[[World], Served]) -> Served:
+    return serve(SyntheticWorld(2, 2, agents=2))
+
+
+def test_events_are_printed_with_the_number_of_their_step(marks: Served) -> None:
+    lines = marks.json_lines("events", "watch", MARK, "--steps", "25", "--yes")
+    assert lines == [{"step": MARK_EVERY, "event": MARK}, {"step": 2 * MARK_EVERY, "event": MARK}]
+    marks.assert_all_free()
+
+
+def test_the_table_form_has_step_and_name(marks: Served) -> None:
+    result = marks.run("events", "watch", MARK, "--steps", "10", "--yes")
+    assert result.stdout.split() == ["10", MARK]
+    assert "watching /Synthetic/Mark from agent agent1" in result.stderr
+
+
+def test_a_reset_can_come_first(marks: Served) -> None:
+    marks.run("events", "watch", MARK, "--steps", "5", "--yes")
+    lines = marks.json_lines("events", "watch", MARK, "--steps", "10", "--yes", "--reset")
+    assert lines == [{"step": 10, "event": MARK}]
+    assert marks.simulator.machine.resets == 1
+
+
+def test_watching_a_server_that_events_endanger_needs_a_yes(marks: Served, profile: str) -> None:
+    if profile == "document":
+        assert not marks.run("events", "watch", MARK, "--steps", "1").stdout
+        return
+    result = marks.run("events", "watch", MARK, "--steps", "1", exit_code=2)
+    assert "must not be told goodbye" in result.stderr
+    assert "--yes" in result.stderr
+    assert marks.simulator.machine.handlers == 0
+
+
+def test_such_a_server_is_left_without_a_goodbye(marks: Served, profile: str) -> None:
+    marks.run("events", "watch", MARK, "--steps", "1", "--yes")
+    marks.assert_all_free()
+    assert marks.simulator.machine.handlers == (1 if profile == "nerd" else 0)
+    assert not [kind for kind in marks.simulator.machine.problems if kind.startswith("END")]
+
+
+def test_an_unknown_event_leaves_nothing_registered(marks: Served) -> None:
+    result = marks.run("events", "watch", MARK, "/No/Such", "--yes", exit_code=2)
+    assert "has no event '/No/Such'" in result.stderr
+    marks.assert_all_free()
+
+
+def test_the_agent_can_be_chosen(marks: Served) -> None:
+    with BlockingSession.connect(marks.address) as other:
+        other.register("agent1")
+        result = marks.run("events", "watch", MARK, "--agent", "agent1", "--yes", exit_code=69)
+        assert "controlled by another client" in result.stderr
+    assert "agent2" in marks.run("events", "watch", MARK, "--agent", "*2", "--steps", "1", "--yes").stderr
+    result = marks.run("events", "watch", MARK, "--agent", "agnt2", "--yes", exit_code=2)
+    assert "did you mean 'agent2'?" in result.stderr
+
+
+def test_a_client_that_holds_up_the_steps_is_named(marks: Served) -> None:
+    with BlockingSession.connect(marks.address) as other:
+        other.register("agent1")
+        result = marks.run("events", "watch", MARK, "--yes", "--step-timeout", "0.5", exit_code=75)
+        assert "other clients control agent1" in result.stderr
+        assert "did not complete within 0.5 s" in result.stderr
+    marks.assert_all_free()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_deliberate_stop_frees_the_agent_and_is_no_failure(marks: Served, number: signal.Signals) -> None:
+    command = ["events", "watch", MARK, "--yes", "--json", "--simulator", marks.address]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ospbridge", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"step": MARK_EVERY, "event": MARK}
+        process.send_signal(number)
+        process.stdout.read()
+        assert process.wait(10) == 0
+    marks.assert_all_free()

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ospbridge.cli.output import Column, number, plain_lines, print_json, print_json_line, short_float
+
+
+def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
+    lines = plain_lines((Column("N", right=True), Column("NAME")), [("1", "long name"), ("22", "x")])
+    assert lines == [" N  NAME", " 1  long name", "22  x"]
+
+
+def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
+    assert plain_lines((Column("NAME"),), [("\x1b[2Jevil\n",)])[1] == r"\x1b[2Jevil\n"
+
+
+def test_what_is_not_finite_is_null() -> None:
+    assert [number(x) for x in (1.5, math.inf, -math.inf, math.nan)] == [1.5, None, None, None]
+
+
+def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json([{"a": 1}])
+    print_json_line({"b": "x"})
+    assert capsys.readouterr().out == '[{"a":1}]\n{"b":"x"}\n'
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [
+        (0.10000000149011612, "0.1"),
+        (1.0, "1"),
+        (-1e10, "-1e+10"),
+        (3.4028234663852886e38, "3.4028235e+38"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_ranges_are_shown_with_as_few_digits_as_float32_needs(value: float, shown: str) -> None:
+    assert short_float(value) == shown

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Served
+
+pytestmark = pytest.mark.loopback
+
+SIZE = "/Sim/Arena/Size"
+SEED = "/Simulation/Seed"
+
+
+def test_all_values_are_listed(arena: Served) -> None:
+    entries = arena.json("values", "list")
+    assert {"name": SIZE, "type": "Double"} in entries
+    assert len(entries) > 20
+    lines = arena.run("values", "list").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "TYPE"]
+    assert len(lines) == len(entries) + 1
+
+
+def test_an_expression_narrows_the_list(arena: Served) -> None:
+    names = [entry["name"] for entry in arena.json("values", "list", "/Sim/Arena/.*")]
+    assert len(names) == 4
+    assert SIZE in names
+
+
+def test_an_expression_that_fits_nothing_is_an_error_with_a_way_out(arena: Served, profile: str) -> None:
+    result = arena.run("values", "list", "Aren", exit_code=0 if profile == "document" else 2)
+    if profile == "nerd":
+        assert "try '.*Aren.*'" in result.stderr
+    result = arena.run("values", "list", "NoSuchThing", exit_code=2)
+    assert "no value of" in result.stderr
+
+
+def test_a_broken_expression_is_called_one(arena: Served) -> None:
+    assert "no regular expression" in arena.run("values", "list", "[", exit_code=2).stderr
+
+
+def test_a_value_is_got_exactly_as_promised(arena: Served) -> None:
+    assert arena.json("values", "get", SIZE) == {"name": SIZE, "type": "Double", "value": "4"}
+
+
+def test_several_values_are_a_list(arena: Served) -> None:
+    readings = arena.json("values", "get", SIZE, SEED)
+    assert [reading["name"] for reading in readings] == [SIZE, SEED]
+    assert [line.split()[0] for line in arena.run("values", "get", SIZE, SEED).stdout.splitlines()] == [
+        "NAME",
+        SIZE,
+        SEED,
+    ]
+
+
+def test_a_misspelt_value_is_answered_with_the_right_one(arena: Served) -> None:
+    for command in (
+        ["get", "/Sim/Arena/Sizw"],
+        ["set", "/Sim/Arena/Sizw", "3"],
+        ["watch", "/Sim/Arena/Sizw"],
+    ):
+        result = arena.run("values", *command, exit_code=2)
+        assert "has no value '/Sim/Arena/Sizw'" in result.stderr
+        assert f"did you mean '{SIZE}'?" in result.stderr
+
+
+def test_a_value_that_was_set_is_read_back(arena: Served) -> None:
+    assert arena.json("values", "set", SIZE, "5.50") == {"name": SIZE, "type": "Double", "value": "5.5"}
+    assert arena.json("values", "get", SIZE)["value"] == "5.5"
+
+
+def test_a_negative_number_is_no_option(arena: Served) -> None:
+    assert arena.json("values", "set", SEED, "-7")["value"] == "-7"
+    assert arena.json("values", "set", "--timeout", "5", SEED, "-8")["value"] == "-8"
+
+
+def test_text_that_is_no_such_value_is_refused(arena: Served) -> None:
+    result = arena.run("values", "set", SIZE, "large", exit_code=2)
+    assert "could not parse 'large'" in result.stderr
+    assert arena.json("values", "get", SIZE)["value"] == "4"
+
+
+def test_watch_prints_each_value_once_while_nothing_changes(arena: Served) -> None:
+    lines = arena.json_lines("values", "watch", SIZE, SEED, "--interval", "0", "--count", "5")
+    assert [(line["name"], line["type"] != "", line["value"]) for line in lines] == [
+        (SIZE, True, "4"),
+        (SEED, True, "0"),
+    ]
+    assert all(set(line) == {"elapsed", "name", "type", "value"} for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_watch_prints_changes_and_ends_when_told_to(arena: Served, number: signal.Signals) -> None:
+    command = ["values", "watch", SIZE, "--interval", "0.01", "--simulator", arena.address]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ospbridge", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().split()[1:] == [SIZE, "4"]
+        arena.run("values", "set", SIZE, "6")
+        assert process.stdout.readline().split()[1:] == [SIZE, "6"]
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert not process.stderr.read()
+    assert arena.simulator.machine.handlers == 0
