@@ -76,6 +76,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 MOST_PIECES = 1_000_000
 """More pieces than this no list of a simulator has; an announced count above it is an error."""
+FEW_PIECES = 16
+"""So few missing pieces are always worth asking again for."""
 RESET_COMMUNICATION_PATIENCE = 0.3
 """Seconds to wait for RESET_COMMUNICATION_ACK: the requester misses it in 5 to 25 % of the tries."""
 
@@ -135,10 +137,12 @@ def collect(
     what: str,
     stray: Callable[[Reply], None] | None = None,
     tries: int = 1_000,
+    worth_repeating: float = 1.0,
 ) -> Exchange[tuple[Message, dict[int, Message], bool]]:
     """A list in one burst: the head announces a count, each piece has an index below it.
 
-    Returns the head, the pieces by index, and whether they are complete; incomplete only after ``tries``. Gives up
+    Returns the head, the pieces by index, and whether they are complete; incomplete only after ``tries``, or when
+    more than the share ``worth_repeating`` of the pieces stayed missing: the burst is then too large. Gives up
     when nothing new came for the query limit. A piece that contradicts one that was read before empties the list: one
     of them is late from another question.
     """
@@ -188,7 +192,8 @@ def collect(
             quiet_at = m.now + patience
         if len(pieces) > had:
             give_up = m.now + m.limits.query
-        if announced is not None and (tried >= tries or m.now >= give_up):
+        too_many = total - len(pieces) > max(worth_repeating * total, FEW_PIECES)
+        if announced is not None and (tried >= tries or too_many or m.now >= give_up):
             return announced, pieces, False
         if m.now >= give_up:
             raise QueryTimeout(
@@ -360,7 +365,7 @@ def observe(m: ClientMachine, ids: dict[int, str]) -> Exchange[tuple[int, ...]]:
     answer = yield from ask(
         m, RegisterForValue(tuple(ids)), _answer(RegisterForValueAck), what=f"{len(ids)} values"
     )
-    confirmed = tuple(i for i in answer.ids if i in ids)
+    confirmed = tuple(i for i in answer.answered(len(ids)) if i in ids)
     m.observed.update({i: ids[i] for i in confirmed})
     return confirmed
 

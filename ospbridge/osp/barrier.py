@@ -217,6 +217,10 @@ def read_clock(m: ClientMachine, s: _Step | None = None) -> Exchange[float | Non
     if not m.clock.available:
         return None
     text = yield from get_value(m, m.clock.value_id, stray=s.take if s else None)
+    return _seconds(m, text)
+
+
+def _seconds(m: ClientMachine, text: str | None) -> float | None:
     try:
         return float(text or "")
     except ValueError:
@@ -310,7 +314,9 @@ def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | 
     if s.finished:
         return None
     if m.clock.available and m.clock.base is None:
-        raise _uncertain(m, "the world was reset in the middle of it, by another client or by a doubled request")
+        raise _uncertain(
+            m, "the world was reset in the middle of it, by another client or by a doubled request"
+        )
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
     evidence = Evidence(_acknowledged(s), moved, True, m.punctual, s.resent, s.doubled)
     if moved is Moved.NO and s.unacked:
@@ -465,7 +471,7 @@ def _reset_found_out(m: ClientMachine, r: _Reset, before: float | None, limit: f
     if before:
         clock = m.clock.value_id
         text = yield from get_value(m, clock, stray=r.take)
-        moved = Moved.NO if text is not None and float(text) == before else Moved.ONCE
+        moved = Moved.NO if text is None or _seconds(m, text) in (None, before) else Moved.ONCE
     yield from overview(m, stray=r.take)
     if r.finished:
         return True

@@ -7,9 +7,10 @@ large; then the expression is applied here. OSP 1.1, section 4.5.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import IncompleteListing, UsageError
 from ospbridge.interface import ValueEntry
@@ -18,9 +19,14 @@ from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
 from ospbridge.osp.profile import Expression
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = ["find_value", "list_values"]
 
 TRIES: Final = 3
+FEW_MISSING: Final = 0.1
+"""A larger share of missing pieces means that the burst does not fit: asking again would lose the same ones."""
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
 
 
@@ -57,8 +63,11 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     known = m.values.get(name)
     if known is not None:
         return known
-    entries, _ = yield from _list_once(m, literal(name))
-    return next((entry for entry in entries if entry.name == name), None)
+    entries, complete = yield from _list_once(m, literal(name))
+    found = next((entry for entry in entries if entry.name == name), None)
+    if found is None and not complete:
+        raise IncompleteListing(f"{m.peer}: the answer about value {name!r} did not arrive completely")
+    return found
 
 
 def _list_once(m: ClientMachine, expression: str) -> Exchange[tuple[tuple[ValueEntry, ...], bool]]:
@@ -76,6 +85,7 @@ def _list_once(m: ClientMachine, expression: str) -> Exchange[tuple[tuple[ValueE
         ack=None,
         what=f"values {expression!r}",
         tries=TRIES,
+        worth_repeating=FEW_MISSING,
     )
     entries = []
     for _, message in sorted(pieces.items()):
@@ -102,17 +112,28 @@ class _Part:
             return f"^{literal(self.prefix)}{_class(self.never, negated=True)}.*$"
         return f"^{literal(self.prefix)}.*$"
 
-    def split(self, seen: set[str]) -> tuple[_Part, ...]:
-        """Smaller parts that together are this one. ``seen``: the characters that names are known to go on with."""
+    def split(self, names: Sequence[str]) -> tuple[tuple[_Part, ...], tuple[str, ...]]:
+        """Smaller parts, and names that stand alone, which together are this part. ``names``: some of its names.
+
+        Empty where ``names`` do not show how to split.
+        """
+        at = len(self.prefix)
+        if not self.only and not self.never:
+            shared = os.path.commonprefix(list(names))  # noqa: RUF071  # by character is what is wanted
+            if len(shared) > at:
+                beside = tuple(_Part(shared[:k], never=frozenset(shared[k])) for k in range(at, len(shared)))
+                return (_Part(shared), *beside), tuple(shared[:k] for k in range(max(at, 1), len(shared)))
+        seen = {name[at] for name in names if len(name) > at}
+        if not seen:
+            return (), ()
         half = frozenset(sorted(seen)[: (len(seen) + 1) // 2])
-        rest = self.only - half
-        first = replace(self, only=half, never=frozenset())
-        if len(half) == 1:
-            (character,) = half
-            first = _Part(self.prefix + character)
+        (single, *more) = sorted(half)
+        first = replace(self, only=half, never=frozenset()) if more else _Part(self.prefix + single)
         if self.only:
-            return (first, replace(self, only=rest)) if rest else (first,)
-        return (first, replace(self, never=self.never | half))
+            rest = self.only - half
+            return ((first, replace(self, only=rest)) if rest else (first,)), ()
+        alone = (self.prefix,) if self.prefix and not self.never else ()
+        return (first, replace(self, never=self.never | half)), alone
 
 
 def _class(characters: frozenset[str], *, negated: bool = False) -> str:
@@ -130,16 +151,11 @@ def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give
     found.update({entry.name: entry for entry in entries})
     if complete:
         return
-    at = len(part.prefix)
-    seen = {
-        entry.name[at] for entry in entries if len(entry.name) > at and entry.name.startswith(part.prefix)
-    }
-    if part.only:
-        seen &= part.only
-    if not seen:
+    parts, alone = part.split([entry.name for entry in entries])
+    if not parts:
         raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
-    if not part.only and not part.never and part.prefix:
-        exact, _ = yield from _list_once(m, f"^{literal(part.prefix)}$")
+    for name in alone:
+        exact, _ = yield from _list_once(m, f"^{literal(name)}$")
         found.update({entry.name: entry for entry in exact})
-    for smaller in part.split(seen):
+    for smaller in parts:
         yield from _list_part(m, smaller, found, give_up)

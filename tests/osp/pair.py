@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,7 +86,7 @@ class Pair:
         self.count += 1
         self.sent.append(datagram)
         for delay in self.fault(datagram):
-            self.at(self.now + LATENCY + delay, lambda: deliver(data))
+            self.at(self.now + LATENCY + delay, partial(deliver, data))
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (time, next(self._order), action))
@@ -128,7 +129,7 @@ class Pair:
                 self.flush_server()
                 return
         # Nobody listens there any more: the client's connected socket learns of it.
-        self.at(self.now + LATENCY, lambda: self._clients[peer].refused())
+        self.at(self.now + LATENCY, self._clients[peer].refused)
 
     def advance(self, *, until: float) -> None:
         """Let the next thing happen. Raises Hang behind ``until``."""
@@ -184,13 +185,18 @@ class Client:
         self._profile = profile
         self._connecting: ConnectMachine | None = None
         self._error: BaseException | None = None
-        self.conversation: Conversation = None  # type: ignore[assignment]  # set by connect
+        self._conversation: Conversation | None = None
 
     @property
     def deadline(self) -> float | None:
         if self._connecting is not None:
             return self._connecting.deadline
-        return self.conversation.machine.deadline if self.conversation else None
+        return self._conversation.machine.deadline if self._conversation else None
+
+    @property
+    def conversation(self) -> Conversation:
+        assert self._conversation is not None, "connect first"
+        return self._conversation
 
     @property
     def finished(self) -> bool:
@@ -215,7 +221,7 @@ class Client:
                 raise self._error
         self._connecting = None
         assert machine.profile is not None
-        self.conversation = Conversation(
+        self._conversation = Conversation(
             MAIN, machine.adopted, self.address, machine.profile, limits=self.limits, keep_lease=False
         )
         return self
@@ -223,12 +229,12 @@ class Client:
     def arrive(self, data: bytes, source: Endpoint) -> None:
         if self._connecting is not None:
             self._connecting.receive(data, source, self.pair.now)
-        elif self.conversation and source == self.conversation.handler:
+        elif self._conversation and source == self.conversation.handler:
             self.conversation.machine.receive(data, self.pair.now)
             self._flush()
 
     def refused(self) -> None:
-        if self.conversation:
+        if self._conversation:
             self.conversation.machine.handle_refused(self.pair.now)
 
     def timer(self) -> None:

@@ -90,7 +90,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("profile", "agents", "kind", "number"), CASES)
+@pytest.mark.parametrize("profile, agents, kind, number", CASES)
 def test_each_single_fault_is_survived_or_told(profile: Profile, agents: int, kind: str, number: int) -> None:
     def fault(datagram: Datagram) -> tuple[float, ...]:
         return FAULTS[kind] if datagram.number == number else (0.0,)

@@ -1,0 +1,417 @@
+"""The client machine against the server machine in memory: what users rely on beyond the straight path."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    BarrierStuck,
+    LocalProtocolError,
+    OutputsIncomplete,
+    QueryTimeout,
+    RemoteProtocolError,
+    SessionEvicted,
+    SessionLost,
+    SimulatorSilent,
+    StepUncertain,
+    ValueNotFound,
+    ValueRejected,
+    VersionRefused,
+)
+from ospbridge.interface import Endpoint, ValueEntry
+from ospbridge.osp.client import ClientMachine, WorldReset
+from ospbridge.osp.codes import Code
+from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.messages import InitAck
+from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
+from ospbridge.osp.restore import find_interface_values
+from ospbridge.osp.timing import Limits
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from tests.osp.pair import MAIN, Client, Datagram, Pair
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+
+
+def joined(pair: Pair, *names: str, profile: Profile | None = None, limits: Limits | None = None) -> Client:
+    client = pair.client(profile, limits=limits).connect()
+    if names:
+        client.do(client.conversation.register(names))
+    return client
+
+
+# --- finding the server -------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_probing_finds_the_profile_and_leaves_no_second_handler(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = joined(pair)
+    pair.settle()
+    assert client.conversation.machine.profile is profile
+    assert pair.server.handlers == 1
+
+
+@BOTH
+def test_a_handler_for_a_repeated_init_is_ended(profile: Profile) -> None:
+    first = True
+
+    def lose_first_answer(datagram: Datagram) -> tuple[float, ...]:
+        nonlocal first
+        if not datagram.to_server and datagram.data[0] == Code.INIT_COMMUNICATION_ACK and first:
+            first = False
+            return (0.3,)
+        return (0.0,)
+
+    pair = Pair(SyntheticWorld(1, 1), profile, fault=lose_first_answer)
+    joined(pair, profile=profile)
+    pair.settle()
+    assert pair.server.handlers == 1
+
+
+def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
+    machine = ConnectMachine(MAIN, None, limits=Limits(connect=3.0), now=0.0)
+    machine.receive(b"\xff\xff", Endpoint(MAIN.host, 9), 0.1)
+    while machine.deadline < 3.0:
+        machine.handle_timer(machine.deadline)
+    with pytest.raises(SimulatorSilent, match=r"within 3\.0 s: sent \d+ INITs .*code 255") as caught:
+        machine.handle_timer(machine.deadline)
+    assert "45454" in caught.value.hint
+
+
+def test_an_answer_of_another_version_is_refused() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.2, expected 1\.1"):
+        machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+
+
+def test_an_answer_from_another_host_is_not_adopted() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint("10.9.9.9", 50000), 0.05)
+    assert machine.adopted is None
+
+
+# --- agents -------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_misspelt_agent_is_answered_with_a_suggestion_and_a_taken_one_with_a_way_out(
+    profile: Profile,
+) -> None:
+    pair = Pair(SyntheticWorld(1, 1, names=["cart", "pole"]), profile)
+    first, second = joined(pair, "cart"), joined(pair)
+    with pytest.raises(AgentNotFound, match="no agent 'carts'; it offers cart, pole") as unknown:
+        second.do(second.conversation.register(["carts"]))
+    assert "did you mean 'cart'" in unknown.value.hint
+    with pytest.raises(AgentTaken) as taken:
+        second.do(second.conversation.register(["pole", "cart"]))
+    assert "restart-communication" in taken.value.hint
+    assert first.conversation.votes
+    assert not second.conversation.votes, "all or none"
+    assert pair.server.controlled == 1
+
+
+@BOTH
+def test_an_agent_of_3000_interface_values_is_described_completely(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1000, 1500, 500), profile)
+    client = joined(pair)
+    agent = client.do(client.conversation.describe("agent"))
+    assert [len(agent.inputs), len(agent.outputs), len(agent.infos)] == [1000, 1500, 500]
+    assert agent.outputs[1499].name == "/sensor/1499"
+
+
+def overflowing(size: int) -> tuple[list[int], object]:
+    """A receive buffer that holds ``size`` datagrams of one instant and loses the rest of a burst."""
+    lost = [0]
+    state = {"at": -1.0, "seen": 0}
+
+    def fault(datagram: Datagram) -> tuple[float, ...]:
+        if datagram.to_server:
+            state["seen"] = 0
+            return (0.0,)
+        state["seen"] += 1
+        if state["seen"] > size:
+            lost[0] += 1
+            return ()
+        return (0.0,)
+
+    return lost, fault
+
+
+@BOTH
+@pytest.mark.parametrize("buffer", [20_000, 700])
+def test_a_repository_of_10000_values_is_listed_completely_in_parts_if_need_be(
+    profile: Profile, buffer: int
+) -> None:
+    lost, fault = overflowing(buffer)
+    pair = Pair(SyntheticWorld(1, 1, values=10_000), profile, fault=fault)  # type: ignore[arg-type]
+    client = joined(pair, profile=profile)
+    values = client.do(client.conversation.values())
+    assert len({value.name for value in values}) == len(values) > 10_000
+    assert (lost[0] > 0) is (buffer < 10_000)
+
+
+@BOTH
+def test_an_expression_finds_what_the_server_would_have_found_also_in_parts(profile: Profile) -> None:
+    _, fault = overflowing(300)
+    pair = Pair(SyntheticWorld(1, 1, values=2000), profile, fault=fault)  # type: ignore[arg-type]
+    client = joined(pair, profile=profile)
+    values = client.do(client.conversation.values("/Synthetic/Value/0(0|1).*"))
+    assert len(values) == 2000
+
+
+# --- variables ----------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_variables_are_read_set_and_refused_by_name(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.set("/Simulation/TimeStepSize", "0.5"))
+    assert client.do(talk.get("/Simulation/TimeStepSize")).value == "0.5"
+    with pytest.raises(ValueRejected, match="could not parse 'much'"):
+        client.do(talk.set("/Simulation/TimeStepSize", "much"))
+    client.do(talk.values())
+    with pytest.raises(ValueNotFound) as caught:
+        client.do(talk.get("/Simulation/TimeStepSise"))
+    assert "/Simulation/TimeStepSize" in caught.value.hint
+
+
+def test_text_that_a_server_would_lose_is_refused_before_it_is_sent() -> None:
+    pair = Pair(SyntheticWorld(1, 1), NERD)
+    client = joined(pair, "agent")
+    sent = len(pair.sent)
+    with pytest.raises(LocalProtocolError, match="ASCII"):
+        client.do(client.conversation.register_event("/Ereignis/Übergang"))
+    assert len(pair.sent) == sent
+
+
+@BOTH
+def test_watched_variables_come_with_each_step_pushed_or_polled(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.watch(["/Simulation/SimulationTime"]))
+    client.do(talk.reset(1))
+    times = [
+        client.do(talk.step({"agent": [0.0]}))["agent"].values["/Simulation/SimulationTime"] for _ in range(3)
+    ]
+    assert times == ["0.01", "0.02", "0.03"]
+    polls = [d for d in pair.sent if d.to_server and d.data[0] == Code.GET_VALUE]
+    assert (len(polls) > 5) is not profile.values_are_pushed
+
+
+@BOTH
+def test_events_come_by_name_with_the_step_they_occurred_in(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    assert client.do(talk.register_event("/Synthetic/Mark"))
+    assert not client.do(talk.register_event("/No/Such"))
+    client.do(talk.reset(1))
+    marked = [bool(client.do(talk.step({"agent": [0.0]}))["agent"].events) for _ in range(20)]
+    assert [number + 1 for number, mark in enumerate(marked) if mark] == [10, 20]
+
+
+# --- steps --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_inputs_that_are_no_numbers_are_refused_before_anything_is_sent(bad: float) -> None:
+    pair = Pair(SyntheticWorld(3, 1), NERD)
+    client = joined(pair, "agent")
+    client.do(client.conversation.reset(1))
+    sent = len(pair.sent)
+    with pytest.raises(LocalProtocolError, match=r"input 1 \(/motor/1\) of agent 'agent' is"):
+        client.do(client.conversation.step({"agent": [0.0, bad, 0.0]}))
+    assert len(pair.sent) == sent
+    client.do(client.conversation.step({"agent": [0.0, 3e38, -3e38]}))
+
+
+def test_inputs_of_the_wrong_number_or_agent_are_refused() -> None:
+    pair = Pair(SyntheticWorld(3, 1), NERD)
+    client = joined(pair, "agent")
+    with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
+        client.do(client.conversation.step({"agent": [0.0, 1.0]}))
+    with pytest.raises(LocalProtocolError, match=r"missing \['agent'\], not controlled \['other'\]"):
+        client.do(client.conversation.step({"other": [0.0]}))
+
+
+def test_a_completion_cut_at_the_servers_limit_is_completed_from_the_repository() -> None:
+    pair = Pair(SyntheticWorld(2, 300, 4), NERD)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.reset(7))
+    for number in range(3):
+        outcome = client.do(talk.step({"agent": [0.25, 0.5]}))["agent"]
+        wanted = expected(np.array([0.25, 0.5], np.float32), number + 1, 304, seed=7)
+        np.testing.assert_array_equal(outcome.outputs, wanted[:300])
+        np.testing.assert_array_equal(outcome.infos, wanted[300:])
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_a_lost_completion_is_restored_bit_equal(agents: int) -> None:
+    lose: list[int] = []
+
+    def fault(datagram: Datagram) -> tuple[float, ...]:
+        completed = not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED
+        if completed and lose and datagram.data[1] == lose[0]:
+            lose.clear()
+            return ()
+        return (0.0,)
+
+    pair = Pair(SyntheticWorld(2, 300, agents=agents), NERD, fault=fault)
+    client = joined(pair)
+    talk = client.conversation
+    names = client.do(talk.matching(()))
+    client.do(talk.register(names))
+    client.do(talk.reset(7))
+    inputs = np.array([0.1, 0.7], np.float32)
+    for number in range(4):
+        lose[:] = [1 + number % agents] if number else []
+        outcome = client.do(talk.step(dict.fromkeys(names, inputs)))
+        wanted = expected(inputs, number + 1, 300, seed=7)
+        for name in names:
+            np.testing.assert_array_equal(outcome[name].outputs, wanted)
+        assert [outcome[name].restored for name in names].count(True) == (1 if number else 0)
+
+
+def test_a_completion_that_stands_nowhere_is_refused_never_padded() -> None:
+    world = SyntheticWorld(2, 300)
+    pair = Pair(world, NERD)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.reset(7))
+    del pair.server.repository.variables["/Sim/agent/sensor/299"]
+    with pytest.raises(OutputsIncomplete, match="/sensor/299"):
+        client.do(talk.step({"agent": [0.0, 0.0]}))
+
+
+def test_interface_values_of_agents_of_equal_interface_are_told_apart_by_path_or_refused() -> None:
+    values = [
+        ValueEntry(1, "/Sim/A/Knee/Angle", "/Knee/Angle"),
+        ValueEntry(2, "/Sim/B/Knee/Angle", "/Knee/Angle"),
+        ValueEntry(3, "/Sim/B/Knee/Name", "String"),
+        ValueEntry(4, "/Model/B/Foot/Force", "NormalizedDouble"),
+    ]
+    assert find_interface_values(values, "B", ["/Knee/Angle", "/Foot/Force"]) == [2, 4]
+    assert find_interface_values(values, "C", ["/Knee/Angle", "/Foot/Force"]) == [None, 4]
+
+
+@BOTH
+def test_one_client_alone_is_stuck_with_names_and_nothing_fires(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1, names=["mine", "theirs"]), profile)
+    mine, theirs = joined(pair, "mine", limits=Limits(reset=5, step=5)), joined(pair, "theirs")
+    pair.run((mine, mine.conversation.reset(1)), (theirs, theirs.conversation.reset(1)))
+    pair.run(
+        (mine, mine.conversation.step({"mine": [0.5]})),
+        (theirs, theirs.conversation.step({"theirs": [0.25]})),
+    )
+    before = len(pair.ledger)
+    with pytest.raises(BarrierStuck, match=r"within 5 s .*theirs") as caught:
+        mine.do(mine.conversation.reset(2))
+    assert "ospbridge connect" in caught.value.hint
+    with pytest.raises(BarrierStuck, match="the step did not complete"):
+        theirs.do(theirs.conversation.step({"theirs": [0.0]}), within=100)
+    assert len(pair.ledger) == before
+    with pytest.raises(StepUncertain, match="outstanding"):
+        theirs.do(theirs.conversation.reset(3))
+
+
+@BOTH
+def test_a_reset_by_another_client_is_acknowledged_and_told(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1, names=["mine", "theirs"]), profile)
+    watcher = joined(pair)
+    driver = joined(pair, "mine")
+    driver.do(driver.conversation.reset(1))
+    pair.settle(0.1)
+    assert [type(n) for n in watcher.conversation.take_notices()] == [WorldReset]
+    assert len(watcher.do(watcher.conversation.overview())) == 2
+
+
+def test_an_eviction_ends_the_session_and_is_no_crash() -> None:
+    pair = Pair(SyntheticWorld(1, 1), NERD)
+    mine, other = joined(pair, "agent"), joined(pair)
+    assert other.do(other.conversation.restart_communication())
+    pair.settle(0.1)
+    with pytest.raises(SessionEvicted, match="restarted by a client"):
+        mine.do(mine.conversation.reset(1))
+
+
+def test_a_dead_handler_is_noticed_with_the_next_datagram() -> None:
+    pair = Pair(SyntheticWorld(1, 1), NERD)
+    mine = joined(pair, "agent")
+    pair._handlers.clear()
+    started = pair.now
+    with pytest.raises(SessionLost, match="connection refused"):
+        mine.do(mine.conversation.overview())
+    assert pair.now - started < 0.1
+
+
+def test_a_server_that_falls_silent_is_given_up_within_the_query_limit() -> None:
+    silent = [False]
+    pair = Pair(SyntheticWorld(1, 1), NERD, fault=lambda d: () if silent[0] and not d.to_server else (0.0,))
+    mine = joined(pair, "agent", limits=Limits(query=2.0))
+    silent[0] = True
+    started = pair.now
+    with pytest.raises(
+        QueryTimeout, match=r"did not answer GET_AGENT_OVERVIEW .* within 2\.0 s, asked \d+ times"
+    ):
+        mine.do(mine.conversation.overview())
+    assert pair.now - started < 2.1
+
+
+def test_after_events_were_registered_a_session_leaves_without_end_where_that_kills() -> None:
+    for profile in (NERD, DOCUMENT):
+        pair = Pair(SyntheticWorld(1, 1), profile)
+        client = joined(pair, "agent")
+        client.do(client.conversation.register_event("/Synthetic/Mark"))
+        assert client.do(client.conversation.leave())
+        codes = {d.data[0] for d in pair.sent if d.to_server}
+        assert (Code.END_COMMUNICATION in codes) is profile.end_after_events_is_safe
+        assert pair.server.controlled == 0
+
+
+@BOTH
+def test_stalls_of_the_server_change_nothing(profile: Profile) -> None:
+    turn = iter(range(10_000))
+    pair = Pair(SyntheticWorld(1, 1), profile, stall=lambda: next(turn) % 3 == 0)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.reset(1))
+    for number in range(30):
+        outcome = client.do(talk.step({"agent": [0.5]}))["agent"]
+        np.testing.assert_array_equal(
+            outcome.outputs, expected(np.array([0.5], np.float32), number + 1, 1, seed=1)
+        )
+    assert sum(entry["kind"] == "step" for entry in pair.ledger) == 30
+    assert client.conversation.machine.retries == 0
+
+
+# --- hostile input ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.binary(max_size=40) | st.binary(min_size=1, max_size=1).map(lambda b: b + bytes(20)), max_size=8
+    )
+)
+def test_any_bytes_into_the_machine_parse_or_raise_remote_protocol_error(datagrams: list[bytes]) -> None:
+    for busy in (False, True):
+        machine = ClientMachine(NERD)
+        if busy:
+            pair = Pair(SyntheticWorld(1, 1), NERD)
+            client = joined(pair, "agent", profile=NERD)
+            machine = client.conversation.machine
+            machine.begin(client.conversation.reset(1), pair.now)
+        for data in datagrams:
+            with suppress(RemoteProtocolError):
+                machine.receive(data, machine.now)
