@@ -56,10 +56,11 @@ class LeaseFile:
         self,
         directory: Path | None = None,
         *,
-        taken_over: tuple[int, Path] | tuple[None, None] = (None, None),
+        taken_over: tuple[int, Path] | None = None,
     ) -> None:
         self._directory = directory
-        self._descriptor, self._path = taken_over
+        self._descriptor: int | None = taken_over[0] if taken_over else None
+        self._path: Path | None = taken_over[1] if taken_over else None
 
     def write(self, lease: Lease) -> None:
         """Create or replace the content; the lock is held from the first write on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from ospbridge.osp.clock import Moved, StepClock
@@ -10,7 +12,9 @@ from ospbridge.osp.messages import REQUESTS
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Evidence, decide
 
 EVERYTHING = [
-    Evidence(*combination)  # type: ignore[arg-type]  # a product of the fields for combination in itertools.product(Acknowledged, Moved, *([(False, True)] * 4))
+    Evidence(acknowledged, moved, sole, punctual, resent=resent, doubled=doubled)
+    for acknowledged, moved in itertools.product(Acknowledged, Moved)
+    for sole, punctual, resent, doubled in itertools.product((False, True), repeat=4)
 ]
 
 
