@@ -1,0 +1,158 @@
+"""The arena: geometry, sensors, bumps, determinism."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.simulator.arena import BUMP, ArenaWorld
+
+
+def drive(world: ArenaWorld, left: float, right: float, steps: int) -> list[str]:
+    for agent in world.agents:
+        agent.inputs[:] = left, right
+    events = []
+    for _ in range(steps):
+        world.step()
+        events += world.take_events()
+    return events
+
+
+def trajectory(seed: int) -> list[list[float]]:
+    world = ArenaWorld(3)
+    world.reset(seed)
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(200):
+        for agent in world.agents:
+            agent.inputs[:] = rng.uniform(-1, 1, 2)
+        world.step()
+        seen.append([float(value) for agent in world.agents for value in (*agent.outputs, *agent.infos)])
+    return seen
+
+
+def test_the_same_seed_gives_the_same_trajectory() -> None:
+    assert trajectory(5) == trajectory(5)
+    assert trajectory(5) != trajectory(6)
+
+
+def test_a_reset_leaves_nothing_of_the_episode_before() -> None:
+    world = ArenaWorld()
+    world.reset(7)
+    drive(world, 1.0, 0.8, 100)
+    first = [agent.outputs.copy() for agent in world.agents]
+    world.reset(7)
+    drive(world, 1.0, 0.8, 100)
+    assert all(
+        np.array_equal(agent.outputs, before) for agent, before in zip(world.agents, first, strict=True)
+    )
+
+
+def test_values_stay_in_their_announced_ranges() -> None:
+    world = ArenaWorld(4)
+    for seed in range(1, 6):
+        world.reset(seed)
+        rng = np.random.default_rng(seed)
+        for _ in range(300):
+            for agent in world.agents:
+                agent.inputs[:] = rng.uniform(-1, 1, 2)
+            world.step()
+            for agent in world.agents:
+                for values, array in (
+                    (agent.interface.outputs, agent.outputs),
+                    (agent.interface.infos, agent.infos),
+                ):
+                    assert np.isfinite(array).all()
+                    low, high = np.array([(value.min, value.max) for value in values]).T
+                    assert (array >= low - 1e-6).all()
+                    assert (array <= high + 1e-6).all()
+
+
+def test_robots_start_apart_from_each_other_and_from_obstacles() -> None:
+    for seed in range(1, 20):
+        world = ArenaWorld(6)
+        world.reset(seed)
+        places = [agent.infos[:2].astype(float) for agent in world.agents]
+        for index, place in enumerate(places):
+            assert all(math.dist(place, other) > 0.2 for other in places[:index])
+        world.step()
+        assert world.take_events() == []
+
+
+def test_driving_straight_ends_at_something_with_one_bump() -> None:
+    world = ArenaWorld(1)
+    world.reset(2)
+    (agent,) = world.agents
+    events = drive(world, 1.0, 1.0, 300)
+    assert events[:1] == [BUMP]
+    assert agent.infos[2] == -1.0
+    assert agent.outputs[:8].max() > 0.9, "a proximity sensor says so"
+
+
+def test_turning_on_the_spot_moves_the_compass_and_not_the_body() -> None:
+    world = ArenaWorld(1)
+    world.reset(3)
+    (agent,) = world.agents
+    place = agent.infos[:2].copy()
+    before = math.atan2(agent.outputs[10], agent.outputs[11])
+    drive(world, -0.2, 0.2, 5)
+    after = math.atan2(agent.outputs[10], agent.outputs[11])
+    assert np.allclose(agent.infos[:2], place)
+    assert 0.0 < (after - before) % math.tau < math.pi, "counter-clockwise"
+    assert np.hypot(agent.outputs[10], agent.outputs[11]) == pytest.approx(1.0)
+
+
+def test_the_front_sensor_sees_what_is_ahead_and_the_rear_one_what_is_behind() -> None:
+    world = ArenaWorld(1)
+    world.reset(2)
+    (agent,) = world.agents
+    drive(world, 1.0, 1.0, 300)
+    names = [value.name for value in agent.interface.outputs]
+    nearness = dict(zip(names, agent.outputs, strict=True))
+    assert (
+        nearness["/Proximity/Front"] > 0.5
+        or nearness["/Proximity/FrontLeft"] > 0.5
+        or (nearness["/Proximity/FrontRight"] > 0.5)
+    )
+    drive(world, -1.0, -1.0, 8)
+    assert agent.outputs[0] < nearness["/Proximity/Front"]
+
+
+def test_settings_are_variables_and_never_terminate() -> None:
+    world = ArenaWorld(1)
+    variables = {variable.name: variable for variable in world.variables}
+    assert variables["/Sim/Arena/Size"].get() == "4"
+    assert variables["/Sim/Arena/TopSpeed"].set("0.1")
+    assert not variables["/Sim/Arena/TopSpeed"].set("-1")
+    assert not variables["/Sim/Arena/Size"].set("nan")
+    world.reset(1)
+    drive(world, 1.0, 1.0, 500)
+    assert list(world.agents[0].infos[3:]) == [0.0, 0.0]
+
+
+def test_nan_inputs_stop_the_wheels_instead_of_the_world() -> None:
+    world = ArenaWorld(2)
+    world.reset(1)
+    drive(world, math.nan, 1.0, 10)
+    assert np.isfinite(world.agents[0].outputs).all()
+
+
+def test_robots_do_not_overlap() -> None:
+    world = ArenaWorld(8)
+    world.reset(4)
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        for agent in world.agents:
+            agent.inputs[:] = rng.uniform(0, 1, 2)
+        world.step()
+    places = [agent.infos[:2].astype(float) for agent in world.agents]
+    closest = min(math.dist(a, b) for index, a in enumerate(places) for b in places[:index])
+    assert closest > 0.15
+
+
+def test_an_arena_without_robots_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least one robot"):
+        ArenaWorld(0)

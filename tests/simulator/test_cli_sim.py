@@ -1,0 +1,182 @@
+"""The command ``ospbridge sim`` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from ospbridge.cli import main
+from ospbridge.interface import Endpoint
+from ospbridge.osp.profile import DOCUMENT, PROFILES
+from tests.simulator.raw import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+pytestmark = pytest.mark.loopback
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ospbridge", "sim", "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def address_of(process: subprocess.Popen[str]) -> Endpoint:
+    assert process.stdout is not None
+    host, _, port = process.stdout.readline().strip().rpartition(":")
+    return Endpoint(host, int(port))
+
+
+def running(*options: str) -> AbstractContextManager[tuple[subprocess.Popen[str], Endpoint]]:
+    from contextlib import contextmanager
+
+    @contextmanager
+    def manager() -> Iterator[tuple[subprocess.Popen[str], Endpoint]]:
+        process = start(*options)
+        try:
+            yield process, address_of(process)
+        finally:
+            process.kill()
+            process.communicate()
+
+    return manager()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0_within_a_second(number: int) -> None:
+    with running("--env", "CartPole-v1") as (process, address):
+        assert address.host == "127.0.0.1"
+        with RawClient(address, DOCUMENT) as client:
+            assert client.overview() == {"cart": 1}
+            begun = time.monotonic()
+            process.send_signal(number)
+            assert process.wait(timeout=5) == 0
+            assert time.monotonic() - begun < 1.0
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read() == ""
+        (line,) = process.stderr.read().splitlines()
+        assert json.loads(line)["agents"] == ["cart"]
+
+
+@pytest.mark.parametrize(
+    "options, agents",
+    [
+        ((), ["robot1", "robot2"]),
+        (("--arena", "--robots", "1"), ["robot1"]),
+        (("--env", "CartPole-v1", "--copies", "2"), ["cart1", "cart2"]),
+        (("--env", "CartPole-v1", "--env", "Pendulum-v1"), ["cart", "pendulum"]),
+        (
+            ("--synthetic", "2,3,1", "--agents", "2", "--values", "5", "--think", "0.001"),
+            ["agent1", "agent2"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("profile", ["document", "nerd"])
+def test_each_world_can_be_hosted_in_each_profile(
+    options: tuple[str, ...], agents: list[str], profile: str
+) -> None:
+    with (
+        running("--quiet", "--profile", profile, *options) as (process, address),
+        RawClient(address, PROFILES[profile]) as client,
+    ):
+        found = client.overview()
+        assert list(found) == agents
+        for agent in found.values():
+            client.register(agent)
+        client.reset(3, agents=len(agents))
+        process.terminate()
+        assert process.wait(timeout=5) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_taken_port_is_a_configuration_error() -> None:
+    with running("--quiet") as (_, address):
+        refused = subprocess.run(
+            [sys.executable, "-m", "ospbridge", "sim", "--port", str(address.port)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+    assert refused.returncode == 78
+    assert refused.stdout == ""
+    assert str(address) in refused.stderr
+    assert "--port 0" in refused.stderr
+
+
+def test_the_ledger_holds_every_step_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with (
+        running("--quiet", "--synthetic", "1,1,0", "--ledger", str(path)) as (process, address),
+        RawClient(address, DOCUMENT) as client,
+    ):
+        client.overview()
+        client.register(1)
+        client.reset(9)
+        for step in range(3):
+            client.step(1, step / 4)
+        process.kill()
+        process.wait()
+        name = client.name
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["kind"] for record in records] == ["reset", "step", "step", "step"]
+    assert records[0]["seed"] == 9
+    assert [record["agents"]["agent"]["inputs"] for record in records[1:]] == [[0.0], [0.25], [0.5]]
+    assert all(record["clients"] == [name] for record in records)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--drop", "1.5"),
+        ("--stall", "-0.1"),
+        ("--port", "70000"),
+        ("--delay-max", "-1"),
+        ("--copies", "0"),
+        ("--copies", "2"),
+        ("--synthetic", "1"),
+        ("--synthetic", "1,x,2"),
+        ("--synthetic", "1,99999,0"),
+        ("--agents", "2"),
+        ("--arena", "--env", "CartPole-v1"),
+        ("--arena", "--synthetic", "1,1,1"),
+        ("--profile", "orcs"),
+        ("--no-such-option",),
+    ],
+)
+def test_options_that_cannot_be_meant_are_usage_errors(options: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(main, ["sim", "--port", "0", *options]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--env", "NoSuchEnv-v0"), ("--ledger", "/no/such/folder/ledger"), ("--host", "no.such.host.invalid")],
+)
+def test_what_cannot_be_had_is_a_configuration_error(options: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, ["sim", "--port", "0", "--quiet", *options])
+    assert result.exit_code == 78
+    assert "Hint:" in result.output
+
+
+def test_every_option_has_help() -> None:
+    from ospbridge.cli.sim import sim
+
+    for parameter in sim.params:
+        assert getattr(parameter, "help", None), parameter.name
+    result = CliRunner().invoke(main, ["sim", "--help"])
+    assert result.exit_code == 0

@@ -1,0 +1,261 @@
+"""Gymnasium environments as a world: names, ranges, actions, seeds, ends of episodes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
+from ospbridge.simulator.gym_world import EPISODE_ENDED, GymWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.simulator.raw import RawClient
+
+both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+
+
+def names(world: GymWorld) -> list[list[str]]:
+    face = world.agents[0].interface
+    return [[value.name for value in values] for values in (face.inputs, face.outputs, face.infos)]
+
+
+def test_cartpole_has_names_that_say_what_the_numbers_mean() -> None:
+    world = GymWorld(["CartPole-v1"])
+    assert world.agents[0].name == "cart"
+    assert names(world) == [
+        ["/cart/push"],
+        ["/cart/position", "/cart/velocity", "/pole/angle", "/pole/velocity"],
+        ["/episode/reward", "/episode/terminated", "/episode/truncated"],
+    ]
+    face = world.agents[0].interface
+    assert [(value.min, value.max) for value in face.inputs] == [(0.0, 1.0)]
+    assert face.outputs[1].max == math.inf, "an infinite range is announced as it is"
+    assert [(value.min, value.max) for value in face.infos] == [(-math.inf, math.inf), (0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    "env_id, agent, inputs",
+    [
+        ("Pendulum-v1", "pendulum", ["/pendulum/torque"]),
+        ("MountainCarContinuous-v0", "car", ["/car/push"]),
+        ("MountainCar-v0", "car", ["/car/push"]),
+        ("Acrobot-v1", "acrobot", ["/acrobot/torque"]),
+        ("FrozenLake-v1", "frozenlake", ["/action/0"]),
+    ],
+)
+def test_other_environments_are_named(env_id: str, agent: str, inputs: list[str]) -> None:
+    world = GymWorld([env_id])
+    assert world.agents[0].name == agent
+    assert names(world)[0] == inputs
+
+
+def test_a_base_name_has_neither_namespace_nor_version() -> None:
+    assert agent_base_name("ale_py:ALE/Pong-v5") == "pong"
+    assert agent_base_name("Some-thing") == "some-thing"
+
+
+def test_names_that_occur_several_times_are_numbered() -> None:
+    world = GymWorld(["CartPole-v1", "Pendulum-v1", "CartPole-v1"])
+    assert [agent.name for agent in world.agents] == ["cart1", "pendulum", "cart2"]
+
+
+@pytest.mark.parametrize(
+    "space, count, inputs, expected",
+    [
+        (spaces.Discrete(3), 1, [1.4], 1),
+        (spaces.Discrete(3), 1, [7.0], 2),
+        (spaces.Discrete(3, start=-1), 1, [-3.0], -1),
+        (spaces.MultiDiscrete([2, 3]), 2, [0.6, 9.0], [1, 2]),
+        (spaces.MultiBinary(3), 3, [0.4, 0.6, 1.0], [0, 1, 1]),
+        (spaces.Box(-1, 1, (2, 2), np.float64), 4, [0.5, -0.5, 1.0, 0.0], [[0.5, -0.5], [1.0, 0.0]]),
+        (spaces.Box(0, 9, (2,), np.int32), 2, [3.6, 10.0], [4, 9]),
+    ],
+)
+def test_action_spaces_become_inputs(space: Any, count: int, inputs: list[float], expected: Any) -> None:
+    reader = action_reader("X-v0", space)
+    assert len(reader.inputs) == count
+    action = reader.read(np.array(inputs, np.float32))
+    assert space.contains(action)
+    assert np.array_equal(action, expected)
+
+
+@pytest.mark.parametrize(
+    "space, seen, expected",
+    [
+        (spaces.Discrete(5), 3, [3]),
+        (spaces.Box(0, 1, (2, 2)), np.array([[0, 1], [0.5, 0.25]], np.float32), [0, 1, 0.5, 0.25]),
+        (
+            spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (1,)))),
+            (1, np.array([0.5], np.float32)),
+            [0, 1, 0.5],
+        ),
+        (
+            spaces.Dict(a=spaces.Box(0, 1, (1,)), b=spaces.Discrete(2)),
+            {"a": np.array([0.5]), "b": 0},
+            [0.5, 1, 0],
+        ),
+        (spaces.MultiBinary(2), np.array([1, 0], np.int8), [1, 0]),
+    ],
+)
+def test_observation_spaces_become_outputs(space: Any, seen: Any, expected: list[float]) -> None:
+    writer = observation_writer("X-v0", space)
+    assert [value.name for value in writer.outputs] == [
+        f"/observation/{index}" for index in range(len(expected))
+    ]
+    assert np.array_equal(np.asarray(writer.write(seen), np.float32), np.array(expected, np.float32))
+
+
+def test_spaces_without_a_form_are_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigurationError, match="no form as inputs") as refused:
+        action_reader("X-v0", spaces.Text(5))
+    assert "wrapper" in refused.value.hint
+    with pytest.raises(ConfigurationError, match="no fixed size"):
+        observation_writer("X-v0", spaces.Sequence(spaces.Discrete(2)))
+
+
+def test_unknown_environments_are_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigurationError, match="CartPoll-v1") as refused:
+        GymWorld(["CartPoll-v1"])
+    assert refused.value.hint
+    with pytest.raises(ConfigurationError, match="at least one"):
+        GymWorld([])
+
+
+def test_a_missing_package_is_named_with_what_to_install() -> None:
+    def needy(**_: Any) -> gymnasium.Env[Any, Any]:
+        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
+
+    gymnasium.register("NeedsBox2D-v0", entry_point=needy)
+    try:
+        with pytest.raises(ConfigurationError) as refused:
+            GymWorld(["NeedsBox2D-v0"])
+    finally:
+        del gymnasium.registry["NeedsBox2D-v0"]
+    assert refused.value.hint == "pip install 'gymnasium[box2d]'"
+    with pytest.raises(ConfigurationError) as refused:
+        GymWorld(["no_such_module_anywhere:Thing-v0"])
+    assert "no_such_module_anywhere" in str(refused.value)
+
+
+def test_a_finished_environment_stays_frozen_until_the_reset() -> None:
+    world = GymWorld(["CartPole-v1"])
+    (agent,) = world.agents
+    world.reset(3)
+    agent.inputs[:] = 1.0
+    steps = 0
+    while not agent.infos[1]:
+        world.step()
+        steps += 1
+    assert world.take_events() == [EPISODE_ENDED]
+    outputs = agent.outputs.copy()
+    world.step()
+    assert world.take_events() == []
+    assert np.array_equal(agent.outputs, outputs)
+    assert list(agent.infos) == [0.0, 1.0, 0.0]
+    world.reset(3)
+    world.step()
+    assert list(agent.infos) == [0.0, 0.0, 0.0]
+    assert not np.array_equal(agent.outputs, outputs)
+
+
+def test_each_agent_has_a_seed_of_its_own_derived_from_the_first() -> None:
+    world = GymWorld(["CartPole-v1"] * 3)
+    world.reset(40)
+    world.step()
+    for index, agent in enumerate(world.agents):
+        local, _ = gymnasium.make("CartPole-v1").reset(seed=40 + index)
+        assert np.array_equal(agent.outputs, local)
+    world.reset(-1)
+    world.reset(0)
+
+
+def test_nan_inputs_rest() -> None:
+    world = GymWorld(["Pendulum-v1", "CartPole-v1"])
+    world.reset(1)
+    world.step()
+    for agent in world.agents:
+        agent.inputs[:] = np.nan
+    world.step()
+    assert all(np.isfinite(agent.outputs).all() for agent in world.agents)
+
+
+def test_physics_parameters_are_variables() -> None:
+    world = GymWorld(["CartPole-v1"])
+    parameters = {variable.name: variable for variable in world.variables}
+    gravity = parameters["/Sim/cart/Parameter/gravity"]
+    assert gravity.get() == "9.8"
+    assert gravity.set("1.5")
+    assert not gravity.set("much")
+    assert gravity.get() == "1.5"
+    world.reset(1)
+    local = gymnasium.make("CartPole-v1")
+    local.unwrapped.gravity = 1.5  # type: ignore[attr-defined]
+    local.reset(seed=1)
+    world.step()
+    world.agents[0].inputs[:] = 1.0
+    for _ in range(3):
+        world.step()
+        assert np.array_equal(world.agents[0].outputs, local.step(1)[0])
+
+
+@pytest.mark.loopback
+@both
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
+def test_episodes_through_the_server_equal_the_local_environment(profile: Profile, env_id: str) -> None:
+    local = gymnasium.make(env_id)
+    rng = np.random.default_rng(11)
+    with (
+        UdpSimulator(GymWorld([env_id]), port=0, profile=profile) as simulator,
+        RawClient(simulator.address, profile) as client,
+    ):
+        client.overview()
+        inputs = client.info(1)[0]
+        client.register(1)
+        for episode in range(3):
+            client.reset(100 + episode)
+            seen, _ = local.reset(seed=100 + episode)
+            outputs, infos, _ = client.step(1, 0.0)
+            assert np.array_equal(outputs, np.float32(seen)), "the first step publishes the first observation"
+            assert list(infos) == [0.0, 0.0, 0.0]
+            ended = False
+            for _ in range(600):
+                push = np.float32(rng.uniform(inputs[1], inputs[2]))
+                discrete = isinstance(local.action_space, spaces.Discrete)
+                seen, reward, terminated, truncated, _ = local.step(
+                    round(float(push)) if discrete else [push]
+                )
+                outputs, infos, _ = client.step(1, float(push))
+                assert np.array_equal(outputs, np.float32(seen))
+                assert np.array_equal(infos, np.array([reward, terminated, truncated], np.float32))
+                ended = terminated or truncated
+                if ended:
+                    break
+            assert ended
+
+
+@pytest.mark.loopback
+@both
+def test_the_end_of_an_episode_is_an_event(profile: Profile) -> None:
+    with (
+        UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator,
+        RawClient(simulator.address, profile) as client,
+    ):
+        client.overview()
+        client.register(1)
+        client.send(b"\x14" + EPISODE_ENDED.encode() + b"\0")
+        client.read(21)
+        client.reset(1)
+        told = []
+        for _ in range(30):
+            _, infos, events = client.step(1, 1.0)
+            told.append((events, infos[1]))
+        ends = [index for index, (events, _) in enumerate(told) if events]
+        assert len(ends) == 1
+        assert told[ends[0]][1] == 1.0
+        assert told[ends[0] - 1][1] == 0.0

@@ -1,0 +1,58 @@
+"""The synthetic world: sizes, the promised outputs, marks, values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld, expected
+
+
+def test_outputs_and_infos_are_as_promised() -> None:
+    world = SyntheticWorld(3, 5, 2)
+    (agent,) = world.agents
+    world.reset(1234)
+    for step in range(1, 20):
+        agent.inputs[:] = np.array([0.1, -0.7, 0.3], np.float32) * (step / 20)
+        world.step()
+        promised = expected(agent.inputs, step, 7, seed=1234)
+        assert np.array_equal(agent.outputs, promised[:5])
+        assert np.array_equal(agent.infos, promised[5:])
+
+
+def test_sizes_may_be_nothing() -> None:
+    world = SyntheticWorld(0, 0)
+    world.reset(0)
+    world.step()
+
+
+def test_agents_are_named_and_numbered() -> None:
+    assert [agent.name for agent in SyntheticWorld(1, 1).agents] == ["agent"]
+    assert [agent.name for agent in SyntheticWorld(1, 1, agents=2).agents] == ["agent1", "agent2"]
+    assert [agent.name for agent in SyntheticWorld(1, 1, names=["left", "right"]).agents] == ["left", "right"]
+
+
+def test_marks_occur_regularly() -> None:
+    world = SyntheticWorld(1, 1)
+    world.reset(0)
+    marks = []
+    for _ in range(3 * MARK_EVERY):
+        world.step()
+        marks.append(bool(world.take_events()))
+    assert [index + 1 for index, mark in enumerate(marks) if mark] == [10, 20, 30]
+
+
+def test_extra_values_can_be_set() -> None:
+    variables = SyntheticWorld(1, 1, values=3).variables
+    assert [variable.name for variable in variables] == [f"/Synthetic/Value/{i:05d}" for i in range(3)]
+    assert variables[2].get() == "2"
+    assert variables[2].set("7.5")
+    assert variables[2].get() == "7.5"
+
+
+def test_impossible_sizes_are_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        SyntheticWorld(-1, 1)
+    with pytest.raises(ConfigurationError):
+        SyntheticWorld(1, 1, agents=0)
