@@ -1,0 +1,43 @@
+"""``ospbridge bench step``: what a step costs on each way, as a ratio to what its datagrams cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.bench.figures import Figures, Run, combine
+from ospbridge.bench.subjects import FLOORS, SUBJECTS, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["measure_steps"]
+
+WARM_UP: Final = 200
+"""Steps before those that count, so that spinning has adapted and caches are warm."""
+
+
+def measure_steps(
+    *,
+    inputs: int = 8,
+    outputs: int = 16,
+    steps: int = 2000,
+    runs: int = 3,
+    profile: str = "document",
+    only: Sequence[str] = (),
+    told: Callable[[str], None] = lambda _: None,
+) -> list[Figures]:
+    """Figures of the floors and of each subject, or of those named in ``only``.
+
+    Subjects take turns in each run, so that a machine that slows down slows all of them. ``told`` is called with a
+    subject's name before each of its turns.
+    """
+    names = [name for name in SUBJECTS if name in FLOORS or not only or name in only]
+    results = []
+    with Stage(inputs=inputs, outputs=outputs, profile=profile) as stage:
+        for _ in range(runs):
+            run = {}
+            for name in names:
+                told(name)
+                run[name] = Run.of(SUBJECTS[name](stage, steps, WARM_UP))
+            results.append(run)
+    return combine(results, FLOORS)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ospbridge.bench.floors import blocking_floor, spinning_floor
+from ospbridge.bench.processes import Program
+from ospbridge.osp.profile import PROFILES
+from ospbridge.session.blocking import BlockingSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.loopback
+
+OUTPUTS = np.array([0, 0.25, 0.5, 0.75], np.float32)
+
+
+@pytest.fixture(params=sorted(PROFILES))
+def profile(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def responder(profile: str) -> Iterator[str]:
+    sizes = ("--inputs", "3", "--outputs", "4")
+    with Program("ospbridge.bench.responder", *sizes, "--profile", profile) as program:
+        yield program.line(20.0)
+
+
+def test_a_session_finds_a_server_whose_clock_agrees_with_the_steps(responder: str, profile: str) -> None:
+    for _ in range(2):
+        with BlockingSession.connect(responder) as session:
+            assert session.profile.name == profile
+            (agent,) = session.register("agent")
+            assert (len(agent.inputs), len(agent.outputs)) == (3, 4)
+            assert session.reset(7)
+            for _ in range(50):
+                outcome = session.step({"agent": [0.1, 0.2, 0.3]})["agent"]
+            np.testing.assert_array_equal(outcome.outputs, OUTPUTS)
+            assert float(session.get("/Simulation/SimulationTime").value) == pytest.approx(0.5)
+            assert session.audit() == ""
+            assert not session.take_notices()
+
+
+@pytest.mark.parametrize("floor", [blocking_floor, spinning_floor])
+def test_the_floors_exchange_the_same_datagrams(responder: str, profile: str, floor: object) -> None:
+    assert callable(floor)
+    for _ in range(2):
+        with floor(responder, PROFILES[profile], 3, 4) as step:
+            for _ in range(20):
+                np.testing.assert_array_equal(step(), OUTPUTS)
+    with BlockingSession.connect(responder) as session:
+        assert session.agents()[0].available
+
+
+def test_it_ends_when_its_standard_input_does() -> None:
+    with Program("ospbridge.bench.responder") as program:
+        program.line(20.0)
+        assert program.process.stdin is not None
+        program.process.stdin.close()
+        assert program.process.wait(5.0) == 0
