@@ -183,7 +183,7 @@ def _observe_no_more(handler: Handler, data: bytes) -> None:
 
 
 def _observable(handler: Handler, data: bytes) -> tuple[int, list[int]]:
-    """The announced count, and each requested id, or 0 where it is refused.
+    """The count to answer with, and each requested id, or 0 where it is refused.
 
     A NERD server compares the id at a position only with the known value at that position of its hash; too many
     ids kill it, here they are 0.
@@ -192,7 +192,7 @@ def _observable(handler: Handler, data: bytes) -> tuple[int, list[int]]:
     there = min(max(count, 0), max(0, (len(data) - 5) // 4))
     ids = struct.unpack_from(f"<{there}i", data, 5) if there else ()
     if handler.profile.register_for_value_works:
-        return count, [value_id if handler.known_value(value_id) else 0 for value_id in ids]
+        return there, [value_id if handler.known_value(value_id) else 0 for value_id in ids]
     order = sorted(range(1, len(handler.values) + 1), key=lambda value_id: value_id ^ _HASH_STIR)
     found = [value_id if at < len(order) and order[at] == value_id else 0 for at, value_id in enumerate(ids)]
     limit = (handler.profile.datagram_limit or 65_000) // 4
