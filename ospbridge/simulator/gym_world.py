@@ -87,7 +87,7 @@ class HostedEnv:
 
 def _parameter(path: str, target: object, name: str) -> Variable:
     def write(value: float) -> bool:
-        if isinstance(getattr(target, name), int) and value == int(value):
+        if isinstance(getattr(target, name), int) and value.is_integer():
             setattr(target, name, int(value))
         else:
             setattr(target, name, value)

@@ -38,7 +38,7 @@ BUFFER: Final = 4 * 1024 * 1024
 LARGEST: Final = 65_536
 MOST_READS: Final = 64
 """Rounds of reading before a step that is due runs although more datagrams wait."""
-SPIN: Final = 100e-6
+SPIN: Final = 50e-6
 """Longest time, in seconds, that is spent polling before the loop sleeps."""
 REPORT_EVERY: Final = 1.0
 

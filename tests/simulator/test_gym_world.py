@@ -204,6 +204,17 @@ def test_physics_parameters_are_variables() -> None:
         assert np.array_equal(world.agents[0].outputs, local.step(1)[0])
 
 
+def test_whole_parameters_stay_whole_and_take_any_number() -> None:
+    world = GymWorld(["Pendulum-v1"])
+    parameters = {variable.name: variable for variable in world.variables}
+    speed = parameters["/Sim/pendulum/Parameter/max_speed"]
+    assert speed.set("9")
+    assert type(world.hosted[0].env.unwrapped.max_speed) is int  # type: ignore[attr-defined]
+    for text in ("2.5", "inf", "nan"):
+        assert speed.set(text)
+        assert speed.get() == text
+
+
 @pytest.mark.loopback
 @both
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
