@@ -19,27 +19,39 @@ from typing import TYPE_CHECKING, Final, Self
 from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Program", "ProgramFailed"]
+__all__ = ["Program", "ProgramFailed", "lines_of"]
 
 PATIENCE: Final = 5.0
 """Seconds to end after SIGTERM before SIGKILL follows."""
-SHOWN_OF_ERRORS: Final = 2000
-"""Characters of a failed program's standard error that its error shows."""
+LOOK_EVERY: Final = 0.2
+"""Seconds between looks at whether programs that need not write still run."""
+SHOWN_OF_ERRORS: Final = 3
+"""Last lines of a failed program's standard error that its error shows."""
 
 
 class ProgramFailed(OspBridgeError):
     """A program that was started did not do what it was started for."""
 
     exit_code = 75
-    default_hint = "run it by hand to see more"
+    default_hint = "run it by itself to see more"
 
 
 class Program:
-    """``python -m module args``. Its standard input stays open until ``end``; its standard error goes to a file."""
+    """``python -m module args``. Its standard input stays open until ``end``; its standard error goes to a file.
 
-    def __init__(self, module: str, *args: str, name: str = "", environment: Mapping[str, str] = {}) -> None:
+    With ``heard=False`` its standard output goes there too: a pipe that nobody reads would stop it one day.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *args: str,
+        name: str = "",
+        environment: Mapping[str, str] | None = None,
+        heard: bool = True,
+    ) -> None:
         self.name = name or module
         self.command = f"python -m {' '.join((module, *args))}"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by end()
@@ -47,16 +59,15 @@ class Program:
             self.process = subprocess.Popen(  # noqa: S603  # this interpreter with modules of ours
                 [sys.executable, "-m", module, *args],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.PIPE if heard else self._errors,
                 stderr=self._errors,
-                env={**os.environ, **environment},
+                env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
         except BaseException:
             self._errors.close()
             raise
-        assert self.process.stdout is not None
-        self._output = self.process.stdout.fileno()
+        self._output = self.process.stdout.fileno() if self.process.stdout is not None else -1
         self._read = b""
 
     def fileno(self) -> int:
@@ -66,33 +77,46 @@ class Program:
     def line(self, seconds: float) -> str:
         """The next line of its standard output. Raises ProgramFailed where none comes."""
         deadline = time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(self._output, select.POLLIN)
         while b"\n" not in self._read:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self.failed(f"wrote nothing within {seconds:g} s")
-            if poll.poll(left * 1000):
-                data = os.read(self._output, 65_536)
-                if not data:
-                    raise self.failed("ended")
-                self._read += data
+            if select.select([self], [], [], left)[0] and not self.read():
+                raise self.failed("ended")
         line, _, self._read = self._read.partition(b"\n")
         return line.decode("utf-8", "replace")
 
+    def read(self) -> bool:
+        """Take in what it wrote, when there is something; False when it will write no more."""
+        data = os.read(self._output, 65_536)
+        self._read += data
+        return bool(data)
+
+    def whole_lines(self) -> list[str]:
+        """Lines that were read and not handed out yet."""
+        *lines, self._read = self._read.split(b"\n")
+        return [line.decode("utf-8", "replace") for line in lines]
+
     @property
-    def has_line(self) -> bool:
-        """Whether a whole line was read already, so that ``line`` returns at once."""
-        return b"\n" in self._read
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def succeeded(self) -> bool:
+        """Whether it ended in order, after it closed its output."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(PATIENCE) == 0
+        return False
 
     def failed(self, what: str) -> ProgramFailed:
         """The error, with the end of what the program said."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # Its output ends before it does; a moment later the exit code is there too.
-            what += f" (exit code {self.process.wait(1.0 if what == 'ended' else 0.0)})"
-        said = self.errors()[-SHOWN_OF_ERRORS:].strip()
+            # A program's output ends before it does: a moment later the exit code is there too.
+            what += f" (exit code {self.process.wait(0.5)})"
+        said = " / ".join(self.errors().splitlines()[-SHOWN_OF_ERRORS:])
         return ProgramFailed(
-            f"{self.name} {what}{': ' + said if said else ''}", hint=f"try it: {self.command}"
+            f"{self.name} {what}{': ' + said if said else ''}",
+            hint=f"run it by itself to see more: {self.command}",
         )
 
     def errors(self) -> str:
@@ -124,3 +148,34 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def lines_of(
+    programs: Mapping[str, Program], *, beside: Sequence[Program] = (), seconds: float
+) -> Iterator[tuple[str, str]]:
+    """Lines of all programs as they come, each with its program's name, until all have ended in order.
+
+    Raises ProgramFailed where one of them fails, where one of those ``beside`` them ends, or where nothing comes for
+    so many seconds.
+    """
+    speaking = dict(programs)
+    give_up = time.monotonic() + seconds
+    while speaking:
+        ready = select.select(list(speaking.values()), [], [], LOOK_EVERY)[0]
+        for name, program in tuple(speaking.items()):
+            if program not in ready:
+                continue
+            give_up = time.monotonic() + seconds
+            if program.read():
+                for line in program.whole_lines():
+                    yield name, line
+            elif program.succeeded():
+                del speaking[name]
+            else:
+                raise program.failed("failed")
+        for other in beside:
+            if not other.running:
+                raise other.failed("ended")
+        if time.monotonic() > give_up:
+            name, program = next(iter(speaking.items()))
+            raise program.failed(f"wrote nothing for {seconds:g} s")

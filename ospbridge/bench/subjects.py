@@ -65,13 +65,13 @@ class Stage:
             directory = self._programs.enter_context(tempfile.TemporaryDirectory(prefix="ospb-"))
             hub = f"unix:{Path(directory) / 'hub'}"
             responder = self._new_responder()
-            options = ("--simulator", responder, "--hub", hub)
             daemon = Program(
                 "ospbridge",
                 "connect",
-                *options,
+                *("--simulator", responder, "--hub", hub),
                 name="the daemon",
                 environment={"RUNTIME_DIRECTORY": directory},
+                heard=False,
             )
             self._programs.enter_context(daemon)
             self._hub = hub

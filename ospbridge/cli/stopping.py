@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["stoppable", "uninterrupted"]
+__all__ = ["deferred", "stoppable", "uninterrupted"]
 
 
 @contextlib.contextmanager
@@ -39,3 +39,14 @@ def _handling(numbers: tuple[signal.Signals, ...], handler: Any) -> Iterator[Non
         for number, old in before.items():
             # None: a handler that was not set from Python cannot be put back.
             signal.signal(number, signal.SIG_DFL if old is None else old)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """A stop asked for within the block raises KeyboardInterrupt behind it: nothing in it is left half done."""
+    asked: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with _handling(numbers, lambda number, _: asked.append(number)):
+        yield
+    if asked:
+        raise KeyboardInterrupt

@@ -1,0 +1,156 @@
+"""What every command promises: help on everything, and errors that name the way out."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ospbridge.cli import COMMANDS, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TALK_TO_A_SIMULATOR = [
+    ["agents"],
+    ["describe", "robot1"],
+    ["values", "list"],
+    ["values", "get", "/A"],
+    ["values", "set", "/A", "1"],
+    ["values", "watch", "/A"],
+    ["events", "watch", "/A", "--yes"],
+    ["restart-communication", "--yes"],
+]
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with its path, subcommands too."""
+    context = click.Context(main, info_name="ospbridge")
+    waiting: list[tuple[str, click.Command]] = []
+    for name in COMMANDS:
+        command = main.get_command(context, name)
+        assert command is not None
+        waiting.append((name, command))
+    while waiting:
+        path, command = waiting.pop(0)
+        yield path, command
+        if isinstance(command, click.Group):
+            waiting += [(f"{path} {name}", sub) for name, sub in command.commands.items()]
+
+
+def test_the_table_of_commands_repeats_their_own_short_help() -> None:
+    context = click.Context(main, info_name="ospbridge")
+    for name, place in COMMANDS.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert command.get_short_help_str(limit=200) == place.short_help
+
+
+def test_every_command_has_help() -> None:
+    for path, command in _commands():
+        assert command.help, path
+        result = CliRunner().invoke(main, [*path.split(), "--help"])
+        assert result.exit_code == 0, path
+        assert "Usage: " in result.stdout
+
+
+def test_every_option_has_help() -> None:
+    for path, command in _commands():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{path} {parameter.opts[0]}"
+
+
+@pytest.mark.parametrize("args", TALK_TO_A_SIMULATOR, ids=" ".join)
+def test_all_that_talk_to_a_simulator_take_the_same_options(args: list[str]) -> None:
+    path = " ".join(args[: 2 if args[0] in {"values", "events"} else 1])
+    options = {option for parameter in dict(_commands())[path].params for option in parameter.opts}
+    assert {"--simulator", "--profile", "--trace", "--timeout"} <= options
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("args", TALK_TO_A_SIMULATOR, ids=" ".join)
+def test_no_simulator_there_is_exit_code_69_and_two_lines(args: list[str]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    result = CliRunner().invoke(main, [*args, "--simulator", address])
+    assert result.exit_code == 69
+    error, hint = result.stderr.splitlines()
+    assert error == f"Error: nothing listens at {address} (connection refused)"
+    assert hint.startswith("Hint: start the simulator")
+
+
+@pytest.mark.loopback
+def test_a_silent_port_is_given_up_after_the_timeout() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["agents", "--simulator", address, "--timeout", "0.4"])
+    assert result.exit_code == 69
+    assert address in result.stderr
+
+
+@pytest.mark.parametrize("args", TALK_TO_A_SIMULATOR, ids=" ".join)
+@pytest.mark.parametrize("address", ["127.0.0.1:what", ":45454", "127.0.0.1:70000", "127.0.0.1:0", ""])
+def test_an_address_that_is_none_is_a_usage_error(args: list[str], address: str) -> None:
+    result = CliRunner().invoke(main, [*args, "--simulator", address])
+    assert result.exit_code == 2
+    assert "is not a simulator's address" in result.stderr
+    assert "write HOST:PORT" in result.stderr
+
+
+def test_a_host_that_does_not_resolve_is_a_bad_setting() -> None:
+    result = CliRunner().invoke(main, ["agents", "--simulator", "no-such-host.invalid"])
+    assert result.exit_code == 78
+    assert "does not resolve" in result.stderr
+
+
+def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
+    result = CliRunner().invoke(main, ["agents", "--simulatr", "127.0.0.1"])
+    assert result.exit_code == 2
+    assert "--simulator" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args, wanted",
+    [
+        (["agens"], "agents"),
+        (["values", "gt"], "get"),
+        (["events", "wtch"], "watch"),
+        (["bench", "stp"], "step"),
+    ],
+)
+def test_a_misspelt_command_is_answered_with_the_right_one(args: list[str], wanted: str) -> None:
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 2
+    assert f"Did you mean '{wanted}'?" in result.stderr
+
+
+def test_an_option_can_come_from_the_environment() -> None:
+    result = CliRunner().invoke(main, ["agents"], env={"OSPBRIDGE_AGENTS_SIMULATOR": "here:there"})
+    assert result.exit_code == 2
+    assert "'here:there' is not a simulator's address" in result.stderr
+
+
+def test_help_imports_neither_numpy_nor_trio_nor_gymnasium() -> None:
+    for args in (
+        ["--help"],
+        ["agents", "--help"],
+        ["values", "get", "--help"],
+        ["events", "watch", "--help"],
+    ):
+        code = (
+            "import sys; from ospbridge.cli import main\n"
+            f"try: main({args!r})\n"
+            "except SystemExit: pass\n"
+            "heavy = {'numpy', 'trio', 'gymnasium', 'rich', 'structlog'} & set(sys.modules)\n"
+            "assert not heavy, heavy\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
