@@ -16,10 +16,10 @@ from ospbridge.errors import (
     IncompleteListing,
     LocalProtocolError,
     QueryTimeout,
-    RemoteProtocolError,
     ValueRejected,
 )
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
+from ospbridge.osp.bursts import collect
 from ospbridge.osp.client import ClientMachine, Exchange, Reply
 from ospbridge.osp.messages import (
     AgentInfo,
@@ -58,7 +58,6 @@ from ospbridge.osp.messages import (
 __all__ = [
     "agent_info",
     "ask",
-    "collect",
     "deregister",
     "deregister_event",
     "end",
@@ -74,10 +73,6 @@ __all__ = [
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
-MOST_PIECES = 1_000_000
-"""More pieces than this no list of a simulator has; an announced count above it is an error."""
-FEW_PIECES = 16
-"""So few missing pieces are always worth asking again for."""
 RESET_COMMUNICATION_PATIENCE = 0.3
 """Seconds to wait for RESET_COMMUNICATION_ACK: the requester misses it in 5 to 25 % of the tries."""
 
@@ -125,87 +120,6 @@ def _answer(kind: type[M], test: Callable[[M], bool] = lambda _: True) -> Callab
         return message if isinstance(message, kind) and test(message) else None
 
     return match
-
-
-def collect(
-    m: ClientMachine,
-    request: Message,
-    *,
-    head: Callable[[Message], int | None],
-    piece: Callable[[Message], int | None],
-    ack: Message | None,
-    what: str,
-    stray: Callable[[Reply], None] | None = None,
-    tries: int = 1_000,
-    worth_repeating: float = 1.0,
-) -> Exchange[tuple[Message, dict[int, Message], bool]]:
-    """A list in one burst: the head announces a count, each piece has an index below it.
-
-    Returns the head, the pieces by index, and whether they are complete; incomplete only after ``tries``, or when
-    more than the share ``worth_repeating`` of the pieces stayed missing: the burst is then too large. Gives up
-    when nothing new came for the query limit. A piece that contradicts one that was read before empties the list: one
-    of them is late from another question.
-    """
-    started = m.now
-    give_up = m.now + m.limits.query
-    waits = m.waits()
-    announced: Message | None = None
-    total = 0
-    pieces: dict[int, Message] = {}
-    tried = 0
-    while True:
-        if tried:
-            m.retries += 1
-            m.send(ack or StepCompletedAck(0))
-        m.send(request)
-        tried += 1
-        patience = waits.next()
-        had = len(pieces)
-        quiet_at = min(m.now + patience, give_up)
-        while True:
-            reply = yield quiet_at
-            if reply is None:
-                break
-            message = reply.message if isinstance(reply, Truncated) else reply
-            count = head(message)
-            index = piece(message) if count is None else None
-            if count is not None:
-                if count < 0 or count > MOST_PIECES:
-                    raise RemoteProtocolError(
-                        f"{what}: a count of {count} pieces", data=message.encode(), offset=1
-                    )
-                if announced is not None and announced != message:
-                    pieces.clear()
-                announced, total = message, count
-            elif index is not None and announced is not None and 0 <= index < total:
-                known = pieces.setdefault(index, message)
-                if known != message:
-                    pieces.clear()
-                    m.anomaly(f"{what}: piece {index} came in two versions")
-            else:
-                (stray or m.unexpected)(reply)
-                continue
-            if len(pieces) == total:
-                if ack is not None and not _unacknowledged(announced):
-                    m.send(ack)
-                return announced, pieces, True
-            quiet_at = m.now + patience
-        if len(pieces) > had:
-            give_up = m.now + m.limits.query
-        too_many = total - len(pieces) > max(worth_repeating * total, FEW_PIECES)
-        if announced is not None and (tried >= tries or too_many or m.now >= give_up):
-            return announced, pieces, False
-        if m.now >= give_up:
-            raise QueryTimeout(
-                f"{m.peer} did not answer {request.CODE.name} ({what}) within {m.now - started:.1f} s, "
-                f"asked {tried} times"
-            )
-        m.anomaly(f"{request.CODE.name} met silence with {len(pieces)} of {total} pieces")
-
-
-def _unacknowledged(head: Message) -> bool:
-    """The info of an unknown agent is the one list that no server awaits an acknowledgement for."""
-    return isinstance(head, AgentInfo) and head.agent_id == 0 and not head.name
 
 
 def overview(

@@ -305,12 +305,10 @@ def _recover(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult]:
 def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | None]:
     """Gather the evidence and act on it; None to go on waiting."""
     if m.now >= limit:
+        if s.unacked:
+            raise _uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
         raise (yield from _stuck(m, "step", m.limits.step))
-    try:
-        time = yield from read_clock(m, s)
-    except QueryTimeout as error:
-        m.suspect = "the simulator fell silent in the middle of a step"
-        raise SessionLost(f"{m.peer} fell silent in the middle of a step: {error.message}") from None
+    time = yield from _clock_in_step(m, s)
     if s.finished:
         return None
     if m.clock.available and m.clock.base is None:
@@ -334,10 +332,22 @@ def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | 
     if row.action is Action.GIVE_UP:
         raise _uncertain(m, row.reason)
     if row.action is Action.RESEND:
-        (agent_id,) = s.unacked
-        s.resent = True
-        m.send_bytes(s.votes[agent_id].datagram)
+        # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
+        # the last look at the clock before the one repetition.
+        again = yield from _clock_in_step(m, s)
+        if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
+            (agent_id,) = s.unacked
+            s.resent = True
+            m.send_bytes(s.votes[agent_id].datagram)
     return None
+
+
+def _clock_in_step(m: ClientMachine, s: _Step) -> Exchange[float | None]:
+    try:
+        return (yield from read_clock(m, s))
+    except QueryTimeout as error:
+        m.suspect = "the simulator fell silent in the middle of a step"
+        raise SessionLost(f"{m.peer} fell silent in the middle of a step: {error.message}") from None
 
 
 def _acknowledged(s: _Step) -> Acknowledged:

@@ -49,6 +49,17 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
 NOTICES_KEPT: Final = 256
+LISTED: Final = frozenset(
+    {
+        Code.AGENT_OVERVIEW,
+        Code.AGENT_OVERVIEW_NEXT,
+        Code.AGENT_INFO,
+        Code.AGENT_INFO_NEXT,
+        Code.VALUE_IDS,
+        Code.VALUE_INFO,
+    }
+)
+"""What lists are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,5 +264,6 @@ class ClientMachine:
             # Also sent behind RESET_COMMUNICATION_ACK by real servers.
             self.anomaly("an acknowledgement of a reset came unasked")
         else:
-            self.punctual = False
+            # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
+            self.punctual = self.punctual and message.CODE in LISTED and self.retries > 0
             self.anomaly(f"{Code(message.CODE).name} came late or twice")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import IncompleteListing, UsageError
 from ospbridge.interface import ValueEntry
-from ospbridge.osp.asking import collect
+from ospbridge.osp.bursts import collect
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
 from ospbridge.osp.profile import Expression
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["find_value", "list_values"]
 
 TRIES: Final = 3
+UNTIL_THE_LIMIT: Final = 1_000
 FEW_MISSING: Final = 0.1
 """A larger share of missing pieces means that the burst does not fit: asking again would lose the same ones."""
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
@@ -63,14 +64,16 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     known = m.values.get(name)
     if known is not None:
         return known
-    entries, complete = yield from _list_once(m, literal(name))
+    entries, complete = yield from _list_once(m, literal(name), tries=UNTIL_THE_LIMIT)
     found = next((entry for entry in entries if entry.name == name), None)
     if found is None and not complete:
         raise IncompleteListing(f"{m.peer}: the answer about value {name!r} did not arrive completely")
     return found
 
 
-def _list_once(m: ClientMachine, expression: str) -> Exchange[tuple[tuple[ValueEntry, ...], bool]]:
+def _list_once(
+    m: ClientMachine, expression: str, *, tries: int = TRIES
+) -> Exchange[tuple[tuple[ValueEntry, ...], bool]]:
     def head(message: Message) -> int | None:
         return message.found if isinstance(message, ValueIds) else None
 
@@ -84,7 +87,7 @@ def _list_once(m: ClientMachine, expression: str) -> Exchange[tuple[tuple[ValueE
         piece=piece,
         ack=None,
         what=f"values {expression!r}",
-        tries=TRIES,
+        tries=tries,
         worth_repeating=FEW_MISSING,
     )
     entries = []

@@ -21,7 +21,7 @@ from ospbridge.session.lease import stale_leases
 from ospbridge.session.link import Link
 from ospbridge.session.reclaim import reclaim, successor
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, open_udp
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class BlockingSession:
             probe = closed_port_probe(family, server)
             machine = ConnectMachine(server, wanted, limits=limits, jitter=random.random, now=monotonic())
             handler, found = _find_handler(sock, probe, machine, trace)
-            sock.connect((handler.host, handler.port))
+            early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
             sock.close()
@@ -95,6 +95,7 @@ class BlockingSession:
             server, handler, Endpoint(host, port), found, limits=limits, leases=leases
         )
         session = cls(sock, conversation, spin=spin, trace=trace)
+        session._link.take_early(early)
         if reclaim_stale:
             try:
                 session._reclaim(leases)

@@ -85,6 +85,11 @@ class Link:
             self._machine.handle_refused(monotonic())
         self._touched = monotonic()
 
+    def take_early(self, datagrams: list[bytes]) -> None:
+        """What the handler sent before the socket was connected to it."""
+        for data in datagrams:
+            self._take(data, monotonic())
+
     def _take(self, data: bytes, now: float) -> None:
         if self._trace is not None:
             self._trace.received(data, self._port)

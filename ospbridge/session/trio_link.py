@@ -100,6 +100,11 @@ class TrioLink:
         """Until something comes unasked."""
         await trio.lowlevel.wait_readable(self._socket)
 
+    def take_early(self, datagrams: list[bytes]) -> None:
+        """What the handler sent before the socket was connected to it."""
+        for data in datagrams:
+            self._take(data, trio.current_time())
+
     def _take(self, data: bytes, now: float) -> None:
         if self._trace is not None:
             self._trace.received(data, self._port)

@@ -19,7 +19,7 @@ from ospbridge.session.lease import stale_leases
 from ospbridge.session.reclaim import reclaim, successor
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, open_udp
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     import socket
@@ -84,7 +84,7 @@ class TrioSession:
                 server, wanted, limits=limits, jitter=random.random, now=trio.current_time()
             )
             handler, found = await _find_handler(sock, probe, machine, trace)
-            sock.connect((handler.host, handler.port))
+            early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
             sock.close()
@@ -96,6 +96,7 @@ class TrioSession:
             server, handler, Endpoint(host, port), found, limits=limits, leases=leases
         )
         session = cls(sock, conversation, spin=spin, trace=trace)
+        session._link.take_early(early)
         if reclaim_stale:
             try:
                 await session._reclaim(leases)

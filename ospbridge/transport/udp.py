@@ -9,7 +9,7 @@ from typing import Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 
-__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "open_udp"]
+__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_udp"]
 
 LARGEST_DATAGRAM: Final = 65_536
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
@@ -53,3 +53,19 @@ def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.
             f"cannot send to {server}: {error.strerror}", hint="check the address and the network"
         ) from None
     return sock
+
+
+def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:
+    """Connect to the handler; what it sent before, in order.
+
+    Connecting does not empty the queue: what other sources sent before it would be read as the handler's.
+    """
+    sock.connect((handler.host, handler.port))
+    early = []
+    while True:
+        try:
+            data, address = sock.recvfrom(LARGEST_DATAGRAM)
+        except BlockingIOError:
+            return early
+        if (str(address[0]), int(address[1])) == (handler.host, handler.port):
+            early.append(data)

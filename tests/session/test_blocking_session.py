@@ -1,0 +1,254 @@
+"""The blocking session against the real simulator over loopback."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import (
+    AgentTaken,
+    BarrierStuck,
+    ConfigurationError,
+    SessionClosed,
+    SessionLost,
+    SimulatorNotFound,
+    SimulatorSilent,
+)
+from ospbridge.observe.trace import TraceWriter, read_trace
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.lease import stale_leases
+from ospbridge.simulator.faults import FaultPlan
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport.addresses import parse_endpoint
+
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    found: Profile = request.param
+    return found
+
+
+@pytest.fixture
+def simulator(profile: Profile) -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0, profile=profile) as running:
+        yield running
+
+
+def test_a_whole_session_finds_the_profile_and_steps(simulator: UdpSimulator, profile: Profile) -> None:
+    with BlockingSession.connect(str(simulator.address)) as session:
+        assert session.profile is profile
+        assert [entry.name for entry in session.agents()] == ["agent1", "agent2"]
+        session.register("agent1", "agent2")
+        session.reset(7)
+        for number in range(50):
+            inputs = {
+                name: (np.array([number, at]) / 64).astype(np.float32)
+                for at, name in enumerate(session.controlled)
+            }
+            for name, outcome in session.step(inputs).items():
+                np.testing.assert_array_equal(outcome.outputs, expected(inputs[name], number + 1, 3, seed=7))
+        assert session.audit() == ""
+
+
+def test_a_closed_port_is_told_at_once() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(SimulatorNotFound, match=f"nothing listens at 127.0.0.1:{port}"):
+        BlockingSession.connect(f"127.0.0.1:{port}")
+    assert time.monotonic() - started < 5
+
+
+def test_a_port_that_speaks_something_else_is_told_after_the_limit() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(SimulatorSilent, match="server answered at"):
+            BlockingSession.connect(f"127.0.0.1:{held.getsockname()[1]}", limits=Limits(connect=0.6))
+
+
+@pytest.mark.parametrize(
+    "address", ["", ":1", "127.0.0.1:x", "127.0.0.1:0", "127.0.0.1:70000", "no.such.host.invalid:1"]
+)
+def test_an_address_that_is_none_is_told(address: str) -> None:
+    with pytest.raises(ConfigurationError):
+        BlockingSession.connect(address)
+
+
+def test_addresses_are_read_as_users_write_them() -> None:
+    assert str(parse_endpoint("localhost")) == "localhost:45454"
+    assert str(parse_endpoint("[::1]:9")) == "[::1]:9"
+    assert str(parse_endpoint("::1")) == "[::1]:45454"
+
+
+def test_closing_twice_and_using_a_closed_session(simulator: UdpSimulator) -> None:
+    session = BlockingSession.connect(str(simulator.address))
+    session.close()
+    session.close()
+    with pytest.raises(SessionClosed):
+        session.agents()
+
+
+def test_a_forgotten_session_gives_its_agents_back(simulator: UdpSimulator) -> None:
+    session = BlockingSession.connect(str(simulator.address))
+    session.register("agent1")
+    del session
+    gc.collect()
+    with BlockingSession.connect(str(simulator.address)) as other:
+        assert all(entry.available for entry in other.agents())
+
+
+def test_an_agent_of_another_client_is_taken(simulator: UdpSimulator) -> None:
+    with (
+        BlockingSession.connect(str(simulator.address)) as first,
+        BlockingSession.connect(str(simulator.address)) as second,
+    ):
+        first.register("agent1")
+        with pytest.raises(AgentTaken, match="is controlled by another client"):
+            second.register("agent1")
+        assert second.matching(["agent*"]) == ("agent2",)
+
+
+def test_a_reset_alone_among_two_is_stuck_and_its_session_still_leaves(simulator: UdpSimulator) -> None:
+    address = str(simulator.address)
+    with BlockingSession.connect(address) as other:
+        other.register("agent2")
+        with BlockingSession.connect(address, limits=Limits(reset=0.5)) as mine:
+            mine.register("agent1")
+            with pytest.raises(BarrierStuck, match="agent2"):
+                mine.reset(1)
+        assert {entry.name: entry.available for entry in other.agents()}["agent1"]
+
+
+def test_a_simulator_that_dies_is_noticed_with_the_next_datagram(profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator:
+        session = BlockingSession.connect(str(simulator.address))
+        session.register("agent")
+        session.reset(1)
+    with pytest.raises(SessionLost):
+        session.step({"agent": [0.0]})
+    session.close()
+
+
+def test_losses_on_the_wire_cost_no_step_and_no_session(profile: Profile) -> None:
+    faults = FaultPlan(drop=0.02, seed=5)
+    ledger: list[dict[str, object]] = []
+    with (
+        UdpSimulator(
+            SyntheticWorld(1, 2), port=0, profile=profile, faults=faults, ledger=ledger.append
+        ) as simulator,
+        BlockingSession.connect(str(simulator.address)) as session,
+    ):
+        session.register("agent")
+        session.reset(3)
+        for number in range(100):
+            inputs = np.array([number / 128], np.float32)
+            outcome = session.step({"agent": inputs})["agent"]
+            np.testing.assert_array_equal(outcome.outputs, expected(inputs, number + 1, 2, seed=3))
+        assert session.audit() == ""
+        assert session.machine.retries > 0
+    assert sum(entry["kind"] == "step" for entry in ledger) == 100
+
+
+def test_a_big_agent_and_a_big_repository_arrive_over_real_sockets(profile: Profile) -> None:
+    world = SyntheticWorld(1000, 1500, 500, values=10_000)
+    with (
+        UdpSimulator(world, port=0, profile=profile) as simulator,
+        BlockingSession.connect(str(simulator.address)) as session,
+    ):
+        agent = session.describe("agent")
+        assert (len(agent.inputs), len(agent.outputs), len(agent.infos)) == (1000, 1500, 500)
+        names = [value.name for value in session.values()]
+        assert len(names) == len(set(names)) > 13_000
+
+
+def test_a_trace_holds_every_datagram_with_its_meaning(simulator: UdpSimulator, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as trace, BlockingSession.connect(str(simulator.address), trace=trace) as session:
+        session.register("agent1")
+        session.reset(1)
+        session.step({"agent1": [0.0, 0.5]})
+    notes = [record.note for record in read_trace(path)]
+    assert any("NEXT_SIMULATION_STEP agent 1" in note for note in notes)
+    assert any("INIT_COMMUNICATION" in note for note in notes)
+
+
+VICTIM = """
+import sys, time
+from ospbridge.session.blocking import BlockingSession
+session = BlockingSession.connect(sys.argv[1])
+session.register("agent1", "agent2")
+session.reset(1)
+print("registered", flush=True)
+if sys.argv[2] == "mid-step":
+    session.step({"agent1": [0, 0], "agent2": [0, 0]})
+time.sleep(60)
+"""
+
+
+def killed_victim(address: str, state: str) -> None:
+    """A process that controls both agents, killed without a chance to say goodbye."""
+    with subprocess.Popen(
+        [sys.executable, "-c", VICTIM, address, state], stdout=subprocess.PIPE, text=True
+    ) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "registered\n"
+        time.sleep(0.3)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait(10)
+
+
+@pytest.mark.parametrize("state", ["idle", "mid-step"])
+def test_agents_of_a_killed_process_are_reclaimed_by_its_lease(profile: Profile, state: str) -> None:
+    world = SyntheticWorld(2, 1, agents=2, think=2.0 if state == "mid-step" else 0.0)
+    with UdpSimulator(world, port=0, profile=profile) as simulator:
+        killed_victim(str(simulator.address), state)
+        with BlockingSession.connect(str(simulator.address)) as session:
+            assert all(entry.available for entry in session.agents())
+            session.register("agent1")
+            session.reset(1)
+            session.step({"agent1": [0, 0]})
+        assert list(stale_leases(session.server)) == []
+
+
+def test_a_living_session_keeps_its_agents_from_successors(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(str(simulator.address)) as first:
+        first.register("agent1")
+        with BlockingSession.connect(str(simulator.address)) as second:
+            assert not second.agents()[0].available
+
+
+def test_after_events_a_nerd_servers_session_leaves_by_giving_back(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(str(simulator.address)) as session:
+        session.register("agent1")
+        assert session.register_event("/Synthetic/Mark")
+    with BlockingSession.connect(str(simulator.address)) as other:
+        assert all(entry.available for entry in other.agents())
+
+
+def test_restarting_the_communication_frees_everybodys_agents(simulator: UdpSimulator) -> None:
+    first = BlockingSession.connect(str(simulator.address))
+    first.register("agent1")
+    with BlockingSession.connect(str(simulator.address)) as second:
+        second.restart_communication()
+    time.sleep(0.15)
+    with BlockingSession.connect(str(simulator.address)) as third:
+        assert all(entry.available for entry in third.agents())
+    with pytest.raises(SessionLost):
+        first.reset(1)
+    first.close()
