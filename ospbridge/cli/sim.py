@@ -123,6 +123,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
         drop=drop, duplicate=duplicate, reorder=reorder, delay=delay, delay_max=delay_max, seed=seed
     )
     with contextlib.ExitStack() as stack:
+        stack.callback(getattr(world, "close", lambda: None))
         book = stack.enter_context(Ledger(ledger)) if ledger else None
         log = None if quiet else _logger()
         simulator = UdpSimulator(

@@ -54,6 +54,10 @@ PROBING: Final = frozenset({NO_INIT, OTHER_INIT})
 """Problems that are the ordinary traces of a client that finds out what kind of server this is."""
 
 
+SILENT: Final = 60.0
+"""Seconds of silence after which a handler without agents may be closed to make room for a new client."""
+
+
 class OpenHandler(NamedTuple):
     """Open a socket of its own for this handler, connected to ``peer``."""
 
@@ -90,6 +94,7 @@ class ServerMachine:
 
     ``stall``: asked once per completion phase; True delays it by 50 ms, as a real server now and then does.
     ``ledger``: called with a record of every step and reset that really ran (see ``ospbridge.simulator.ledger``).
+    ``max_handlers``: how many clients may be connected; an INIT beyond it closes an idle handler, or is not answered.
     ``problems`` counts datagrams that were ignored, by kind; ``take_problems`` hands out the latest.
     """
 
@@ -147,7 +152,7 @@ class ServerMachine:
             self.problem(NO_INIT, None, data)
         elif self._version(data) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
             self.problem(OTHER_INIT, peer, data)
-        elif len(self._handlers) >= self._max_handlers:
+        elif len(self._handlers) >= self._max_handlers and not self._make_room(now):
             self.problem("INIT beyond the limit of handlers", peer, data)
         else:
             self._last_handler_id += 1
@@ -196,6 +201,18 @@ class ServerMachine:
         problems = list(self._problem_log)
         self._problem_log.clear()
         return problems
+
+    def _make_room(self, now: float) -> bool:
+        """Close the handler that was silent for longest, if it controls nothing and was silent for a minute.
+
+        Clients that leave without END, as some have to, leave their handlers behind; a real server keeps them all.
+        """
+        idle = [handler for handler in self._handlers.values() if not handler.controlled]
+        silent = min(idle, key=_last_heard, default=None)
+        if silent is None or now - silent.last_heard < SILENT:
+            return False
+        silent.evict(told=True)
+        return True
 
     # --- what handlers call ----------------------------------------------------------------------------------------
 
@@ -346,3 +363,7 @@ class ServerMachine:
 
 def _by_id(handler: Handler) -> int:
     return handler.id
+
+
+def _last_heard(handler: Handler) -> float:
+    return handler.last_heard

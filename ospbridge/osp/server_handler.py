@@ -40,6 +40,7 @@ class Handler:
         """By id, ascending: the order of completions."""
         self.deadline = 0.0
         """Meaningful while this handler is among ``machine.timed``."""
+        self.last_heard = machine.clock.now
         self.machine = machine
         self.profile = machine.profile
         self._end = machine.end
@@ -115,6 +116,7 @@ class Handler:
 
     def receive(self, data: bytes, now: float) -> None:
         """A datagram of the client."""
+        self.last_heard = now
         if self._awaited is not None and (not data or data[0] != Code.RESET_COMMUNICATION):
             self._take_as_ack(data, now)
             return

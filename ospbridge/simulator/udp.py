@@ -36,6 +36,8 @@ __all__ = ["UdpSimulator"]
 BUFFER: Final = 4 * 1024 * 1024
 """Asked for in both directions; the kernel gives what it allows."""
 LARGEST: Final = 65_536
+MOST_VALUES: Final = 16_370
+"""Of 4 bytes each, behind 21 bytes of header, in the 65,507 bytes of the largest UDP datagram."""
 MOST_READS: Final = 64
 """Rounds of reading before a step that is due runs although more datagrams wait."""
 SPIN: Final = 50e-6
@@ -51,7 +53,7 @@ class UdpSimulator:
     by kind, when there were new ones. ``spin``: whether to poll before sleeping; by default where a core is to spare
     and the loop has a process of its own.
 
-    Raises ConfigurationError if the address cannot be had.
+    Raises ConfigurationError if the address cannot be had, or an agent is too large for UDP.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class UdpSimulator:
     ) -> None:
         if not 0.0 <= stall <= 1.0:
             raise ConfigurationError(f"stall must be a probability in [0, 1], got {stall}")
+        _check_sizes(world, profile)
         self._plan = None if faults is None or faults.harmless else faults
         stalls = Random(f"{0 if faults is None else faults.seed}/stall")
         self.machine = ServerMachine(
@@ -339,6 +342,18 @@ class UdpSimulator:
             self._next_report = now + REPORT_EVERY
             assert self._report is not None
             self._report(counts)
+
+
+def _check_sizes(world: World, profile: Profile) -> None:
+    """Refuse agents whose step does not fit into datagrams, unless this kind of server cuts them anyway."""
+    for agent in world.agents:
+        inputs, told = len(agent.inputs), len(agent.outputs) + len(agent.infos)
+        if inputs > MOST_VALUES or (told > MOST_VALUES and profile.datagram_limit is None):
+            raise ConfigurationError(
+                f"agent {agent.name} has {inputs} inputs and {told} outputs and infos: a UDP datagram holds at most "
+                f"{MOST_VALUES} of them",
+                hint="host a smaller environment, or shrink its observation with a wrapper",
+            )
 
 
 def _bind(host: str, port: int) -> tuple[socket.socket, int]:

@@ -83,6 +83,20 @@ def test_inits_beyond_the_limit_are_not_answered(profile: Profile) -> None:
 
 
 @both
+def test_an_init_beyond_the_limit_closes_the_handler_of_a_client_long_silent(profile: Profile) -> None:
+    server = Server(profile, max_handlers=3)
+    player, silent = server.player(1), server.join(2)
+    server.wait(30.0)
+    server.join(3)
+    server.wait(31.0)
+    server.join(4)
+    assert server.closed == [silent.handler_id]
+    assert silent.codes()[0] == 11, "told, should it still be there"
+    player.step(1, 0.0, 0.0)
+    assert player.codes() == [81, 85], "whoever controls an agent stays"
+
+
+@both
 def test_end_is_answered_and_frees_the_agents_f30(profile: Profile) -> None:
     server = Server(profile)
     for _ in range(3):

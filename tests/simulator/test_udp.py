@@ -244,6 +244,39 @@ def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
         assert simulator.machine.handlers == 2
 
 
+def test_an_agent_that_no_datagram_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="agent has 1 inputs and 20000 outputs") as refused:
+        UdpSimulator(SyntheticWorld(1, 20_000), port=0)
+    assert "wrapper" in refused.value.hint
+    UdpSimulator(SyntheticWorld(1, 20_000), port=0, profile=NERD).close()
+
+
+@both
+def test_the_largest_agent_that_is_accepted_steps(profile: Profile) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(16_370, 16_370), port=0, profile=profile) as simulator,
+        player(simulator, profile, 1) as client,
+    ):
+        client.reset(1)
+        client.vote(1, np.zeros(16_370, np.float32))
+        assert len(client.read(85)) == (profile.datagram_limit or 21 + 4 * 16_370 + 2) - 2
+
+
+@both
+@pytest.mark.parametrize("spin", [False, True])
+def test_it_serves_whether_it_polls_or_sleeps(profile: Profile, spin: bool) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile, spin=spin) as simulator,
+        player(simulator, profile, 1) as client,
+    ):
+        client.reset(1)
+        for step in range(1, 51):
+            if step % 10 == 0:
+                time.sleep(0.01)
+            outputs, _, _ = client.step(1, 0.5)
+            assert outputs == expected(np.array([0.5], np.float32), step, 1, seed=1)
+
+
 def test_it_starts_once_and_stops_at_once() -> None:
     simulator = UdpSimulator(SyntheticWorld(1, 1), port=0).start()
     with pytest.raises(RuntimeError):
