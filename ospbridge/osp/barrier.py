@@ -321,9 +321,7 @@ def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | 
         yield from overview(m, stray=s.take)
         if s.finished:
             return None
-        evidence = Evidence(
-            _acknowledged(s), moved, not m.foreign, m.punctual, s.resent, s.doubled or s.early
-        )
+        evidence = Evidence(_acknowledged(s), moved, not m.foreign, m.punctual, s.resent, s.doubled)
     row = decide(STEP_TABLE, evidence)
     if row.action is Action.RESTORE:
         m.clock.believe(time)

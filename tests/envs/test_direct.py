@@ -1,0 +1,411 @@
+"""The direct environment: what gymnasium and researchers expect of it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ospbridge
+from ospbridge.envs.seeding import LARGEST_SEED, osp_seed
+from ospbridge.envs.sharing import RebuildBudget
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentsInUse,
+    AgentTaken,
+    BarrierStuck,
+    ConfigurationError,
+    LocalProtocolError,
+    SessionClosed,
+    SimulatorNotFound,
+    UsageError,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.episodes import assert_equal_episodes
+
+assert ospbridge.__version__
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    found: Profile = request.param
+    return found
+
+
+@pytest.fixture
+def two_agents(profile: Profile) -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0, profile=profile) as simulator:
+        yield simulator
+
+
+def made(simulator: UdpSimulator, agent: str | None = None, **options: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), agent=agent, **options)
+
+
+def free_agents(simulator: UdpSimulator) -> list[str]:
+    with BlockingSession.connect(str(simulator.address)) as session:
+        return [entry.name for entry in session.agents() if entry.available]
+
+
+# --- trajectories ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("stall", [0.0, 0.1])
+def test_twenty_seeded_episodes_equal_the_local_environment(profile: Profile, stall: float) -> None:
+    world = GymWorld(["CartPole-v1"])
+    with UdpSimulator(world, port=0, profile=profile, stall=stall) as simulator:
+        env = made(simulator, "cart")
+        assert assert_equal_episodes(env, "CartPole-v1", episodes=20) > 200
+        env.close()
+
+
+@pytest.mark.loopback
+def test_continuous_actions_equal_the_local_environment_too(profile: Profile) -> None:
+    with UdpSimulator(GymWorld(["Pendulum-v1"]), port=0, profile=profile) as simulator:
+        env = made(simulator)
+        assert assert_equal_episodes(env, "Pendulum-v1", episodes=3) == 600
+        env.close()
+
+
+@pytest.mark.loopback
+def test_an_agent_with_300_outputs_returns_all_300(profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(2, 300), port=0, profile=profile) as simulator:
+        env = made(simulator)
+        env.reset(seed=9)
+        action = np.array([0.5, -0.5], np.float32)
+        observation, *_ = env.step(action)
+        np.testing.assert_array_equal(observation, expected(action, 2, 300, seed=9))
+        env.close()
+
+
+# --- gymnasium -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+def test_the_checker_of_gymnasium_is_content(profile: Profile) -> None:
+    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator:
+        env = made(simulator)
+        with warnings.catch_warnings():
+            # Outputs are announced unbounded, or are raw; the checker only frowns at that.
+            warnings.filterwarnings("ignore", message=".*infinity.*")
+            warnings.filterwarnings("ignore", message=".*not within the observation space.*")
+            check_env(env.unwrapped)
+        env.close()
+
+
+@pytest.mark.loopback
+def test_the_spec_survives_json(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1", step_timeout=3.0)
+    assert env.spec is not None
+    again = gymnasium.envs.registration.EnvSpec.from_json(env.spec.to_json())
+    assert again.kwargs == env.spec.kwargs
+    assert json.loads(env.spec.to_json())["kwargs"]["agent"] == "agent1"
+    assert env.spec.nondeterministic
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "imports", ["import ospbridge, gymnasium", "import gymnasium, ospbridge", "import gymnasium"], ids=str
+)
+def test_ids_are_there_whichever_is_imported_first(imports: str) -> None:
+    name = "ospbridge/Agent-v0" if "ospbridge" in imports else "ospbridge:ospbridge/Agent-v0"
+    code = (
+        f"{imports}\ntry:\n    gymnasium.make({name!r}, simulator='127.0.0.1:1')\n"
+        "except Exception as error:\n    print(type(error).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "SimulatorNotFound", done.stderr
+
+
+def test_importing_ospbridge_imports_neither_gymnasium_nor_numpy() -> None:
+    code = "import sys, ospbridge; print({'gymnasium', 'numpy', 'trio'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.loopback
+def test_spaces_are_bounded_only_where_the_profile_keeps_its_ranges(
+    two_agents: UdpSimulator, profile: Profile
+) -> None:
+    env = made(two_agents, "agent1")
+    observations, actions = env.observation_space, env.action_space
+    assert isinstance(observations, gymnasium.spaces.Box)
+    assert isinstance(actions, gymnasium.spaces.Box)
+    assert observations.is_bounded() is profile.outputs_normalised
+    np.testing.assert_array_equal(actions.low, [-1, -1])
+    assert observations.dtype == actions.dtype == np.float32
+    env.close()
+
+
+@pytest.mark.loopback
+def test_the_keys_of_info_never_change_and_observations_are_the_callers(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1")
+    first, info = env.reset(seed=4)
+    keys = set(info)
+    assert info["osp_seed"] == 4
+    kept = first.copy()
+    for _ in range(3):
+        observation, *_, info = env.step(np.zeros(2, np.float32))
+        assert set(info) == keys
+        observation += 1
+    np.testing.assert_array_equal(first, kept)
+    env.close()
+
+
+# --- seeds -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**80))
+def test_every_seed_maps_to_a_fixed_nonzero_31_bit_seed(seed: int) -> None:
+    assert 1 <= osp_seed(seed) <= LARGEST_SEED
+    assert osp_seed(seed) == osp_seed(seed)
+    if 1 <= seed <= LARGEST_SEED:
+        assert osp_seed(seed) == seed
+
+
+@pytest.mark.loopback
+def test_without_a_seed_one_is_drawn_from_the_environments_generator(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1")
+    drawn = []
+    for _ in range(2):
+        env.reset(seed=3)
+        drawn.append([env.reset()[1]["osp_seed"] for _ in range(3)])
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 3
+    env.close()
+
+
+# --- sharing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+def test_a_twin_shares_the_session_and_the_one_reset_last_owns_the_agent(two_agents: UdpSimulator) -> None:
+    first, second = made(two_agents, "agent1"), made(two_agents, "agent1")
+    first.reset(seed=1)
+    second.reset(seed=2)
+    with pytest.raises(LocalProtocolError, match="was reset later"):
+        first.step(np.zeros(2, np.float32))
+    second.step(np.zeros(2, np.float32))
+    second.close()
+    first.reset(seed=3)
+    first.step(np.zeros(2, np.float32))
+    first.close()
+    assert free_agents(two_agents) == ["agent1", "agent2"]
+
+
+@pytest.mark.loopback
+def test_a_second_agent_of_the_same_simulator_in_one_thread_is_refused_with_the_way_out(
+    two_agents: UdpSimulator,
+) -> None:
+    env = made(two_agents, "agent1")
+    with pytest.raises(AgentsInUse) as caught:
+        made(two_agents, "agent2")
+    assert "make_vec" in caught.value.hint
+    assert "parallel" in caught.value.hint
+    env.close()
+
+
+@pytest.mark.loopback
+def test_two_threads_step_an_agent_each_through_one_barrier(two_agents: UdpSimulator) -> None:
+    returned: dict[str, int] = {}
+    ready = threading.Barrier(2)
+
+    def play(name: str) -> None:
+        env = made(two_agents, name)
+        ready.wait(10)
+        env.reset(seed=1)
+        for number in range(100):
+            env.step(np.zeros(2, np.float32))
+            returned[name] = number + 1
+        env.close()
+
+    threads = [threading.Thread(target=play, args=(name,)) for name in ("agent1", "agent2")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert returned == {"agent1": 100, "agent2": 100}
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+def test_mistakes_are_told_with_the_next_step(two_agents: UdpSimulator) -> None:
+    with pytest.raises(AgentNotFound, match="no agent was named"):
+        made(two_agents)
+    with pytest.raises(AgentNotFound, match="more than one") as several:
+        made(two_agents, "agent*")
+    assert "agent='agent1'" in several.value.hint
+    with pytest.raises(AgentNotFound):
+        made(two_agents, "robot*")
+    with pytest.raises(ConfigurationError, match="unknown profile 'nerdy'"):
+        made(two_agents, "agent1", profile="nerdy")
+    with pytest.raises(UsageError, match="step limit"):
+        made(two_agents, "agent1", step_timeout=-1.0)
+    with pytest.raises(UsageError, match="both simulator and bridge"):
+        made(two_agents, "agent1", bridge="unix:/x")
+    assert free_agents(two_agents) == ["agent1", "agent2"]
+    with pytest.raises(SimulatorNotFound):
+        gymnasium.make("ospbridge/Agent-v0", simulator="127.0.0.1:1")
+
+
+@pytest.mark.loopback
+def test_an_agent_of_another_client_is_taken(two_agents: UdpSimulator) -> None:
+    with BlockingSession.connect(str(two_agents.address)) as other:
+        other.register("agent1")
+        with pytest.raises(AgentTaken):
+            made(two_agents, "agent1")
+
+
+@pytest.mark.loopback
+def test_actions_that_cannot_be_sent_are_refused_and_the_episode_goes_on(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1", disable_env_checker=True)
+    env.reset(seed=1)
+    for action in (np.zeros(3, np.float32), np.zeros((1, 2), np.float32), np.array([0, np.nan], np.float32)):
+        with pytest.raises(LocalProtocolError):
+            env.step(action)
+    env.step(np.zeros(2, np.float32))
+    env.close()
+
+
+@pytest.mark.loopback
+def test_a_closed_environment_says_so_and_closes_again(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1").unwrapped
+    with pytest.raises(LocalProtocolError, match="call reset first"):
+        env.step(np.zeros(2, np.float32))
+    env.close()
+    env.close()
+    with pytest.raises(SessionClosed):
+        env.reset()
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+def test_alone_among_two_a_reset_is_stuck_and_says_how_to_go_on(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1", reset_timeout=0.5, disable_env_checker=True)
+    with BlockingSession.connect(str(two_agents.address)) as other:
+        other.register("agent2")
+        with pytest.raises(BarrierStuck, match="agent2") as caught:
+            env.reset(seed=1)
+        assert "ospbridge connect" in caught.value.hint
+    env.reset(seed=2)
+    env.step(np.zeros(2, np.float32))
+    env.close()
+
+
+@pytest.mark.loopback
+def test_a_simulator_that_dies_truncates_and_the_next_reset_joins_its_successor(profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(1, 2), port=0, profile=profile) as simulator:
+        address = simulator.address
+        env = made(simulator)
+        env.reset(seed=1)
+        kept, *_, info = env.step(np.zeros(1, np.float32))
+    observation, reward, terminated, truncated, cut = env.step(np.zeros(1, np.float32))
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert "connection refused" in cut["reason"]
+    assert set(cut) == set(info)
+    np.testing.assert_array_equal(observation, kept)
+    with UdpSimulator(SyntheticWorld(1, 2), host=address.host, port=address.port, profile=profile):
+        env.reset(seed=2)
+        assert not env.step(np.zeros(1, np.float32))[3]
+        env.close()
+
+
+@pytest.mark.loopback
+def test_a_reset_by_another_client_truncates() -> None:
+    # Only a NERD server counts the reset request of a client without agents.
+    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=NERD) as simulator:
+        env = made(simulator)
+        env.reset(seed=1)
+        env.step(np.zeros(1, np.float32))
+        with BlockingSession.connect(str(simulator.address)) as other:
+            other.machine.controlled[0] = other.describe("agent")
+            other.reset(5)
+            other.machine.controlled.clear()
+        *_, truncated, info = env.step(np.zeros(1, np.float32))
+        assert truncated
+        assert "reset" in info["reason"]
+        env.close()
+
+
+@pytest.mark.loopback
+def test_a_forgotten_environment_gives_its_agent_back(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1")
+    env.reset(seed=1)
+    del env
+    gc.collect()
+    assert free_agents(two_agents) == ["agent1", "agent2"]
+
+
+@pytest.mark.loopback
+def test_an_environment_alive_at_the_interpreters_exit_gives_its_agent_back(two_agents: UdpSimulator) -> None:
+    code = (
+        "import sys, gymnasium, ospbridge\n"
+        "env = gymnasium.make('ospbridge/Agent-v0', simulator=sys.argv[1], agent='agent1')\n"
+        "env.reset(seed=1)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(two_agents.address)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert free_agents(two_agents) == ["agent1", "agent2"]
+
+
+def _step_in_child(env: gymnasium.Env[Any, Any], results: Any) -> None:
+    try:
+        env.reset(seed=1)
+    except SessionClosed as error:
+        results.put(str(error))
+    env.close()
+
+
+@pytest.mark.loopback
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_leaves_its_parents_environment_alone(two_agents: UdpSimulator) -> None:
+    env = made(two_agents, "agent1")
+    env.reset(seed=1)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_step_in_child, args=(env, results))
+    child.start()
+    assert "parent process" in results.get(timeout=20)
+    child.join(20)
+    env.step(np.zeros(2, np.float32))
+    env.close()
+
+
+def test_the_rebuild_budget_is_ten_and_comes_back() -> None:
+    budget = RebuildBudget()
+    assert [budget.spend() for _ in range(11)] == [True] * 10 + [False]
+    quick = RebuildBudget(size=1, refill=1e-9)
+    assert quick.spend()
+    assert quick.spend()
