@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.bench.figures import Figures, Run, combine
 from ospbridge.bench.subjects import FLOORS, SUBJECTS, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
-__all__ = ["measure_steps"]
+__all__ = ["measure_steps", "step_runs"]
 
 WARM_UP: Final = 200
 """Steps before those that count, so that spinning has adapted and caches are warm."""
+
+
+def step_runs(
+    *,
+    inputs: int = 8,
+    outputs: int = 16,
+    steps: int = 2000,
+    profile: str = "document",
+    only: Sequence[str] = (),
+    told: Callable[[str], None] = lambda _: None,
+) -> Generator[dict[str, Run]]:
+    """Runs without end, each with the floors and each subject, or those named in ``only``; close it when done.
+
+    Subjects take turns in each run, so that a machine that slows down slows all of them. ``told`` is called with a
+    subject's name before each of its turns.
+    """
+    names = [name for name in SUBJECTS if name in FLOORS or not only or name in only]
+    with Stage(inputs=inputs, outputs=outputs, profile=profile) as stage:
+        while True:
+            run = {}
+            for name in names:
+                told(name)
+                run[name] = Run.of(SUBJECTS[name](stage, steps, WARM_UP))
+            yield run
 
 
 def measure_steps(
@@ -26,18 +52,7 @@ def measure_steps(
     only: Sequence[str] = (),
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Figures]:
-    """Figures of the floors and of each subject, or of those named in ``only``.
-
-    Subjects take turns in each run, so that a machine that slows down slows all of them. ``told`` is called with a
-    subject's name before each of its turns.
-    """
-    names = [name for name in SUBJECTS if name in FLOORS or not only or name in only]
-    results = []
-    with Stage(inputs=inputs, outputs=outputs, profile=profile) as stage:
-        for _ in range(runs):
-            run = {}
-            for name in names:
-                told(name)
-                run[name] = Run.of(SUBJECTS[name](stage, steps, WARM_UP))
-            results.append(run)
-    return combine(results, FLOORS)
+    """Medians over some runs; as ``step_runs``."""
+    endless = step_runs(inputs=inputs, outputs=outputs, steps=steps, profile=profile, only=only, told=told)
+    with closing(endless):
+        return combine(list(islice(endless, runs)), FLOORS)

@@ -17,6 +17,7 @@ from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
+    from ospbridge.interface import StepOutcome
     from ospbridge.session.blocking import BlockingSession
 
 __all__ = ["events"]
@@ -90,6 +91,7 @@ def watch(
             note(f"other clients control {', '.join(others)}: while this runs they cannot reset the world")
         if reset_first:
             session.reset()
+            session.take_notices()
         neutral = [min(max(0.0, value.min), value.max) for value in interface.inputs]
         _watch(session, name, neutral, steps, as_json=as_json)
 
@@ -126,7 +128,7 @@ def _watch(
 
     step = 0
     while steps is None or step < steps:
-        outcome = session.step({agent: neutral})[agent]
+        outcome = _step(session, agent, neutral)
         step += 1
         for event in outcome.events:
             if as_json:
@@ -134,4 +136,13 @@ def _watch(
             else:
                 click.echo(f"{step:8d}  {event}")
         if any(isinstance(notice, WorldReset) for notice in session.take_notices()):
-            note(f"the world was reset by another client, after step {step}")
+            note(f"the world was reset by another client, before or in step {step}")
+
+
+def _step(session: BlockingSession, agent: str, neutral: list[float]) -> StepOutcome:
+    from ospbridge.errors import OutputsIncomplete, SessionLost, StepUncertain
+
+    try:
+        return session.step({agent: neutral})[agent]
+    except (OutputsIncomplete, SessionLost, StepUncertain) as error:
+        raise type(error)(error.message, hint="run the command again; events in between are lost") from None
