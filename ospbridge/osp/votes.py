@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface
     from ospbridge.osp.profile import Profile
 
-__all__ = ["Vote"]
+__all__ = ["Vote", "take_inputs"]
 
 FEW: Final = 64
 _HEAD: Final = struct.Struct("<Bii")
@@ -47,20 +47,23 @@ class Vote:
 
     def fill(self, inputs: ArrayLike) -> None:
         """Take over the inputs of the next step. Raises LocalProtocolError for a wrong number, NaN or infinity."""
-        mine = self.inputs
-        try:
-            mine[:] = inputs
-        except (ValueError, TypeError) as error:
-            raise LocalProtocolError(
-                f"agent {self.agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
-                hint="`ospbridge describe AGENT` lists them in order",
-            ) from None
-        # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
-        if not (isfinite(sum(mine.tolist())) if len(mine) <= FEW else np.isfinite(mine).all()):
-            at = int(np.flatnonzero(~np.isfinite(mine))[0])
-            value = mine[at]
-            raise LocalProtocolError(
-                f"input {at} ({self.agent.inputs[at].name}) of agent {self.agent.name!r} is {value}; "
-                "a simulator keeps NaN until its next reset",
-                hint="check what the policy returned",
-            )
+        take_inputs(self.inputs, inputs, self.agent)
+
+
+def take_inputs(mine: NDArray[np.float32], inputs: ArrayLike, agent: AgentInterface) -> None:
+    """Copy an agent's inputs into ``mine``, float32[n_inputs]. Raises LocalProtocolError for what cannot be sent."""
+    try:
+        mine[:] = inputs
+    except (ValueError, TypeError) as error:
+        raise LocalProtocolError(
+            f"agent {agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
+            hint="`ospbridge describe AGENT` lists them in order",
+        ) from None
+    # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
+    if not (isfinite(sum(mine.tolist())) if len(mine) <= FEW else np.isfinite(mine).all()):
+        at = int(np.flatnonzero(~np.isfinite(mine))[0])
+        raise LocalProtocolError(
+            f"input {at} ({agent.inputs[at].name}) of agent {agent.name!r} is {mine[at]}; "
+            "a simulator keeps NaN until its next reset",
+            hint="check what the policy returned",
+        )

@@ -1,0 +1,151 @@
+"""``ospbridge connect``: the daemon between a simulator and environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["connect"]
+
+SECONDS = click.FloatRange(0.0, 1e6, min_open=True)
+
+
+@click.command()
+@click.option(
+    "--simulator",
+    metavar="HOST:PORT",
+    default="127.0.0.1:45454",
+    show_default=True,
+    help="The simulator to join.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["auto", "document", "nerd"]),
+    default="auto",
+    show_default=True,
+    help="Which kind of OSP server it is; auto finds out.",
+)
+@click.option(
+    "--agent",
+    "agents",
+    metavar="GLOB",
+    multiple=True,
+    help="Take the agents whose names fit; may be repeated. Default: all that are available.",
+)
+@click.option(
+    "--hub",
+    metavar="unix:PATH",
+    help="Where environments attach. Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0.0, 1e9),
+    metavar="SECONDS",
+    help="How long the simulator may be absent. Default: for ever.",
+)
+@click.option(
+    "--quorum",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Hold the first reset until N environments wait for it.",
+)
+@click.option(
+    "--reset-policy",
+    type=click.Choice(["all", "any"]),
+    default="all",
+    show_default=True,
+    help="Reset when all episodes are over, or end all with the first.",
+)
+@click.option(
+    "--step-timeout",
+    type=SECONDS,
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    help="How long a step may take, and how long an environment may let others wait.",
+)
+@click.option(
+    "--reset-timeout",
+    type=SECONDS,
+    metavar="SECONDS",
+    default=60.0,
+    show_default=True,
+    help="How long a reset may take, and how long an environment may wait for it.",
+)
+@click.option(
+    "--connect-timeout",
+    type=SECONDS,
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    help="How long one try to join may meet silence.",
+)
+@click.option(
+    "--no-spin", is_flag=True, help="Sleep whenever nothing has come: slower steps, an idle processor."
+)
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write every datagram, decoded, to FILE.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
+    default="info",
+    show_default=True,
+    help="The least level that is logged.",
+)
+@click.option(
+    "--log-json/--no-log-json",
+    default=None,
+    help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
+)
+def connect(  # noqa: PLR0917  # click passes options by name
+    simulator: str,
+    profile: str,
+    agents: tuple[str, ...],
+    hub: str | None,
+    wait: float | None,
+    quorum: int,
+    reset_policy: str,
+    step_timeout: float,
+    reset_timeout: float,
+    connect_timeout: float,
+    no_spin: bool,
+    trace: Path | None,
+    log_level: str,
+    log_json: bool | None,
+) -> None:
+    """Run the daemon between a simulator and environments.
+
+    It joins the simulator, takes its agents, and lets gymnasium.make("ospbridge/Agent-v0", agent=NAME) drive them
+    from any process of this machine. SIGTERM and Ctrl-C give the agents back and end it with exit code 0.
+    """
+    import trio
+
+    from ospbridge.daemon.lockstep import ResetPolicy
+    from ospbridge.daemon.service import serve
+    from ospbridge.daemon.settings import Settings
+    from ospbridge.observe import logs
+    from ospbridge.osp.timing import Limits
+    from ospbridge.session.hub_client import default_hub
+    from ospbridge.transport.unix import parse_unix
+
+    logs.configure(json=log_json, level=log_level)
+    settings = Settings(
+        hub=default_hub() if hub is None else parse_unix(hub),
+        simulator=simulator,
+        profile=profile,
+        agents=agents,
+        limits=Limits(connect=connect_timeout, step=step_timeout, reset=reset_timeout),
+        wait=wait,
+        quorum=quorum,
+        reset_policy=ResetPolicy(reset_policy),
+        spin=not no_spin,
+        trace=trace,
+    )
+    trio.run(serve, settings)

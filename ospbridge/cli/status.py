@@ -1,0 +1,94 @@
+"""``ospbridge status``: what a running daemon does."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ospbridge.hub.messages import StatusReply
+
+__all__ = ["status"]
+
+PAUSE = 0.1
+
+
+@click.command()
+@click.option(
+    "--hub",
+    metavar="unix:PATH",
+    help="The daemon's hub. Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0.0, 1e9),
+    metavar="SECONDS",
+    default=0.0,
+    help="Wait until the daemon's agents are ready.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(hub: str | None, wait: float, as_json: bool) -> None:
+    """Show what a running daemon does.
+
+    The exit code is 0 once the daemon has joined its simulator and its agents can be attached to, else 69.
+    """
+    from ospbridge.errors import SimulatorNotFound
+
+    found = _ask(hub, wait)
+    if as_json:
+        import msgspec
+        import orjson
+
+        click.echo(orjson.dumps(msgspec.to_builtins(_plain(found)), option=orjson.OPT_INDENT_2))
+    else:
+        _show(found)
+    if not found.ready:
+        raise SimulatorNotFound(
+            f"the daemon is not ready: {found.connection}",
+            hint=f"start the simulator at {found.simulator}, or wait longer with --wait",
+        )
+
+
+def _ask(hub: str | None, wait: float) -> StatusReply:
+    """The daemon's answer: the first, or within ``wait`` seconds the one that says it is ready."""
+    from ospbridge.errors import HubLost
+    from ospbridge.session.hub_client import HubClient
+
+    give_up = time.monotonic() + wait
+    while True:
+        left = max(give_up - time.monotonic(), 0.0)
+        try:
+            client = HubClient.connect(hub, wait=left, timeout=max(left, 5.0), spin=False)
+            try:
+                while not (found := client.status()).ready and time.monotonic() < give_up:
+                    time.sleep(PAUSE)
+                return found
+            finally:
+                client.close()
+        except HubLost:
+            # It went away while it was asked; another may take its place.
+            if time.monotonic() >= give_up:
+                raise
+
+
+def _plain(found: StatusReply) -> dict[str, object]:
+    import msgspec
+
+    return {**msgspec.structs.asdict(found), "agents": [msgspec.structs.asdict(a) for a in found.agents]}
+
+
+def _show(found: StatusReply) -> None:
+    click.echo(f"daemon      ospbridge {found.version}, pid {found.pid}, up {found.uptime:.0f} s")
+    click.echo(
+        f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile)
+    )
+    click.echo(f"done        {found.steps} steps, {found.resets} resets, {found.rebuilds} rebuilds")
+    width = max([len(agent.name) for agent in found.agents], default=0)
+    for agent in found.agents:
+        driver = f" by {agent.driver}" if agent.driver else ""
+        click.echo(
+            f"agent       {agent.name:{width}}  {agent.state}{driver}, "
+            f"{agent.steps} steps, {agent.episodes} episodes before"
+        )

@@ -1,0 +1,1 @@
+"""The daemon: one simulator, its agents, and the environments that drive them."""

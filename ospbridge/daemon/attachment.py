@@ -1,0 +1,143 @@
+"""Whoever drives an agent of the daemon, and where that one stands in its episode. Data; the conductor moves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
+from ospbridge.task.plain import PlainTask
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, Feedback
+
+__all__ = ["Attachment", "Driver", "HeldAgent", "State"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Driver:
+    """One connection's other end. ``pid`` 0: not known, and equal to nobody's."""
+
+    name: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})" if self.pid else self.name
+
+    def same_process(self, other: Driver) -> bool:
+        return self is other or (self.pid != 0 and self.pid == other.pid)
+
+
+class State(Enum):
+    """Where an attachment stands."""
+
+    ATTACHED = "attached"
+    """It rests, and has no vote."""
+    WAITING = "waiting for reset"
+    PLAYING = "playing"
+    DONE = "done"
+    """Its episode ended; it is expected to ask for a reset."""
+
+
+class HeldAgent:
+    """An agent that the daemon controls: its task, and who is attached to it.
+
+    Several attachments of one process may share an agent; the one reset last drives it.
+    """
+
+    __slots__ = ("attachments", "bounded", "driver", "episodes", "interface", "missing", "task")
+
+    def __init__(self, interface: AgentInterface, *, bounded: bool) -> None:
+        self.interface = interface
+        self.bounded = bounded
+        self.task = PlainTask(interface, bounded=bounded)
+        self.attachments: list[Attachment] = []
+        self.driver: Attachment | None = None
+        self.episodes = 0
+        self.missing = ""
+        """Why the agent cannot be driven at present: the simulator came back without it, or with another one."""
+
+
+class Attachment:
+    """One agent of one connection.
+
+    ``feedback`` and ``infos`` (float32[n_infos]) are what the last reset or step brought, ``error`` why there is none.
+    """
+
+    __slots__ = (
+        "acted",
+        "cut",
+        "driver",
+        "error",
+        "feedback",
+        "gone",
+        "held",
+        "infos",
+        "name",
+        "observation",
+        "reward",
+        "started",
+        "state",
+        "steps",
+        "thread",
+    )
+
+    def __init__(self, held: HeldAgent, driver: Driver) -> None:
+        agent = held.interface
+        self.held = held
+        self.name = agent.name
+        self.driver = driver
+        self.state = State.ATTACHED
+        self.acted = False
+        """It has given its inputs for the step to come."""
+        self.feedback: Feedback | None = None
+        self.infos: NDArray[np.float32] = np.full(len(agent.infos), np.nan, np.float32)
+        self.observation: NDArray[np.float32] = np.zeros(len(agent.outputs), np.float32)
+        self.error: OspBridgeError | None = None
+        self.cut = ""
+        """Why its episode ended although it was not told yet: its next step brings that."""
+        self.gone = False
+        self.thread = 0
+        self.started = 0.0
+        self.steps = 0
+        self.reward = 0.0
+
+    def read_inputs(self, data: bytes) -> NDArray[np.float32]:
+        """Inputs as they came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
+        agent = self.held.interface
+        if len(data) != 4 * len(agent.inputs):
+            raise LocalProtocolError(
+                f"agent {self.name!r} has {len(agent.inputs)} inputs, got {len(data)} bytes of float32"
+            )
+        inputs: NDArray[np.float32] = np.frombuffer(data, "<f4")
+        if not np.isfinite(inputs).all():
+            at = int(np.flatnonzero(~np.isfinite(inputs))[0])
+            raise LocalProtocolError(
+                f"input {at} ({agent.inputs[at].name}) of agent {self.name!r} is {inputs[at]}; "
+                "a simulator keeps NaN until its next reset",
+                hint="check what the policy returned",
+            )
+        return inputs
+
+    def not_playing(self) -> OspBridgeError:
+        """The error for a step without an episode."""
+        if self.error is not None:
+            return self.error
+        if self.gone:
+            return HubError(f"agent {self.name!r} was given back")
+        if self.held.driver is not None and self.held.driver is not self:
+            return LocalProtocolError(
+                f"another environment of this process was reset later and owns agent {self.name!r} now",
+                hint="reset this one to take it back",
+            )
+        return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
+
+    def cut_short(self, reason: str, *, seed: int) -> None:
+        """Its episode ends here: the last observation again, truncated."""
+        self.feedback = self.held.task.cut(self.observation.copy(), reason, seed=seed)
+        self.infos = np.full(len(self.held.interface.infos), np.nan, np.float32)

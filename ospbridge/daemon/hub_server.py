@@ -1,0 +1,123 @@
+"""The daemon's door: accepts environments on a Unix socket, and watches over those that hang up while they wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from typing import TYPE_CHECKING
+
+import trio
+
+import ospbridge
+from ospbridge.daemon.hub_connection import HubConnection
+from ospbridge.hub.messages import AgentStatus, StatusReply
+from ospbridge.observe import logs
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from ospbridge.daemon.attachment import HeldAgent
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.transport.unix import HubSocket
+
+__all__ = ["HubServer"]
+
+log = logs.get(__name__)
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class HubServer:
+    """Serves one conductor at one listening socket."""
+
+    def __init__(self, listener: HubSocket, conductor: Conductor, *, spin: bool) -> None:
+        self._listener = listener
+        self._conductor = conductor
+        self._spin = spin
+        self._started = trio.current_time()
+        self._connections: dict[int, HubConnection] = {}
+        self._hang_ups = select.epoll()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._hang_ups.close()
+
+    async def serve(self) -> None:
+        """Accept until cancelled; all connections are closed then."""
+        listener = self._listener.socket
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_hang_ups)
+            while True:
+                await trio.lowlevel.wait_readable(listener)
+                try:
+                    sock, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                except ConnectionAbortedError:
+                    continue
+                except OSError as error:
+                    if error.errno not in OUT_OF_DESCRIPTORS:
+                        raise
+                    log.warning("cannot accept an environment", reason=error.strerror)
+                    await trio.sleep(0.5)
+                    continue
+                sock.setblocking(False)
+                connection = HubConnection(
+                    sock,
+                    self._conductor,
+                    status=self.status,
+                    alone=lambda: len(self._connections) == 1,
+                    spin=self._spin,
+                    software=ospbridge.__version__,
+                    pid=os.getpid(),
+                )
+                nursery.start_soon(self._serve_one, sock.fileno(), connection)
+
+    async def _serve_one(self, descriptor: int, connection: HubConnection) -> None:
+        self._connections[descriptor] = connection
+        self._hang_ups.register(descriptor, select.EPOLLRDHUP | select.EPOLLONESHOT)
+        try:
+            await connection.run()
+        finally:
+            # The closed descriptor has left the epoll set by itself.
+            del self._connections[descriptor]
+
+    async def _watch_hang_ups(self) -> None:
+        """A client that dies while its request waits in a barrier frees its agents at once."""
+        while True:
+            await trio.lowlevel.wait_readable(self._hang_ups.fileno())
+            for descriptor, _ in self._hang_ups.poll(0):
+                connection = self._connections.get(descriptor)
+                if connection is not None:
+                    connection.hung_up()
+
+    def status(self) -> StatusReply:
+        """What the daemon does."""
+        conductor = self._conductor
+        return StatusReply(
+            ready=conductor.ready,
+            simulator=conductor.settings.simulator,
+            connection=conductor.connection,
+            profile=conductor.profile,
+            agents=[_agent(held) for held in conductor.lockstep.held.values()],
+            steps=conductor.steps,
+            resets=conductor.resets,
+            rebuilds=conductor.rebuilds,
+            uptime=trio.current_time() - self._started,
+            version=ospbridge.__version__,
+            pid=os.getpid(),
+        )
+
+
+def _agent(held: HeldAgent) -> AgentStatus:
+    driving = held.driver or next(iter(held.attachments), None)
+    if driving is None:
+        return AgentStatus(held.interface.name, "free", episodes=held.episodes)
+    return AgentStatus(
+        held.interface.name, driving.state.value, str(driving.driver), driving.steps, held.episodes
+    )

@@ -1,0 +1,130 @@
+"""Joining the simulator, however long that takes: connect, take the agents; wait while there is nobody to join."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    ConfigurationError,
+    OspBridgeError,
+    SessionLost,
+    SimulatorNotFound,
+    VersionRefused,
+)
+from ospbridge.observe import logs
+from ospbridge.session.trio_session import TrioSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.daemon.budget import Budget
+    from ospbridge.daemon.settings import Settings
+    from ospbridge.interface import AgentInterface
+    from ospbridge.observe.trace import TraceWriter
+
+__all__ = ["join"]
+
+log = logs.get(__name__)
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+SAID_AGAIN_AFTER: Final = 60.0
+"""Seconds until waiting is mentioned a second time; from then on twice as long each time."""
+
+
+class _Patience:
+    """How long to pause, and when to say what is waited for: at once, then ever more rarely."""
+
+    def __init__(self, settings: Settings, report: Callable[[str], None]) -> None:
+        self.started = trio.current_time()
+        self._settings = settings
+        self._report = report
+        self._pause = FIRST_PAUSE
+        self._say_at = self.started
+        self._silence = SAID_AGAIN_AFTER
+
+    @property
+    def left(self) -> float:
+        """Seconds for which to go on."""
+        wait = self._settings.wait
+        return float("inf") if wait is None else self.started + wait - trio.current_time()
+
+    async def after(self, error: OspBridgeError) -> None:
+        """Pause, or raise ``error`` where the time is over."""
+        if self.left <= 0:
+            raise error
+        self._report(error.message)
+        now = trio.current_time()
+        if now >= self._say_at:
+            log.info(
+                "waiting for the simulator",
+                simulator=self._settings.simulator,
+                reason=error.message,
+                hint=error.hint,
+                waited=round(now - self.started, 1),
+            )
+            self._say_at = now + self._silence
+            self._silence *= 2
+        await trio.sleep(max(0.0, min(self._pause, self.left)))
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+
+async def join(
+    settings: Settings,
+    *,
+    first: bool,
+    budget: Budget,
+    trace: TraceWriter | None,
+    report: Callable[[str], None],
+) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
+    """A session that controls the agents asked for.
+
+    Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the ``first``
+    time also what may be a mistake of the user's: an unknown host, agents that do not exist or are taken.
+    """
+    patience = _Patience(settings, report)
+    while True:
+        error: OspBridgeError
+        try:
+            session = await _connected(settings, patience.left, trace)
+        except VersionRefused:
+            raise
+        except SimulatorNotFound as absent:
+            error = absent
+        except ConfigurationError as wrong:
+            if first:
+                raise
+            error = wrong
+        else:
+            try:
+                names = await session.matching(settings.agents)
+                return session, await session.register(*names)
+            except (AgentNotFound, AgentTaken) as unfit:
+                await session.aclose()
+                if first:
+                    raise
+                error = unfit
+            except OspBridgeError as broken:
+                await session.aclose()
+                if not budget.spend(trio.current_time()):
+                    raise SessionLost(
+                        f"joining {settings.simulator} failed too often: {broken.message}", hint=broken.hint
+                    ) from None
+                error = broken
+            except BaseException:
+                await session.aclose()
+                raise
+        await patience.after(error)
+
+
+async def _connected(settings: Settings, left: float, trace: TraceWriter | None) -> TrioSession:
+    limits = settings.limits
+    if left < limits.connect:
+        limits = replace(limits, connect=max(left, FIRST_PAUSE))
+    return await TrioSession.connect(
+        settings.simulator, profile=settings.profile, limits=limits, spin=settings.spin, trace=trace
+    )

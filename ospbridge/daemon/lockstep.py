@@ -1,0 +1,349 @@
+"""Who steps with whom: the attachments of one simulator's agents, their barrier and their resets. No I/O, no clock.
+
+All agents of a session step and reset together, because the protocol is so. A step is due when every playing
+attachment has acted; agents that nobody plays rest at their neutral inputs. A reset is due when nobody plays and
+somebody waits for it. Attachments whose episode has just ended are given a moment to ask too, so that processes whose
+episodes end together also begin together.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
+from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, Feedback, StepOutcome
+
+__all__ = ["LockStep", "ResetPolicy"]
+
+GRACE: Final = 2.0
+"""Seconds that a due reset waits for those whose episode is over and who have not asked yet."""
+
+
+class ResetPolicy(StrEnum):
+    """What the end of one agent's episode means for the others."""
+
+    ALL = "all"
+    """It rests until all episodes are over."""
+    ANY = "any"
+    """The others are truncated, and all reset together."""
+
+
+class LockStep:
+    """``on_episode(attachment, how, reason)`` is called for each episode that ends."""
+
+    def __init__(
+        self,
+        *,
+        policy: ResetPolicy = ResetPolicy.ALL,
+        quorum: int = 1,
+        grace: float = GRACE,
+        on_episode: Callable[[Attachment, str, str], None] = lambda *_: None,
+    ) -> None:
+        self.policy = policy
+        self.quorum = quorum
+        self.held: dict[str, HeldAgent] = {}
+        self.attachments: list[Attachment] = []
+        self.playing: list[Attachment] = []
+        self.missing = 0
+        """How many of those who play have not acted."""
+        self.actions: dict[str, NDArray[np.float32]] = {}
+        """Inputs of the step to come, of every agent of the session."""
+        self.seed = 0
+        """What the simulator was given at the last reset."""
+        self.wanted_seed = 0
+        self.begun = False
+        """A reset has run: the quorum has been met."""
+        self._grace = grace
+        self._quiet_since = 0.0
+        self._asked_since = 0.0
+        self._on_episode = on_episode
+
+    # --- agents ----------------------------------------------------------------------------------------------------
+
+    def take_agents(self, interfaces: Sequence[AgentInterface], *, bounded: bool) -> None:
+        """The session controls these agents from now on. Attachments to agents that came back alike stay valid."""
+        before, self.held = self.held, {}
+        self.actions = {}
+        for interface in interfaces:
+            held = before.get(interface.name)
+            if held is None or held.bounded != bounded or not _alike(held.interface, interface):
+                held = HeldAgent(interface, bounded=bounded)
+            self.held[interface.name] = held
+            self.actions[interface.name] = held.task.neutral
+        for name, held in before.items():
+            if name not in self.held:
+                held.missing = f"agent {name!r} is gone since the simulator was joined again"
+            elif held is not self.held[name]:
+                held.missing = (
+                    f"agent {name!r} came back with another interface when the simulator was joined again"
+                )
+
+    def attach(self, patterns: Sequence[str], driver: Driver) -> list[Attachment]:
+        """One attachment for each agent that fits; all or none. Raises AgentNotFound, AgentTaken, UsageError."""
+        chosen: list[HeldAgent] = []
+        for pattern in patterns:
+            # A name may itself look like a pattern.
+            hits = [self.held[pattern]] if pattern in self.held else self._fitting(pattern)
+            chosen += [held for held in hits if held not in chosen]
+        if not patterns:
+            chosen = [self._only_free(driver)]
+        for held in chosen:
+            holder = self._holder(held, driver)
+            if holder is not None:
+                raise _taken(held, holder)
+        attachments = [Attachment(held, driver) for held in chosen]
+        for attachment in attachments:
+            attachment.held.attachments.append(attachment)
+        self.attachments += attachments
+        return attachments
+
+    def _fitting(self, pattern: str) -> list[HeldAgent]:
+        hits = [held for name, held in self.held.items() if fnmatch.fnmatchcase(name, pattern)]
+        if not hits:
+            raise AgentNotFound(
+                f"the daemon has no agent {pattern!r}; it has {', '.join(self.held) or 'none at all'}",
+                hint="`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
+            )
+        return hits
+
+    def _holder(self, held: HeldAgent, asking: Driver) -> Attachment | None:
+        """Who keeps the agent from another process; environments of one process share it."""
+        others = (a for a in held.attachments if not a.driver.same_process(asking))
+        return next(others, None)
+
+    def _only_free(self, driver: Driver) -> HeldAgent:
+        free = [held for held in self.held.values() if not held.attachments]
+        own = [held for held in self.held.values() if held.attachments and not self._holder(held, driver)]
+        if len(free) == 1 or (not free and len(own) == 1):
+            return (free or own)[0]
+        if free:
+            names = ", ".join(held.interface.name for held in free)
+            raise UsageError(f"the daemon has several free agents: {names}", hint="name one, agent=NAME")
+        taken = [
+            _taken(held, holder) for held in self.held.values() if (holder := self._holder(held, driver))
+        ]
+        raise (
+            taken[0]
+            if len(taken) == 1
+            else AgentTaken(
+                f"every agent of the daemon is taken: {', '.join(self.held)}",
+                hint="`ospbridge status` shows by whom",
+            )
+        )
+
+    def leave(self, attachment: Attachment, now: float) -> None:
+        """It gives its agent back; the others never wait for it."""
+        if attachment.gone:
+            return
+        if attachment.state is State.PLAYING:
+            self._end(attachment, now, "detached")
+        attachment.state = State.ATTACHED
+        attachment.gone = True
+        attachment.cut = ""
+        self.attachments.remove(attachment)
+        attachment.held.attachments.remove(attachment)
+        if attachment.held.driver is attachment:
+            attachment.held.driver = None
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def step_due(self) -> bool:
+        """Somebody plays, and everybody who plays has acted."""
+        return not self.missing and bool(self.playing)
+
+    def act(self, attachment: Attachment, inputs: NDArray[np.float32]) -> None:
+        """Its inputs for the step to come."""
+        attachment.acted = True
+        attachment.feedback = None
+        self.actions[attachment.name] = inputs
+        self.missing -= 1
+
+    def stepped(self, outcomes: Mapping[str, StepOutcome]) -> bool:
+        """A step ran. True where it ended an episode: then ``end_episodes`` is to follow."""
+        ended = False
+        for attachment in self.playing:
+            outcome = outcomes[attachment.name]
+            feedback = attachment.held.task.evaluate(outcome, seed=self.seed)
+            attachment.feedback = feedback
+            attachment.infos = outcome.infos
+            attachment.observation = outcome.outputs
+            attachment.acted = False
+            attachment.steps += 1
+            attachment.reward += feedback.reward
+            ended = ended or feedback.terminated or feedback.truncated
+        self.missing = len(self.playing)
+        return ended
+
+    def end_episodes(self, now: float, *, reason: str = "") -> None:
+        """Close the episodes that the last step ended; with ``reason`` all of them, truncated."""
+        if not reason and self.policy is ResetPolicy.ANY:
+            first = next(a for a in self.playing if _is_over(a.feedback))
+            others = f"the episode of agent {first.name!r} ended (reset policy {self.policy})"
+            for attachment in self.playing:
+                if not _is_over(attachment.feedback):
+                    _truncate(attachment.feedback, others)
+        for attachment in tuple(self.playing):
+            feedback = attachment.feedback
+            assert feedback is not None
+            if reason:
+                _truncate(feedback, reason)
+            if _is_over(feedback):
+                how = "terminated" if feedback.terminated else "truncated"
+                self._end(attachment, now, how, feedback.reason)
+
+    def cut_all(self, reason: str, now: float) -> None:
+        """No episode can go on. Those who wait for the step learn it now, the others with their next one."""
+        for attachment in tuple(self.playing):
+            self._cut(attachment, reason, now)
+
+    def fail_all(self, error: OspBridgeError, now: float) -> None:
+        """The step did not come about: those who play get ``error``."""
+        for attachment in tuple(self.playing):
+            attachment.error = error
+            self._end(attachment, now, "failed", error.message)
+
+    def drop_laggards(self, limit: float, now: float) -> None:
+        """Those who have not acted are too slow: their episodes are over, and they rest."""
+        waiting = ", ".join(a.name for a in self.playing if a.acted)
+        for attachment in tuple(self.playing):
+            if not attachment.acted:
+                reason = (
+                    f"agent {attachment.name!r} was not acted for within {limit:g} s, while {waiting} waited"
+                )
+                self._cut(attachment, reason, now)
+
+    def _cut(self, attachment: Attachment, reason: str, now: float) -> None:
+        if attachment.acted:
+            attachment.cut_short(reason, seed=self.seed)
+        else:
+            attachment.cut = reason
+        self._end(attachment, now, "truncated", reason)
+
+    def _end(self, attachment: Attachment, now: float, how: str, reason: str = "") -> None:
+        """Its episode is over, its agent rests."""
+        self._quiet_since = now
+        attachment.state = State.DONE
+        attachment.acted = False
+        attachment.held.episodes += 1
+        self.playing.remove(attachment)
+        if attachment.name in self.actions:
+            self.actions[attachment.name] = attachment.held.task.neutral
+        self.missing = sum(not a.acted for a in self.playing)
+        self._on_episode(attachment, how, reason)
+
+    # --- resets ----------------------------------------------------------------------------------------------------
+
+    def ask_reset(self, attachments: Iterable[Attachment], seed: int, thread: int, now: float) -> None:
+        """They wait for the next reset, and drive their agents from then on."""
+        if not self.waiting:
+            self._asked_since = now
+        for attachment in attachments:
+            if attachment.state is State.PLAYING:
+                self._end(attachment, now, "abandoned")
+                if self.policy is ResetPolicy.ANY:
+                    self.cut_all(f"the episode of agent {attachment.name!r} was abandoned", now)
+            displaced = attachment.held.driver
+            if displaced is not None and displaced is not attachment:
+                if displaced.state is State.PLAYING:
+                    self._end(displaced, now, "abandoned")
+                displaced.state = State.ATTACHED
+            attachment.held.driver = attachment
+            attachment.state = State.WAITING
+            attachment.cut = ""
+            attachment.error = None
+            attachment.feedback = None
+            attachment.thread = thread
+        if seed:
+            self.wanted_seed = seed
+
+    @property
+    def waiting(self) -> list[Attachment]:
+        """Those who wait for a reset."""
+        return [a for a in self.attachments if a.state is State.WAITING]
+
+    def reset_due(self, now: float) -> bool:
+        """Somebody waits, nobody plays, and nobody else is expected."""
+        if self.playing:
+            return False
+        waiting = self.waiting
+        if not waiting or (not self.begun and len(waiting) < self.quorum):
+            return False
+        return now >= self.grace_ends or not self._expected(waiting)
+
+    @property
+    def grace_ends(self) -> float:
+        """Until when a reset is held for those who are expected to ask for it too."""
+        return max(self._quiet_since, self._asked_since) + self._grace
+
+    def _expected(self, waiting: Iterable[Attachment]) -> bool:
+        """Whether somebody whose episode is over can still ask: a thread that waits for one cannot for another."""
+        return any(
+            a.state is State.DONE and not any(blocked_by_same_thread(a, w) for w in waiting)
+            for a in self.attachments
+        )
+
+    def begin(self, outcomes: Mapping[str, StepOutcome], seed: int, now: float) -> None:
+        """The reset ran, and the neutral step after it brought ``outcomes``: all who wait play."""
+        self.seed = seed
+        self.begun = True
+        for attachment in self.attachments:
+            if attachment.state is State.DONE:
+                attachment.state = State.ATTACHED
+            if attachment.state is not State.WAITING or attachment.held.missing:
+                continue
+            outcome = outcomes[attachment.name]
+            attachment.state = State.PLAYING
+            attachment.feedback = attachment.held.task.begin(outcome, seed=seed)
+            attachment.infos = outcome.infos
+            attachment.observation = outcome.outputs
+            attachment.started = now
+            attachment.steps = 0
+            attachment.reward = 0.0
+            self.playing.append(attachment)
+        self.missing = len(self.playing)
+
+    def refuse(self, error: OspBridgeError) -> None:
+        """The reset did not come about: those who wait get ``error`` and rest."""
+        for attachment in self.waiting:
+            attachment.error = error
+            attachment.state = State.ATTACHED
+
+
+def blocked_by_same_thread(one: Attachment, waiting: Attachment) -> bool:
+    """``one`` belongs to the very thread that waits for ``waiting``: it can do nothing meanwhile."""
+    return one is not waiting and one.thread == waiting.thread and one.driver.same_process(waiting.driver)
+
+
+def _alike(one: AgentInterface, other: AgentInterface) -> bool:
+    """Local ids differ from session to session."""
+    return (one.inputs, one.outputs, one.infos) == (other.inputs, other.outputs, other.infos)
+
+
+def _is_over(feedback: Feedback | None) -> bool:
+    return feedback is not None and (feedback.terminated or feedback.truncated)
+
+
+def _truncate(feedback: Feedback | None, reason: str) -> None:
+    """What the bridge cuts is truncated, never terminated."""
+    assert feedback is not None
+    feedback.terminated = False
+    feedback.truncated = True
+    feedback.reason = feedback.info["reason"] = reason
+
+
+def _taken(held: HeldAgent, holder: Attachment) -> AgentTaken:
+    return AgentTaken(
+        f"agent {held.interface.name!r} is driven by {holder.driver}",
+        hint="close that environment, or choose another agent; `ospbridge status` lists them",
+    )

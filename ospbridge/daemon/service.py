@@ -1,0 +1,47 @@
+"""The daemon's life: open the hub, join, serve, and leave in order when told to."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import trio
+
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.hub_server import HubServer
+from ospbridge.observe import logs
+from ospbridge.observe.trace import TraceWriter
+from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.unix import HubSocket
+
+if TYPE_CHECKING:
+    from ospbridge.daemon.settings import Settings
+
+__all__ = ["serve"]
+
+log = logs.get(__name__)
+
+
+async def serve(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others."""
+    parse_endpoint(settings.simulator)
+    with ExitStack() as stack:
+        signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+        listener = HubSocket(settings.hub)
+        stack.callback(listener.close)
+        trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
+        conductor = Conductor(settings, trace=trace)
+        server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin))
+        log.info("hub open", hub=str(settings.hub), simulator=settings.simulator)
+        async with trio.open_nursery() as outer:
+            outer.start_soon(conductor.run)
+            # First the environments, so that no step is under way when the session says goodbye.
+            async with trio.open_nursery() as environments:
+                environments.start_soon(server.serve)
+                async for number in signals:
+                    log.info("leaving", signal=signal.Signals(number).name)
+                    break
+                environments.cancel_scope.cancel()
+            outer.cancel_scope.cancel()
+        log.info("left", steps=conductor.steps, resets=conductor.resets)

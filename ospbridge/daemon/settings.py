@@ -1,0 +1,33 @@
+"""What the daemon is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.interface import DEFAULT_PORT
+from ospbridge.osp.timing import Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One simulator, one hub."""
+
+    hub: Path
+    simulator: str = f"127.0.0.1:{DEFAULT_PORT}"
+    profile: str = "auto"
+    agents: tuple[str, ...] = ()
+    """Names or globs; none: every agent that is available."""
+    limits: Limits = field(default_factory=Limits)
+    wait: float | None = None
+    """Seconds for which the simulator may be absent; None: for ever."""
+    quorum: int = 1
+    reset_policy: ResetPolicy = ResetPolicy.ALL
+    spin: bool = True
+    trace: Path | None = None

@@ -1,0 +1,231 @@
+"""What an environment and the daemon say to each other, as msgpack (the document is DESIGN's section on the hub).
+
+Every request has one reply. Arrays travel as raw little-endian float32. One message may speak for many agents. The
+first request of a connection is ``Hello``; its layout up to ``version`` never changes, so that two releases can at
+least tell each other that they do not fit.
+
+What this module must not do: read a clock, draw a random number, touch a socket.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.interface import AgentInterface, InterfaceValue
+
+__all__ = [
+    "VERSION",
+    "AgentDescription",
+    "AgentFeedback",
+    "AgentStatus",
+    "Attach",
+    "Attached",
+    "Detach",
+    "Detached",
+    "Feedbacks",
+    "Hello",
+    "HubReply",
+    "HubRequest",
+    "Refusal",
+    "Reset",
+    "Status",
+    "StatusReply",
+    "Step",
+    "Welcome",
+    "decode_reply",
+    "decode_request",
+]
+
+VERSION: Final = 1
+
+Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Range: TypeAlias = tuple[str, float, float]
+"""Name, min and max of one interface value."""
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """The first request: which version of these messages, and who asks."""
+
+    version: int
+    client: str = ""
+    """A name for people: the program that attaches."""
+    pid: int = 0
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
+    """Take agents by name or shell glob, one attachment each, all or none; none named: the only free one."""
+
+    agents: list[str] = []
+
+
+class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
+    """Wait for the next reset. ``seed`` 0: don't care. ``thread`` identifies the caller's thread within its process."""
+
+    agents: list[str]
+    seed: Seed = 0
+    thread: int = 0
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """One step: (agent, inputs as float32 bytes). The inputs are last, so that a sender can fill them in place."""
+
+    moves: list[tuple[str, bytes]]
+
+
+class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
+    """Give agents back; none named: all of this connection."""
+
+    agents: list[str] = []
+
+
+class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
+    """What does the daemon do?"""
+
+
+# --- replies -------------------------------------------------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
+    """The answer to ``Hello``."""
+
+    version: int
+    software: str
+    pid: int
+
+
+class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
+    """An agent's interface, without the local id, and its resting inputs as float32 bytes."""
+
+    name: str
+    type: str
+    inputs: list[Range]
+    outputs: list[Range]
+    infos: list[Range]
+    neutral: bytes
+
+    @classmethod
+    def of(cls, agent: AgentInterface, neutral: bytes) -> AgentDescription:
+        inputs, outputs, infos = (
+            [(value.name, value.min, value.max) for value in values]
+            for values in (agent.inputs, agent.outputs, agent.infos)
+        )
+        return cls(agent.name, agent.type, inputs, outputs, infos, neutral)
+
+    def interface(self) -> AgentInterface:
+        """As the rest of the package knows it. Local ids belong to the daemon's session, so the id is 0."""
+        inputs, outputs, infos = (
+            tuple(InterfaceValue(*value) for value in values)
+            for values in (self.inputs, self.outputs, self.infos)
+        )
+        return AgentInterface(0, self.name, inputs, outputs, infos, self.type)
+
+
+class Attached(msgspec.Struct, frozen=True, array_like=True, tag="attached"):
+    """The agents taken. The limits are the daemon's, in seconds."""
+
+    agents: list[AgentDescription]
+    profile: str
+    outputs_normalised: bool
+    step_timeout: float
+    reset_timeout: float
+
+
+class AgentFeedback(msgspec.Struct, frozen=True, array_like=True):
+    """What a reset or step brought for one agent. A ``bytearray`` becomes a writeable array without a copy."""
+
+    agent: str
+    observation: bytearray
+    infos: bytes
+    reward: float
+    terminated: bool
+    truncated: bool
+    reason: str
+    seed: int
+    events: tuple[str, ...]
+    values: dict[str, str]
+    restored: bool
+
+
+class Feedbacks(msgspec.Struct, frozen=True, array_like=True, tag="feedback"):
+    """The answer to ``Reset`` and ``Step``, in the order of the request."""
+
+    agents: list[AgentFeedback]
+
+
+class Detached(msgspec.Struct, frozen=True, array_like=True, tag="detached"):
+    """The answer to ``Detach``."""
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="error"):
+    """The request failed. ``kind`` is the name of a class of ``ospbridge.errors``."""
+
+    kind: str
+    message: str
+    hint: str = ""
+
+
+class AgentStatus(msgspec.Struct, frozen=True):
+    """One agent of the daemon: what drives it, and how that one stands."""
+
+    name: str
+    state: str
+    """``free``, or the attachment's: ``attached``, ``waiting for reset``, ``playing``, ``done``."""
+    driver: str = ""
+    steps: int = 0
+    """Steps of the current episode."""
+    episodes: int = 0
+
+
+class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
+    """The answer to ``Status``; ``ready``: the simulator is joined and the agents can be attached to."""
+
+    ready: bool
+    simulator: str
+    connection: str
+    """``joined``, or what keeps it from that."""
+    profile: str
+    agents: list[AgentStatus]
+    steps: int
+    resets: int
+    rebuilds: int
+    uptime: float
+    version: str
+    pid: int
+
+
+HubRequest: TypeAlias = Step | Reset | Hello | Attach | Detach | Status
+HubReply: TypeAlias = Feedbacks | Refusal | Welcome | Attached | Detached | StatusReply
+_requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
+_replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)
+
+
+def decode_request(data: bytes | bytearray | memoryview) -> HubRequest:
+    """A client's message. Raises RemoteProtocolError for anything else."""
+    try:
+        return _requests.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise _wrong("a request", data, error) from None
+
+
+def decode_reply(data: bytes | bytearray | memoryview) -> HubReply:
+    """The daemon's message. Raises RemoteProtocolError for anything else."""
+    try:
+        return _replies.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise _wrong("a reply", data, error) from None
+
+
+def _wrong(what: str, data: bytes | bytearray | memoryview, error: Exception) -> RemoteProtocolError:
+    """A decoder of msgspec names the place within the message, but rarely the byte."""
+    return RemoteProtocolError(
+        f"expected {what} of the hub, version {VERSION}: {error}",
+        data=bytes(data),
+        offset=0,
+        hint="only environments of ospbridge speak to a hub; use the same version on both sides",
+    )

@@ -1,0 +1,393 @@
+"""Driving an agent through a running daemon, for blocking callers: one Unix socket, no thread, no event loop.
+
+Every wait is bounded by the limits that the daemon tells when a client attaches. A daemon that went away is
+``HubLost``; the next reset attaches again once it is back.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import weakref
+from contextlib import suppress
+from math import ceil
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import numpy as np
+
+from ospbridge.errors import (
+    AgentTaken,
+    HubLost,
+    HubNotFound,
+    OspBridgeError,
+    RemoteProtocolError,
+    SessionClosed,
+    SessionLost,
+    SimulatorNotFound,
+)
+from ospbridge.hub.framing import Incoming, encode
+from ospbridge.hub.messages import (
+    VERSION,
+    Attach,
+    Attached,
+    Detach,
+    Detached,
+    Feedbacks,
+    Hello,
+    HubReply,
+    HubRequest,
+    Refusal,
+    Reset,
+    Status,
+    StatusReply,
+    Step,
+    Welcome,
+    decode_reply,
+)
+from ospbridge.hub.refusals import raised_again
+from ospbridge.interface import Feedback
+from ospbridge.observe.runtime import runtime_directory
+from ospbridge.osp.votes import take_inputs
+from ospbridge.session.spinning import Spinning
+from ospbridge.transport.unix import connect_unix, parse_unix
+
+if TYPE_CHECKING:
+    import socket
+
+    from numpy.typing import NDArray
+
+    from ospbridge.hub.messages import AgentFeedback
+    from ospbridge.interface import AgentInterface
+
+__all__ = ["HubClient", "HubSeat", "default_hub"]
+
+R = TypeVar("R")
+SPINS: Final = 200
+"""Tries of a receive before it sleeps, at most: some 100 us."""
+MARGIN: Final = 10.0
+"""Seconds that the daemon may take beyond its own limits."""
+LEAVE: Final = 1.0
+"""Seconds that giving an agent back may take."""
+PAUSE: Final = 0.05
+"""Seconds between tries while the daemon is away or not ready."""
+
+
+def default_hub() -> Path:
+    """Where a daemon listens unless told otherwise."""
+    return runtime_directory() / "hub.sock"
+
+
+class HubClient:
+    """One connection to a daemon. Make one with ``HubClient.connect``."""
+
+    def __init__(self, path: Path, *, timeout: float, wait: float, spin: bool) -> None:
+        self.path = path
+        self.timeout = timeout
+        self.wait = wait
+        self.daemon = ""
+        """Its release and process, for messages."""
+        self._spinning = Spinning(SPINS, enabled=spin)
+        self._poll = select.poll()
+        self._incoming = Incoming()
+        self._socket: socket.socket | None = None
+        self._closed: str = ""
+        """Why this client cannot be used any more."""
+        _clients.add(self)
+
+    @classmethod
+    def connect(
+        cls, bridge: str | None = None, *, timeout: float = 30.0, wait: float = 0.0, spin: bool = True
+    ) -> Self:
+        """Say hello to the daemon at ``unix:PATH``, or at the default path.
+
+        ``timeout``: seconds for the daemon to answer, and to come back once lost. ``wait``: seconds for which it may
+        be absent, or without a simulator. Raises HubNotFound, HubLost, or ConfigurationError for a wrong address.
+        """
+        path = default_hub() if bridge is None else parse_unix(bridge)
+        client = cls(path, timeout=timeout, wait=wait, spin=spin)
+        client.open(wait)
+        return client
+
+    def open(self, patience: float) -> None:
+        """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost."""
+        give_up = monotonic() + patience
+        sock = None
+        while sock is None:
+            try:
+                sock = connect_unix(self.path)
+            except OSError as error:
+                if monotonic() >= give_up or isinstance(error, PermissionError):
+                    raise self._not_found(error) from None
+                sleep(PAUSE)
+        self._socket = sock
+        self._incoming = Incoming()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
+        self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
+
+    def _not_found(self, error: OSError) -> HubNotFound:
+        if isinstance(error, PermissionError):
+            return HubNotFound(
+                f"this user may not use the daemon's hub at {self.path}",
+                hint="join the group that owns it, or run the daemon as this user",
+            )
+        return HubNotFound(f"no daemon listens at {self.path} ({error.strerror})")
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def attach(self, agent: str | None = None) -> HubSeat:
+        """Take an agent; None: the only free one. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound."""
+        give_up = monotonic() + self.wait
+        while True:
+            try:
+                attached = self.ask(Attach([] if agent is None else [agent]), Attached, self.timeout)
+                return HubSeat(self, attached)
+            except SimulatorNotFound:
+                if monotonic() >= give_up:
+                    self.close()
+                    raise
+                sleep(PAUSE)
+            except BaseException:
+                self.close()
+                raise
+
+    def status(self) -> StatusReply:
+        """What the daemon does."""
+        return self.ask(Status(), StatusReply, self.timeout)
+
+    def ask(self, request: HubRequest, kind: type[R], limit: float) -> R:
+        """The reply to a request within ``limit`` seconds, or the error that the daemon answered with."""
+        frame = bytearray()
+        encode(request, frame)
+        reply = self.exchange(frame, limit)
+        if isinstance(reply, kind):
+            return reply
+        raise self.failed(reply)
+
+    def failed(self, reply: HubReply) -> OspBridgeError:
+        """The error for a reply that is not the one awaited."""
+        if isinstance(reply, Refusal):
+            return raised_again(reply)
+        self.lose()
+        return HubLost(
+            f"the daemon at {self.path} gave an answer that was not asked for: {type(reply).__name__}"
+        )
+
+    def exchange(self, frame: bytearray, limit: float) -> HubReply:
+        """Send a message and await the next. Whatever interrupts it costs the connection: replies have no numbers."""
+        sock = self._socket
+        if sock is None:
+            raise self._unusable()
+        try:
+            sent = sock.send(frame)
+            if sent < len(frame):
+                self._send_rest(sock, frame, sent, monotonic() + limit)
+            return self._receive(sock, limit)
+        except OSError as error:
+            self.lose()
+            raise self._lost(error.strerror or "the stream ended") from None
+        except RemoteProtocolError as error:
+            self.lose()
+            raise self._lost(f"it sent what is no reply: {error.message}") from None
+        except BaseException:
+            self.lose()
+            raise
+
+    def _send_rest(self, sock: socket.socket, frame: bytearray, sent: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        rest = memoryview(frame)[sent:]
+        while rest:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise TimeoutError(0, "it does not read")
+            poll.poll(ceil(left * 1000))
+            with suppress(BlockingIOError):
+                rest = rest[sock.send(rest) :]
+
+    def _receive(self, sock: socket.socket, limit: float) -> HubReply:
+        """Spins before it sleeps."""
+        incoming = self._incoming
+        spinning = self._spinning
+        receive = sock.recv_into
+        tries = spinning.tries
+        deadline = 0.0
+        while True:
+            try:
+                count = receive(incoming.space())
+            except BlockingIOError:
+                if tries > 0:
+                    tries -= 1
+                    continue
+                if not deadline:
+                    spinning.in_vain()
+                    deadline = monotonic() + limit
+                left = deadline - monotonic()
+                if left <= 0:
+                    raise TimeoutError(0, f"no reply within {limit:g} s") from None
+                self._poll.poll(ceil(left * 1000))
+                continue
+            if not count:
+                raise ConnectionResetError(0, "the stream ended")
+            incoming.received(count)
+            message = incoming.next_message()
+            if message is not None:
+                if not deadline:
+                    spinning.paid()
+                return decode_reply(message)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        """The connection is gone, but may be made anew."""
+        return self._socket is None and not self._closed
+
+    def _unusable(self) -> OspBridgeError:
+        if self._closed:
+            return SessionClosed(self._closed)
+        return self._lost("it was lost before")
+
+    def _lost(self, why: str) -> HubLost:
+        return HubLost(f"the connection to the daemon at {self.path} is lost: {why}")
+
+    def lose(self) -> None:
+        """Drop the connection."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def reopen(self, agent: str) -> Attached:
+        """Connect and attach again, within the connect timeout."""
+        give_up = monotonic() + self.timeout
+        while True:
+            self.lose()
+            try:
+                self.open(max(give_up - monotonic(), 0.0))
+                return self.ask(Attach([agent]), Attached, self.timeout)
+            except (SimulatorNotFound, AgentTaken, HubLost):
+                # It is back, but has not joined yet, or has not noticed yet that this client was gone.
+                if monotonic() >= give_up:
+                    self.lose()
+                    raise
+            sleep(PAUSE)
+
+    def check(self) -> None:
+        """Raises SessionClosed where this client must not be used any more."""
+        if self._closed:
+            raise SessionClosed(self._closed)
+
+    def close(self, detach: bool = False) -> None:
+        """Leave. With ``detach`` the daemon confirms that the agent is free. Safe to call again."""
+        if self._closed:
+            return
+        if detach and self._socket is not None:
+            with suppress(OspBridgeError):
+                self.ask(Detach(), Detached, LEAVE)
+        self._closed = "this environment was closed"
+        self.lose()
+
+    def forked(self) -> None:
+        """This is a child of the process that connected: the stream is the parent's alone."""
+        if not self._closed:
+            self._closed = "this environment belongs to the parent process"
+            self.lose()
+
+
+class HubSeat:
+    """One agent of the daemon, taken: what an environment needs of it."""
+
+    def __init__(self, client: HubClient, attached: Attached) -> None:
+        (agent,) = attached.agents
+        self._client = client
+        self.interface: AgentInterface = agent.interface()
+        self.outputs_normalised = attached.outputs_normalised
+        self._info_names = [value.name for value in self.interface.infos]
+        self._frame = bytearray()
+        self._learn_limits(attached)
+        count = len(self.interface.inputs)
+        encode(Step([(self.interface.name, bytes(4 * count))]), self._frame)
+        self._inputs: NDArray[np.float32] = np.frombuffer(
+            self._frame, "<f4", count, len(self._frame) - 4 * count
+        )
+
+    def _learn_limits(self, attached: Attached) -> None:
+        """The daemon waits for others, and then for the simulator."""
+        self._step_limit = 2 * attached.step_timeout + MARGIN
+        self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
+
+    def reset(self, seed: int) -> Feedback:
+        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
+        client = self._client
+        client.check()
+        if client.lost:
+            self._attach_again()
+        request = Reset([self.interface.name], seed, threading.get_native_id())
+        reply = client.ask(request, Feedbacks, self._reset_limit)
+        return self._feedback(reply.agents[0])
+
+    def _attach_again(self) -> None:
+        attached = self._client.reopen(self.interface.name)
+        (agent,) = attached.agents
+        same = agent.interface() == self.interface and attached.outputs_normalised == self.outputs_normalised
+        if not same:
+            self._client.lose()
+            raise SessionLost(
+                f"agent {self.interface.name!r} came back with another interface after the daemon restarted",
+                hint="make the environment anew",
+            )
+        self._learn_limits(attached)
+
+    def step(self, inputs: NDArray[np.float32]) -> Feedback:
+        """One step with float32[n_inputs]. Raises LocalProtocolError for inputs that cannot be sent, HubLost."""
+        take_inputs(self._inputs, inputs, self.interface)
+        client = self._client
+        reply = client.exchange(self._frame, self._step_limit)
+        if type(reply) is not Feedbacks:
+            raise client.failed(reply)
+        return self._feedback(reply.agents[0])
+
+    def _feedback(self, told: AgentFeedback) -> Feedback:
+        return Feedback(
+            np.frombuffer(told.observation, "<f4"),
+            told.reward,
+            told.terminated,
+            told.truncated,
+            told.reason,
+            {
+                "osp_seed": told.seed,
+                "infos": dict(zip(self._info_names, np.frombuffer(told.infos, "<f4").tolist(), strict=True)),
+                "events": told.events,
+                "values": told.values,
+                "restored": told.restored,
+                "reason": told.reason,
+            },
+        )
+
+    def close(self) -> None:
+        """Give the agent back, within 2 s. Safe to call again."""
+        self._client.close(detach=True)
+
+
+_clients: weakref.WeakSet[HubClient] = weakref.WeakSet()
+"""All of this process. A child closes its copies of the sockets, or the daemon would not see the parent end."""
+
+
+def _after_fork() -> None:
+    for client in _clients:
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _program() -> str:
+    """What people call this process."""
+    path = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return name.encode("utf-8", "replace").decode() if name.strip("-c") else "python"

@@ -1,0 +1,153 @@
+"""Unix stream sockets: addresses as users write them, listening where nobody else listens, who is at the other end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ospbridge.errors import ConfigurationError
+
+__all__ = ["LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid"]
+
+LONGEST_PATH: Final = 107
+"""Bytes of a path that a Unix socket's address holds."""
+SCHEME: Final = "unix:"
+MODE: Final = 0o660
+BACKLOG: Final = 128
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+def parse_unix(text: str) -> Path:
+    """The path of ``unix:PATH``. Raises ConfigurationError for anything else."""
+    if not text.startswith(SCHEME) or not text.removeprefix(SCHEME).strip("/"):
+        raise ConfigurationError(
+            f"{text!r} is not a hub's address",
+            hint="write unix:PATH, for instance unix:/run/ospbridge/hub.sock",
+        )
+    path = Path(text.removeprefix(SCHEME))
+    length = len(os.fsencode(path))
+    if length > LONGEST_PATH or "\0" in text:
+        raise ConfigurationError(
+            f"the hub's path {str(path)!r} has {length} bytes; a Unix socket's may have {LONGEST_PATH}, none of them 0",
+            hint="use a shorter path",
+        )
+    return path
+
+
+def connect_unix(path: Path) -> socket.socket:
+    """A connected, non-blocking stream socket. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A listener's full backlog is EAGAIN here, at once: connecting never waits.
+        sock.setblocking(False)
+        sock.connect(str(path))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """The process that connected, as the kernel knows it; 0 where that lies outside this pid namespace."""
+    try:
+        pid, _, _ = _CREDENTIALS.unpack(
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+    except OSError:
+        return 0
+    return int(pid)
+
+
+class HubSocket:
+    """A listening socket of mode 0660 at ``path``, and a lock that tells a live listener from a dead one's file.
+
+    Raises ConfigurationError where somebody else listens, or the path cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_path = path.with_name(path.name + ".lock")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = self._locked()
+            try:
+                self.socket = self._listening()
+            except BaseException:
+                self._unlock()
+                raise
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen at {path}: {error.strerror}", hint="choose another path with --hub unix:PATH"
+            ) from None
+
+    def _locked(self) -> int:
+        """A lock on a file beside the socket. Its owner removes it, so what was locked must still be there."""
+        while True:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(lock), self._lock_path.stat()):
+                        return lock
+            except BlockingIOError:
+                os.close(lock)
+                raise self._taken() from None
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+    def _listening(self) -> socket.socket:
+        if self.path.exists():
+            if not self.path.is_socket():
+                raise ConfigurationError(
+                    f"cannot listen at {self.path}: something that is no socket stands there",
+                    hint="remove it, or choose another path with --hub unix:PATH",
+                )
+            if self._answers():
+                raise self._taken()
+            self.path.unlink()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            # The file gets the socket's mode less the umask: never more than 0660, not even for a moment.
+            os.fchmod(sock.fileno(), MODE)
+            sock.bind(str(self.path))
+            self.path.chmod(MODE)
+            sock.listen(BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _answers(self) -> bool:
+        """Whether something that knows no lock listens there."""
+        try:
+            connect_unix(self.path).close()
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        return True
+
+    def _taken(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"another daemon listens at {self.path}",
+            hint="stop it, or give this one a path of its own with --hub unix:PATH",
+        )
+
+    def close(self) -> None:
+        """Stop listening and remove the files."""
+        self.socket.close()
+        with suppress(OSError):
+            self.path.unlink()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        with suppress(OSError):
+            self._lock_path.unlink()
+        os.close(self._lock)
