@@ -1,0 +1,47 @@
+"""The decision tables in the documents are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ospbridge.osp.clock import Moved
+from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "exactly-once.md"
+MOVED = {
+    Moved.NO: "unchanged",
+    Moved.ONCE: "moved by one step",
+    Moved.OTHERWISE: "moved otherwise",
+    Moved.UNKNOWN: "no clock",
+    None: "any",
+}
+
+
+def rendered(table: tuple[Row, ...]) -> str:
+    """The table as Markdown."""
+    lines = ["| acknowledged | clock | others | what is done | because |", "|---|---|---|---|---|"]
+    for row in table:
+        acknowledged = "any"
+        if row.acknowledged is not None:
+            acknowledged = " or ".join(kind.value for kind in Acknowledged if kind in row.acknowledged)
+        others = {None: "any", True: "nobody else controls an agent", False: "others control agents"}[row.sole]
+        conditions = [
+            text
+            for value, yes, no in (
+                (row.resent, "sent again already", "not sent again yet"),
+                (row.punctual, "never a late datagram", "datagrams come late"),
+                (row.doubled, "a vote acknowledged twice", ""),
+            )
+            if (text := {None: "", True: yes, False: no}[value])
+        ]
+        what = f"**{row.action.name}**: {row.action.value}"
+        cells = [", ".join([acknowledged, *conditions]), MOVED[row.moved], others, what, row.reason]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("table", [STEP_TABLE, RESET_TABLE], ids=["step", "reset"])
+def test_the_page_shows_the_table_of_the_code(table: tuple[Row, ...]) -> None:
+    assert rendered(table) in PAGE.read_text()
