@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import click
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gymnasium import Env
+    from gymnasium import Env, Space
 
 __all__ = ["Began", "Ended", "Reached", "Report", "decode_report"]
 
@@ -58,12 +59,26 @@ def decode_report(line: str) -> Report:
     return report
 
 
-def drive(env: Env[Any, Any], steps: int, seed: int, told: Callable[[Report], None]) -> Ended:
-    """Take random steps, resetting as needed; the clock stands still during resets."""
+def in_words(space: Space[Any]) -> str:
+    """A space in a few words, however many dimensions it has."""
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box):
+        return str(space)
+    return f"Box{space.shape} in [{space.low.min():g}, {space.high.max():g}]".replace(",)", ")")
+
+
+def drive(
+    env: Env[Any, Any], steps: int, seed: int, told: Callable[[Report], None], *, action_seed: int
+) -> Ended:
+    """Take random steps, resetting as needed; the clock stands still during resets.
+
+    Drivers in lock-step share the world and so its seed, but should not all act alike.
+    """
     import numpy as np
 
-    told(Began(str(env.observation_space), str(env.action_space)))
-    env.action_space.seed(seed)
+    told(Began(in_words(env.observation_space), in_words(env.action_space)))
+    env.action_space.seed(action_seed)
     durations: list[float] = []
     returns: list[float] = []
     env.reset(seed=seed)
@@ -109,7 +124,7 @@ def main(*, bridge: str, agent: str, steps: int, episode: int, seed: int, wait: 
             "ospbridge:ospbridge/Agent-v0", bridge=bridge, agent=agent, wait=wait, max_episode_steps=episode
         )
         try:
-            ended = drive(env, steps, seed, told)
+            ended = drive(env, steps, seed, told, action_seed=seed + crc32(agent.encode()) % 65_536)
         finally:
             env.close()
     except OspBridgeError as error:

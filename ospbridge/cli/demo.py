@@ -27,6 +27,8 @@ __all__ = ["demo"]
 START: Final = 30.0
 """Seconds that a program may take to start, and a driver between two reports."""
 ROBOTS: Final = 2
+EPISODE: Final = 100
+"""Most steps of an episode."""
 
 
 @click.command()
@@ -71,17 +73,9 @@ def demo(env: str | None, steps: int, seed: int) -> None:
         click.echo(f"daemon at {hub}; the first reset waits until {len(agents)} environments are attached")
 
         drivers = {}
-        for index, agent in enumerate(agents):
-            driven = (
-                "--bridge",
-                hub,
-                "--agent",
-                agent.name,
-                "--steps",
-                str(steps),
-                "--seed",
-                str(seed + index),
-            )
+        taken = ("--steps", str(steps), "--episode", str(min(EPISODE, steps)), "--seed", str(seed))
+        for agent in agents:
+            driven = ("--bridge", hub, "--agent", agent.name, *taken)
             drivers[agent.name] = _start(
                 stack, f"the environment of {agent.name}", "ospbridge.bench.driver", *driven
             )

@@ -32,7 +32,9 @@ def _handling(numbers: tuple[signal.Signals, ...], handler: Any) -> Iterator[Non
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    # What is ignored stays ignored: under nohup a hang-up is none of our business.
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:

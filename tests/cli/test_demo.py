@@ -49,7 +49,7 @@ def test_it_tells_what_happened_and_what_to_try_next(surroundings: dict[str, str
     out = result.stdout
     assert re.search(r"simulator at 127\.0\.0\.1:\d+, hosting two-wheeled robots", out)
     assert "agents: robot1 (Agent), robot2 (Agent)" in out
-    assert re.search(r"robot1: observation Box\(.*\(12,\).*action Box\(.*\(2,\)", out)
+    assert "robot1: observation Box(12) in [-1, 1], action Box(2) in [-1, 1]" in out
     assert "robot1: 250 steps done" in out
     head = next(line for line in out.splitlines() if line.startswith("AGENT"))
     assert head.split()[:2] == ["AGENT", "STEPS"]
@@ -59,6 +59,19 @@ def test_it_tells_what_happened_and_what_to_try_next(surroundings: dict[str, str
         float(row[-1])
     for command in ("sim --arena --robots 2", "describe robot1", "connect"):
         assert f"  python -m ospbridge {command}\n" in out
+
+
+def test_the_same_seed_brings_the_same_returns(surroundings: dict[str, str]) -> None:
+    def returns() -> list[str]:
+        args = ["--steps", "100", "--seed", "5"]
+        out = subprocess.run(
+            [*DEMO, *args], env=surroundings, capture_output=True, timeout=50, check=True
+        ).stdout
+        return [line.split()[-1] for line in out.decode().splitlines() if re.match(r"robot\d +100 ", line)]
+
+    first = returns()
+    assert len(set(first)) == 2
+    assert returns() == first
 
 
 def test_any_environment_can_be_shown(surroundings: dict[str, str]) -> None:
