@@ -61,7 +61,7 @@ def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:
     Connecting does not empty the queue: what other sources sent before it would be read as the handler's.
     """
     sock.connect((handler.host, handler.port))
-    early = []
+    early: list[bytes] = []
     while True:
         try:
             data, address = sock.recvfrom(LARGEST_DATAGRAM)
