@@ -14,14 +14,21 @@ __all__ = ["Spinning"]
 AGAIN_AFTER: Final = 64
 """After that many sleeps without spinning, spinning gets another chance."""
 
+NEAR_MISS: Final = 100e-6
+"""A sleep this short, in seconds, would have been better spent spinning."""
+
 
 class Spinning:
-    """The number of tries, adapted by what came of them."""
+    """The number of tries, adapted by what came of them.
+
+    ``cores``: how many processes take part in a step, each of which needs a core of its own: whoever spins on the core
+    that another one needs delays what it waits for.
+    """
 
     __slots__ = ("_most", "_sleeps", "tries")
 
-    def __init__(self, most: int, *, enabled: bool = True) -> None:
-        self._most = most if enabled and len(os.sched_getaffinity(0)) > 1 else 0
+    def __init__(self, most: int, *, enabled: bool = True, cores: int = 2) -> None:
+        self._most = most if enabled and len(os.sched_getaffinity(0)) >= cores else 0
         self._sleeps = 0
         self.tries = self._most
 
@@ -30,8 +37,12 @@ class Spinning:
         if self.tries < self._most:
             self.tries = min(2 * self.tries + 1, self._most)
 
-    def in_vain(self) -> None:
-        """Nothing came: the caller goes to sleep."""
+    def in_vain(self, slept: float = float("inf")) -> None:
+        """Nothing came while spinning, and the caller slept for so many seconds."""
+        if slept < NEAR_MISS and self._most:
+            # A little more would have done: spinning less now would make every later miss self-inflicted.
+            self.tries = min(2 * self.tries + 1, self._most)
+            return
         if self.tries:
             self.tries //= 2
             return
