@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.options import LONGEST, SimulatorAddress
+
+if TYPE_CHECKING:
+    from ospbridge.interface import Endpoint
+
 __all__ = ["connect"]
 
-SECONDS = click.FloatRange(0.0, 1e6, min_open=True)
+SECONDS = click.FloatRange(0.0, LONGEST, min_open=True)
 
 
 @click.command()
 @click.option(
     "--simulator",
+    type=SimulatorAddress(),
     metavar="HOST:PORT",
     default="127.0.0.1:45454",
     show_default=True,
@@ -40,7 +47,7 @@ SECONDS = click.FloatRange(0.0, 1e6, min_open=True)
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(0.0, 1e9),
+    type=click.FloatRange(0.0, 365 * LONGEST),
     metavar="SECONDS",
     help="How long the simulator may be absent. Default: for ever.",
 )
@@ -105,7 +112,7 @@ SECONDS = click.FloatRange(0.0, 1e6, min_open=True)
     help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
 )
 def connect(  # noqa: PLR0917  # click passes options by name
-    simulator: str,
+    simulator: Endpoint,
     profile: str,
     agents: tuple[str, ...],
     hub: str | None,

@@ -113,6 +113,8 @@ class Conductor:
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""
         lockstep = self.lockstep
+        if len(moves) > 1 and len({attachment.name for attachment, _ in moves}) < len(moves):
+            raise LocalProtocolError("an agent is named twice in one step")
         acting = []
         for attachment, data in moves:
             if attachment.state is State.PLAYING:
@@ -124,8 +126,6 @@ class Conductor:
                 attachment.cut_short(attachment.cut, seed=lockstep.seed)
                 attachment.cut = ""
         for attachment, inputs in acting:
-            if attachment.acted:
-                raise LocalProtocolError(f"agent {attachment.name!r} is named twice in one step")
             lockstep.act(attachment, inputs)
         if acting:
             if lockstep.step_due and not self._running:

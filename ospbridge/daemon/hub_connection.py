@@ -48,6 +48,8 @@ __all__ = ["HubConnection"]
 log = logs.get(__name__)
 SPINS: Final = 100
 """Tries of a receive before it waits, at most: some 50 us in which no other task runs."""
+CORES: Final = 3
+"""Of the environment, the daemon and the simulator: with fewer, spinning here delays the one that is waited for."""
 PATIENCE: Final = 10.0
 """Seconds for a client to say who it is, and to take a reply."""
 
@@ -73,7 +75,7 @@ class HubConnection:
         self._welcome = Welcome(VERSION, software, pid)
         self._incoming = Incoming()
         self._outgoing = bytearray()
-        self._spinning = Spinning(SPINS, enabled=spin)
+        self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
         self._attachments: dict[str, Attachment] = {}
         self._driver: Driver | None = None
 

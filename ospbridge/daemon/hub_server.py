@@ -101,7 +101,7 @@ class HubServer:
         conductor = self._conductor
         return StatusReply(
             ready=conductor.ready,
-            simulator=conductor.settings.simulator,
+            simulator=str(conductor.settings.simulator),
             connection=conductor.connection,
             profile=conductor.profile,
             agents=[_agent(held) for held in conductor.lockstep.held.values()],

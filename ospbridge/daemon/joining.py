@@ -62,7 +62,7 @@ class _Patience:
         if now >= self._say_at:
             log.info(
                 "waiting for the simulator",
-                simulator=self._settings.simulator,
+                simulator=str(self._settings.simulator),
                 reason=error.message,
                 hint=error.hint,
                 waited=round(now - self.started, 1),

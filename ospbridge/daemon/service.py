@@ -12,7 +12,6 @@ from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
-from ospbridge.transport.addresses import parse_endpoint
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ log = logs.get(__name__)
 
 async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others."""
-    parse_endpoint(settings.simulator)
     with ExitStack() as stack:
         signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
         listener = HubSocket(settings.hub)
@@ -33,7 +31,7 @@ async def serve(settings: Settings) -> None:
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         conductor = Conductor(settings, trace=trace)
         server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin))
-        log.info("hub open", hub=str(settings.hub), simulator=settings.simulator)
+        log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator))
         async with trio.open_nursery() as outer:
             outer.start_soon(conductor.run)
             # First the environments, so that no step is under way when the session says goodbye.

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.interface import DEFAULT_PORT
 from ospbridge.osp.timing import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ospbridge.interface import Endpoint
 
 __all__ = ["Settings"]
 
@@ -20,7 +21,7 @@ class Settings:
     """One simulator, one hub."""
 
     hub: Path
-    simulator: str = f"127.0.0.1:{DEFAULT_PORT}"
+    simulator: Endpoint
     profile: str = "auto"
     agents: tuple[str, ...] = ()
     """Names or globs; none: every agent that is available."""

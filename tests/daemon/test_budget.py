@@ -1,0 +1,24 @@
+"""How often a session may be rebuilt."""
+
+from __future__ import annotations
+
+from ospbridge.daemon.budget import Budget
+
+
+def test_ten_at_once_and_no_more() -> None:
+    budget = Budget(0.0)
+    assert [budget.spend(1.0) for _ in range(11)] == [True] * 10 + [False]
+
+
+def test_one_comes_back_a_minute() -> None:
+    budget = Budget(0.0)
+    for _ in range(10):
+        budget.spend(0.0)
+    assert not budget.spend(59.0)
+    assert budget.spend(60.5)
+    assert not budget.spend(61.0)
+
+
+def test_a_long_rest_fills_it_no_further_than_to_the_brim() -> None:
+    budget = Budget(0.0)
+    assert [budget.spend(1e6) for _ in range(11)] == [True] * 10 + [False]

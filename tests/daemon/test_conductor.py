@@ -1,0 +1,570 @@
+"""Steps, resets and ends of episodes among attachments, on a session in memory and a clock that jumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.attachment import Attachment, Driver, State
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.daemon.settings import Settings
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentsInUse,
+    AgentTaken,
+    BarrierStuck,
+    LocalProtocolError,
+    OspBridgeError,
+    SessionLost,
+    SimulatorNotFound,
+    StepUncertain,
+    UsageError,
+)
+from ospbridge.interface import Endpoint, Feedback
+from ospbridge.osp.client import WorldReset
+from ospbridge.osp.timing import Limits
+from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ospbridge.session.trio_session import TrioSession
+
+pytestmark = pytest.mark.trio
+
+
+def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
+    settings = Settings(
+        hub=Path("hub"), simulator=Endpoint("sim", 1), limits=Limits(step=30.0, reset=60.0), **changes
+    )
+    conductor = Conductor(settings)
+    conductor._session = cast("TrioSession", session)
+    conductor.lockstep.take_agents([agent(name) for name in session.names], bounded=True)
+    return conductor
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession("a", "b")
+
+
+def attach(conductor: Conductor, name: str, driver: Driver = ONE) -> Attachment:
+    (attachment,) = conductor.attach([name], driver)
+    return attachment
+
+
+def told(attachment: Attachment) -> Feedback:
+    assert attachment.feedback is not None
+    return attachment.feedback
+
+
+async def play(conductor: Conductor, attachment: Attachment, value: float) -> Feedback:
+    await conductor.step([(attachment, inputs(value))])
+    return told(attachment)
+
+
+async def together(*calls: Callable[[], Awaitable[Any]]) -> None:
+    async def run(call: Callable[[], Awaitable[Any]]) -> None:
+        await call()
+
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(run, call)
+            await trio.testing.wait_all_tasks_blocked()
+
+
+async def both_playing(conductor: Conductor) -> tuple[Attachment, Attachment]:
+    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
+    conductor.lockstep.quorum = 2
+    await together(lambda: conductor.reset([a], 1, 1), lambda: conductor.reset([b], 0, 2))
+    assert a.state is b.state is State.PLAYING
+    return a, b
+
+
+# --- one attachment ------------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_is_followed_by_one_neutral_step_whose_outcome_it_returns(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    assert session.seeds == [7]
+    assert session.steps == [{"a": 0.0, "b": 0.0}]
+    assert told(a).info["osp_seed"] == 7
+    assert told(a).reward == 0.0
+    assert not told(a).terminated
+
+
+async def test_agents_that_nobody_plays_rest_at_neutral(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    feedback = await play(conductor, a, 0.5)
+    assert session.steps[-1] == {"a": 0.5, "b": 0.0}
+    assert feedback.observation.tolist() == [0.5]
+    assert feedback.reward == 1.0
+
+
+async def test_a_reset_without_a_seed_draws_one(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 0, 1)
+    assert told(a).info["osp_seed"] == session.seeds[0] > 0
+
+
+async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do(
+    session: FakeSession,
+) -> None:
+    session.ending = {"a": 2}
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    assert not (await play(conductor, a, 0.1)).terminated
+    assert (await play(conductor, a, 0.2)).terminated
+    assert session.audits == 1
+    assert conductor.lockstep.actions["a"].tolist() == [0.0]
+    with pytest.raises(LocalProtocolError) as caught:
+        await play(conductor, a, 0.3)
+    assert "call reset" in caught.value.hint
+
+
+async def test_a_step_before_any_reset_is_refused(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    with pytest.raises(LocalProtocolError):
+        await play(conductor, attach(conductor, "a"), 0.0)
+    assert session.steps == []
+
+
+@pytest.mark.parametrize("data", [b"", bytes(3), bytes(8), np.array([np.nan], "<f4").tobytes()])
+async def test_wrong_inputs_are_refused_and_cost_nobody_the_step(session: FakeSession, data: bytes) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    with pytest.raises(LocalProtocolError):
+        await conductor.step([(a, data)])
+    assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
+
+
+async def test_an_episode_is_logged_in_one_line(session: FakeSession) -> None:
+    session.ending = {"a": 2}
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    with capture_logs() as logs:
+        await conductor.reset([a], 7, 1)
+        await play(conductor, a, 0.1)
+        await play(conductor, a, 0.2)
+    (line,) = [entry for entry in logs if entry["log_level"] == "info"]
+    assert line["event"] == "episode"
+    assert (line["agent"], line["steps"], line["reward"], line["ended"]) == ("a", 2, 2.0, "terminated")
+    assert line["driver"] == "one.py (pid 11)"
+
+
+# --- the barrier ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_waits_for_all_who_play_and_runs_once(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, -0.5))
+    assert session.steps[1:] == [{"a": 0.25, "b": -0.5}]
+    assert told(a).observation.tolist() == [0.25]
+    assert told(b).observation.tolist() == [-0.5]
+
+
+async def test_one_message_may_act_for_several_agents(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a, b = conductor.attach(["*"], ONE)
+    await conductor.reset([a, b], 3, 1)
+    await conductor.step([(a, inputs(0.1)), (b, inputs(0.2))])
+    assert session.steps[-1] == pytest.approx({"a": 0.1, "b": 0.2})
+
+
+async def test_an_agent_named_twice_in_one_step_is_refused(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 3, 1)
+    with pytest.raises(LocalProtocolError, match="named twice"):
+        await conductor.step([(a, inputs(0.1)), (a, inputs(0.2))])
+    assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
+
+
+async def test_the_first_reset_waits_for_the_quorum(session: FakeSession, autojump_clock: object) -> None:
+    conductor = conductor_of(session, quorum=2)
+    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [a], 5, 1)
+        await trio.sleep(20)
+        assert session.seeds == []
+        await conductor.reset([b], 0, 2)
+    assert session.seeds == [5]
+
+
+async def test_a_quorum_that_is_not_met_in_time_says_so(session: FakeSession, autojump_clock: object) -> None:
+    conductor = conductor_of(session, quorum=2)
+    with pytest.raises(BarrierStuck, match="quorum is 2"):
+        await conductor.reset([attach(conductor, "a")], 5, 1)
+
+
+async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:
+    conductor = conductor_of(session, quorum=2)
+    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
+    await together(lambda: conductor.reset([a], 5, 1), lambda: conductor.reset([b], 6, 2))
+    assert session.seeds == [6]
+    assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 6
+
+
+async def test_too_slow_is_truncated_with_a_reason_and_rests(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    begun = trio.current_time()
+    await play(conductor, a, 0.25)
+    assert trio.current_time() - begun == pytest.approx(30.0)
+    assert session.steps[-1] == {"a": 0.25, "b": 0.0}
+    feedback = await play(conductor, b, 0.5)
+    assert feedback.truncated
+    assert not feedback.terminated
+    assert "not acted for within 30 s" in feedback.reason
+    assert feedback.info["reason"] == feedback.reason
+    assert len(session.steps) == 2
+    await play(conductor, a, 0.5)
+    assert session.steps[-1] == {"a": 0.5, "b": 0.0}
+
+
+async def test_whoever_leaves_is_not_waited_for(session: FakeSession, autojump_clock: object) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    begun = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(play, conductor, a, 0.25)
+        await trio.sleep(1)
+        conductor.leave([b])
+    assert trio.current_time() - begun == pytest.approx(1.0)
+    assert session.steps[-1] == {"a": 0.25, "b": 0.0}
+    assert attach(conductor, "b", ONE).state is State.ATTACHED
+
+
+async def test_whoever_leaves_after_acting_takes_its_inputs_along(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+
+    async def acts_and_is_gone() -> None:
+        with pytest.raises(OspBridgeError, match="given back"):
+            await play(conductor, a, 0.25)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(acts_and_is_gone)
+        await trio.sleep(1)
+        conductor.leave([a])
+    await play(conductor, b, 0.5)
+    assert session.steps[-1] == {"a": 0.0, "b": 0.5}
+
+
+async def test_one_can_attach_while_a_step_is_under_way(autojump_clock: object) -> None:
+    session = FakeSession("a", "b", think=5.0)
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 1, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(play, conductor, a, 0.25)
+        await trio.sleep(1)
+        b = attach(conductor, "b", TWO)
+        nursery.start_soon(conductor.reset, [b], 0, 2)
+        await trio.sleep(10)
+        assert told(a).observation.tolist() == [0.25]
+        assert b.state is State.WAITING
+        conductor.leave([a])
+    assert b.state is State.PLAYING
+
+
+# --- reset policies ------------------------------------------------------------------------------------------------
+
+
+async def test_all_a_done_agent_rests_until_the_others_are_done(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    session.ending = {"a": 1, "b": 3}
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
+    assert told(a).terminated
+    assert not told(b).terminated
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [a], 8, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        await play(conductor, b, 0.25)
+        assert session.steps[-1] == {"a": 0.0, "b": 0.25}
+        assert session.seeds == [1]
+        assert (await play(conductor, b, 0.25)).terminated
+        await conductor.reset([b], 0, 2)
+    assert session.seeds == [1, 8]
+    assert a.state is b.state is State.PLAYING
+
+
+async def test_all_a_reset_waits_only_a_moment_for_those_who_could_ask_too(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    session.ending = {"a": 1, "b": 1}
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
+    begun = trio.current_time()
+    await conductor.reset([a], 8, 1)
+    assert 1.0 < trio.current_time() - begun < 5.0
+    assert (a.state, b.state) == (State.PLAYING, State.ATTACHED)
+
+
+async def test_a_reset_does_not_wait_for_an_agent_of_the_same_thread(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    session.ending = {"a": 1, "b": 1}
+    conductor = conductor_of(session)
+    a, b = conductor.attach(["*"], ONE)
+    await conductor.reset([a, b], 3, 1)
+    await conductor.step([(a, inputs(0.1)), (b, inputs(0.2))])
+    begun = trio.current_time()
+    await conductor.reset([a], 8, 1)
+    assert trio.current_time() - begun == pytest.approx(0.0)
+
+
+async def test_any_the_first_end_truncates_the_others_with_the_reason(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    session.ending = {"a": 1}
+    conductor = conductor_of(session, reset_policy=ResetPolicy.ANY)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
+    assert told(a).terminated
+    assert told(b).truncated
+    assert "agent 'a' ended" in told(b).reason
+    assert told(b).observation.tolist() == pytest.approx([0.1])
+    await together(lambda: conductor.reset([a], 0, 1), lambda: conductor.reset([b], 0, 2))
+    assert a.state is b.state is State.PLAYING
+
+
+@pytest.mark.parametrize("policy", list(ResetPolicy))
+async def test_abandoning_an_episode(
+    session: FakeSession, autojump_clock: object, policy: ResetPolicy
+) -> None:
+    conductor = conductor_of(session, reset_policy=policy)
+    a, b = await both_playing(conductor)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [a], 0, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        feedback = await play(conductor, b, 0.25)
+        if policy is ResetPolicy.ALL:
+            assert not feedback.truncated
+            assert session.steps[-1] == {"a": 0.0, "b": 0.25}
+            conductor.leave([b])
+        else:
+            assert "abandoned" in feedback.reason
+    assert a.state is State.PLAYING
+
+
+async def test_a_reset_that_others_hold_up_says_who(session: FakeSession, autojump_clock: object) -> None:
+    conductor = conductor_of(session)
+    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
+    await conductor.reset([a], 1, 1)
+    with pytest.raises(BarrierStuck, match=r"a \(driven by one.py \(pid 11\)\)"):
+        await conductor.reset([b], 1, 2)
+    assert b.state is State.ATTACHED
+    assert not (await play(conductor, a, 0.5)).truncated
+
+
+async def test_a_thread_that_waits_for_itself_is_told_so_soon(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = attach(conductor, "a"), attach(conductor, "b")
+    await conductor.reset([a], 1, 1)
+    begun = trio.current_time()
+    with pytest.raises(AgentsInUse, match="same thread"):
+        await conductor.reset([b], 1, 1)
+    assert trio.current_time() - begun < 5.0
+
+
+async def test_two_threads_of_a_process_may_wait_for_each_other(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    session.ending = {"a": 1}
+    conductor = conductor_of(session)
+    a, b = attach(conductor, "a"), attach(conductor, "b")
+    await conductor.reset([a], 1, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 0, 2)
+        await trio.sleep(10)
+        assert (await play(conductor, a, 0.5)).terminated
+    assert b.state is State.PLAYING
+
+
+# --- attaching -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_of_another_process_is_refused_with_who_has_it(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    attach(conductor, "a", ONE)
+    with pytest.raises(AgentTaken, match=r"one.py \(pid 11\)"):
+        attach(conductor, "a", TWO)
+
+
+async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last_drives_it(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    first, second = attach(conductor, "a"), attach(conductor, "a")
+    await conductor.reset([first], 1, 1)
+    await conductor.reset([second], 2, 1)
+    await play(conductor, second, 0.5)
+    with pytest.raises(LocalProtocolError, match="was reset later"):
+        await play(conductor, first, 0.5)
+    conductor.leave([second])
+    await conductor.reset([first], 3, 1)
+    await play(conductor, first, 0.5)
+
+
+async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    attach(conductor, "a", Driver("x", 0))
+    with pytest.raises(AgentTaken):
+        attach(conductor, "a", Driver("x", 0))
+
+
+async def test_without_a_name_the_only_free_agent_is_taken(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    with pytest.raises(UsageError, match="several free agents: a, b"):
+        conductor.attach([], ONE)
+    attach(conductor, "a", TWO)
+    (b,) = conductor.attach([], ONE)
+    assert b.name == "b"
+    with pytest.raises(AgentTaken):
+        conductor.attach([], Driver("three", 33))
+
+
+async def test_attaching_is_all_or_nothing(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    attach(conductor, "b", TWO)
+    with pytest.raises(AgentTaken):
+        conductor.attach(["*"], ONE)
+    assert attach(conductor, "a", TWO).name == "a"
+    with pytest.raises(AgentNotFound, match="it has a, b"):
+        conductor.attach(["c*"], ONE)
+
+
+async def test_before_the_simulator_is_joined_attaching_says_so() -> None:
+    conductor = Conductor(Settings(hub=Path("hub"), simulator=Endpoint("sim", 1)))
+    with pytest.raises(SimulatorNotFound, match="has not joined sim:1"):
+        conductor.attach([], ONE)
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [SessionLost("it is gone"), StepUncertain("it cannot be told")])
+async def test_a_lost_session_truncates_all_who_play_with_the_reason(
+    session: FakeSession, autojump_clock: object, error: OspBridgeError
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
+    session.step_errors = [error]
+    await together(lambda: play(conductor, a, 0.3), lambda: play(conductor, b, 0.6))
+    for attachment, last in ((a, 0.25), (b, 0.5)):
+        assert told(attachment).truncated
+        assert told(attachment).reason == error.message
+        assert told(attachment).observation.tolist() == [last]
+        assert set(told(attachment).info["infos"]) == {"/episode/reward", "/episode/terminated"}
+        assert np.isnan(attachment.infos).all()
+    assert not conductor.ready
+
+
+async def test_a_step_that_foreign_clients_hold_up_is_the_error_of_all_who_wait(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    session.step_errors = [BarrierStuck("others do not vote")]
+
+    async def fails(attachment: Attachment) -> None:
+        with pytest.raises(BarrierStuck):
+            await play(conductor, attachment, 0.3)
+
+    await together(lambda: fails(a), lambda: fails(b))
+    assert not conductor.ready
+
+
+async def test_a_reset_on_a_lost_session_is_tried_again_once_it_is_rebuilt(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    session.reset_errors = [SessionLost("it is gone")]
+    a = attach(conductor, "a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [a], 9, 1)
+        await trio.sleep(1)
+        assert a.state is State.WAITING
+        conductor._broken = ""
+        conductor._changed()
+    assert session.seeds == [9]
+
+
+async def test_a_second_failed_reset_is_the_error_of_those_who_wait(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    session.reset_errors = [SessionLost("once"), SessionLost("twice")]
+    a = attach(conductor, "a")
+
+    async def fails() -> None:
+        with pytest.raises(SessionLost, match="twice"):
+            await conductor.reset([a], 9, 1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails)
+        await trio.sleep(1)
+        conductor._broken = ""
+        conductor._changed()
+
+
+async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeSession) -> None:
+    session.ending = {"a": 1}
+    session.audit_says = "1 steps were given, the clock shows 2"
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    feedback = await play(conductor, a, 0.5)
+    assert (feedback.terminated, feedback.truncated) == (False, True)
+    assert feedback.reason == session.audit_says
+
+
+async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    session.machine.notices = [WorldReset("the world was reset")]
+    feedback = await play(conductor, a, 0.5)
+    assert feedback.truncated
+    assert feedback.reason == "the world was reset"
+
+
+async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environment(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    a, b = attach(conductor, "a"), attach(conductor, "b")
+    conductor.lockstep.take_agents([agent("a"), agent("b", low=-5.0)], bounded=True)
+    await conductor.reset([a], 1, 1)
+    with pytest.raises(SessionLost, match="another interface"):
+        await conductor.reset([b], 1, 1)
+    conductor.leave([b])
+    attach(conductor, "b", TWO)

@@ -1,0 +1,253 @@
+"""The hub's messages and their framing: they come back as they went, and any bytes parse or raise."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge import errors
+from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError, ProtocolError, RemoteProtocolError
+from ospbridge.hub import framing
+from ospbridge.hub.framing import Incoming, encode
+from ospbridge.hub.messages import (
+    AgentDescription,
+    AgentFeedback,
+    AgentStatus,
+    Attach,
+    Attached,
+    Detach,
+    Detached,
+    Feedbacks,
+    Hello,
+    HubReply,
+    HubRequest,
+    Refusal,
+    Reset,
+    Status,
+    StatusReply,
+    Step,
+    Welcome,
+    decode_reply,
+    decode_request,
+)
+from ospbridge.hub.refusals import KINDS, raised_again, refusal
+from ospbridge.interface import AgentInterface, InterfaceValue
+
+REQUESTS = [Hello, Attach, Reset, Step, Detach, Status]
+REPLIES = [Welcome, Attached, Feedbacks, Detached, Refusal, StatusReply]
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+numbers = st.floats(allow_nan=False)
+seeds = st.integers(-(2**31), 2**31 - 1)
+ranges = st.lists(st.tuples(texts, numbers, numbers), max_size=3)
+names = st.lists(texts, max_size=4)
+requests = st.one_of(
+    st.builds(Hello, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
+    st.builds(Attach, names),
+    st.builds(Reset, names, seeds, st.integers(0, 2**31)),
+    st.builds(Step, st.lists(st.tuples(texts, st.binary(max_size=40)), max_size=4)),
+    st.builds(Detach, names),
+    st.just(Status()),
+)
+descriptions = st.builds(AgentDescription, texts, texts, ranges, ranges, ranges, st.binary(max_size=12))
+feedbacks = st.builds(
+    AgentFeedback,
+    texts,
+    st.builds(bytearray, st.binary(max_size=40)),
+    st.binary(max_size=12),
+    numbers,
+    st.booleans(),
+    st.booleans(),
+    texts,
+    seeds,
+    st.lists(texts, max_size=3).map(tuple),
+    st.dictionaries(texts, texts, max_size=3),
+    st.booleans(),
+)
+replies = st.one_of(
+    st.builds(Welcome, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
+    st.builds(Attached, st.lists(descriptions, max_size=2), texts, st.booleans(), numbers, numbers),
+    st.builds(Feedbacks, st.lists(feedbacks, max_size=3)),
+    st.just(Detached()),
+    st.builds(Refusal, texts, texts, texts),
+    st.builds(
+        StatusReply,
+        st.booleans(),
+        texts,
+        texts,
+        texts,
+        st.lists(
+            st.builds(AgentStatus, texts, texts, texts, st.integers(0, 9), st.integers(0, 9)), max_size=2
+        ),
+        st.integers(0, 2**40),
+        st.integers(0, 2**40),
+        st.integers(0, 2**40),
+        numbers,
+        texts,
+        st.integers(0, 2**31),
+    ),
+)
+
+
+def framed(message: HubRequest | HubReply) -> bytes:
+    frame = bytearray()
+    encode(message, frame)
+    return bytes(frame)
+
+
+def feed(incoming: Incoming, data: bytes) -> None:
+    while data:
+        space = incoming.space()
+        count = min(len(space), len(data))
+        space[:count] = data[:count]
+        incoming.received(count)
+        data = data[count:]
+
+
+@given(requests)
+def test_a_request_comes_back_as_it_went(request: HubRequest) -> None:
+    assert decode_request(framed(request)[4:]) == request
+
+
+@given(replies)
+def test_a_reply_comes_back_as_it_went(reply: HubReply) -> None:
+    assert decode_reply(framed(reply)[4:]) == reply
+
+
+@pytest.mark.parametrize("kinds", [REQUESTS, REPLIES], ids=["requests", "replies"])
+def test_no_two_messages_of_one_direction_share_a_tag(kinds: list[type[msgspec.Struct]]) -> None:
+    tags = [kind.__struct_config__.tag for kind in kinds]
+    assert len(set(tags)) == len(tags)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_parse_or_raise(data: bytes) -> None:
+    for decode in (decode_request, decode_reply):
+        with suppress(RemoteProtocolError):
+            decode(data)
+
+
+@given(st.one_of(requests, replies), st.data())
+def test_a_damaged_message_parses_or_raises(message: HubRequest | HubReply, data: st.DataObject) -> None:
+    damaged = bytearray(framed(message)[4:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    for decode in (decode_request, decode_reply):
+        with suppress(RemoteProtocolError):
+            decode(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x92\xa6detach\xdd\xff\xff\xff\xff",
+        b"\x92\xa4step\x91\x92\xa1a\xc6\xff\xff\xff\xff",
+        b"\x93\xa6detach\x90" + b"\x91" * 100_000,
+        b"\x92\xa6detach\x91\xa2\xff\xfe",
+        b"",
+    ],
+    ids=["huge list", "huge bytes", "deep nesting", "no UTF-8", "empty"],
+)
+def test_hostile_requests_raise_with_a_hint(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode_request(data)
+    assert caught.value.hint
+
+
+def test_a_hello_of_a_later_version_with_more_fields_is_still_read() -> None:
+    later = msgspec.msgpack.encode(["hello", 7, "a program", 5, "something new", [1, 2]])
+    hello = decode_request(later)
+    assert isinstance(hello, Hello)
+    assert hello.version == 7
+
+
+# --- framing -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(requests, max_size=6), st.lists(st.integers(1, 50), min_size=1))
+def test_a_stream_cut_anywhere_gives_the_same_messages(messages: list[HubRequest], cuts: list[int]) -> None:
+    stream = b"".join(framed(message) for message in messages)
+    incoming = Incoming()
+    seen = []
+    at = turn = 0
+    while at < len(stream):
+        size = cuts[turn % len(cuts)]
+        turn += 1
+        feed(incoming, stream[at : at + size])
+        at += size
+        while (message := incoming.next_message()) is not None:
+            seen.append(decode_request(message))
+    assert seen == messages
+    assert incoming.empty
+
+
+def test_a_message_longer_than_the_first_buffer_grows_it() -> None:
+    step = Step([("a", bytes(3 * framing.FIRST_BUFFER))])
+    incoming = Incoming()
+    feed(incoming, framed(Status()) + framed(step) + framed(Status()))
+    seen = []
+    while (message := incoming.next_message()) is not None:
+        seen.append(decode_request(message))
+    assert seen == [Status(), step, Status()]
+
+
+@given(st.integers(1_000_001, 2**32 - 1))
+def test_an_announced_length_above_the_limit_raises_before_anything_is_allocated(length: int) -> None:
+    incoming = Incoming(largest=1_000_000)
+    feed(incoming, length.to_bytes(4, "little"))
+    with pytest.raises(RemoteProtocolError, match="the limit is 1000000"):
+        incoming.next_message()
+    assert len(incoming.space()) <= framing.FIRST_BUFFER
+
+
+def test_an_announced_length_within_the_limit_allocates_nothing_either() -> None:
+    incoming = Incoming()
+    feed(incoming, framing.LARGEST_MESSAGE.to_bytes(4, "little"))
+    assert incoming.next_message() is None
+    assert len(incoming.space()) < framing.FIRST_BUFFER
+
+
+def test_a_message_above_the_limit_is_not_sent() -> None:
+    with pytest.raises(LocalProtocolError, match="longer than the hub's limit of 100"):
+        encode(Step([("a", bytes(200))]), bytearray(), largest=100)
+
+
+# --- errors and interfaces -----------------------------------------------------------------------------------------
+
+
+def test_every_error_that_a_message_can_make_crosses_the_hub_as_itself() -> None:
+    concrete = {getattr(errors, name) for name in errors.__all__} - {
+        OspBridgeError,
+        ProtocolError,
+        RemoteProtocolError,
+    }
+    assert set(KINDS.values()) == concrete
+    for kind in concrete:
+        again = raised_again(refusal(kind("what happened", hint="what to do")))
+        assert type(again) is kind
+        assert (again.message, again.hint) == ("what happened", "what to do")
+
+
+@pytest.mark.parametrize("kind", ["RemoteProtocolError", "SomethingNew", "OspBridgeError", ""])
+def test_an_error_of_unknown_kind_is_a_hub_error(kind: str) -> None:
+    error = raised_again(Refusal(kind, "what happened"))
+    assert type(error) is HubError
+    assert error.message == "what happened"
+
+
+def test_an_interface_crosses_the_hub_with_infinite_ranges_and_without_its_local_id() -> None:
+    agent = AgentInterface(
+        7,
+        "cart",
+        (InterfaceValue("force", -math.inf, math.inf),),
+        (InterfaceValue("é", -1.0, 1.0),),
+        (),
+        "Robot",
+    )
+    again = AgentDescription.of(agent, b"").interface()
+    assert again == AgentInterface(0, "cart", agent.inputs, agent.outputs, (), "Robot")
