@@ -138,21 +138,23 @@ class HubConnection:
         receive = self._socket.recv_into
         spinning = self._spinning
         tries = spinning.tries if self._attachments and self._alone() else 0
+        began = 0.0
         while (message := incoming.next_message()) is None:
             try:
                 count = receive(incoming.space())
             except BlockingIOError:
                 if tries:
                     tries -= 1
-                    if not tries:
-                        spinning.in_vain()
                     continue
+                began = began or trio.current_time()
                 await trio.lowlevel.wait_readable(self._socket)
                 continue
             if not count:
                 raise ConnectionResetError
             incoming.received(count)
-        if tries:
+        if began:
+            spinning.in_vain(trio.current_time() - began)
+        else:
             spinning.paid()
         return message
 

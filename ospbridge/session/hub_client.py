@@ -218,7 +218,7 @@ class HubClient:
         spinning = self._spinning
         receive = sock.recv_into
         tries = spinning.tries
-        deadline = 0.0
+        began = deadline = 0.0
         while True:
             try:
                 count = receive(incoming.space())
@@ -226,10 +226,10 @@ class HubClient:
                 if tries > 0:
                     tries -= 1
                     continue
+                now = monotonic()
                 if not deadline:
-                    spinning.in_vain()
-                    deadline = monotonic() + limit
-                left = deadline - monotonic()
+                    began, deadline = now, now + limit
+                left = deadline - now
                 if left <= 0:
                     raise TimeoutError(0, f"no reply within {limit:g} s") from None
                 self._poll.poll(ceil(left * 1000))
@@ -239,7 +239,9 @@ class HubClient:
             incoming.received(count)
             message = incoming.next_message()
             if message is not None:
-                if not deadline:
+                if deadline:
+                    spinning.in_vain(monotonic() - began)
+                else:
                     spinning.paid()
                 return decode_reply(message)
 

@@ -283,7 +283,7 @@ async def test_one_can_attach_while_a_step_is_under_way(autojump_clock: object) 
         nursery.start_soon(conductor.reset, [b], 0, 2)
         await trio.sleep(10)
         assert told(a).observation.tolist() == [0.25]
-        assert b.state is State.WAITING
+        assert conductor.lockstep.waiting == [b]
         conductor.leave([a])
     assert b.state is State.PLAYING
 

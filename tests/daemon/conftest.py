@@ -1,0 +1,35 @@
+"""Simulators to join, in either profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.osp.profile import DOCUMENT, PROFILES
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ospbridge.osp.profile import Profile
+
+
+@pytest.fixture(params=list(PROFILES.values()), ids=lambda p: p.name)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    found: Profile = request.param
+    return found
+
+
+@pytest.fixture
+def simulator(profile: Profile) -> Iterator[UdpSimulator]:
+    """Two agents with two inputs and three outputs each."""
+    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=profile) as running:
+        yield running
+
+
+@pytest.fixture
+def document() -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as running:
+        yield running
