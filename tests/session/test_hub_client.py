@@ -1,0 +1,488 @@
+"""The environment's end of the hub, against a daemon of a few lines, and against the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import (
+    AgentTaken,
+    BarrierStuck,
+    ConfigurationError,
+    HubError,
+    HubLost,
+    HubNotFound,
+    LocalProtocolError,
+    SessionClosed,
+    SessionLost,
+    SimulatorNotFound,
+)
+from ospbridge.hub.framing import Incoming, encode
+from ospbridge.hub.messages import (
+    VERSION,
+    AgentDescription,
+    AgentFeedback,
+    Attach,
+    Attached,
+    Detach,
+    Detached,
+    Feedbacks,
+    Hello,
+    HubReply,
+    HubRequest,
+    Refusal,
+    Reset,
+    Step,
+    Welcome,
+    decode_request,
+)
+from ospbridge.session.hub_client import HubClient, HubSeat, default_hub
+from ospbridge.transport.unix import HubSocket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Answer = Callable[[HubRequest], HubReply | bytes | None]
+
+pytestmark = pytest.mark.loopback
+
+CART = AgentDescription(
+    "cart",
+    "Agent",
+    [("/force", -1.0, 1.0), ("/brake", 0.0, 1.0)],
+    [("/position", -2.0, 2.0)],
+    [("/episode/reward", 0.0, 1.0)],
+    bytes(8),
+)
+ATTACHED = Attached([CART], "document", True, 0.2, 0.3)
+
+
+def feedback(
+    observation: float = 0.5, *, seed: int = 1, truncated: bool = False, reason: str = ""
+) -> Feedbacks:
+    return Feedbacks(
+        [
+            AgentFeedback(
+                "cart",
+                bytearray(np.float32(observation).tobytes()),
+                np.float32(0.25).tobytes(),
+                0.25,
+                False,
+                truncated,
+                reason,
+                seed,
+                ("/episode/ended",),
+                {"/x": "1"},
+                False,
+            )
+        ]
+    )
+
+
+def usual(request: HubRequest) -> HubReply | bytes | None:
+    """What a daemon answers; a step brings back the sum of the inputs."""
+    match request:
+        case Hello():
+            return Welcome(VERSION, "0", 1)
+        case Attach():
+            return ATTACHED
+        case Reset(_, seed):
+            return feedback(0.0, seed=seed)
+        case Step([(_, inputs)]):
+            return feedback(float(np.frombuffer(inputs, "<f4").sum()))
+        case Detach():
+            return Detached()
+    return Refusal("HubError", "what?")
+
+
+class TinyDaemon:
+    """Answers one client after the other; None is silence, bytes are sent as they are and end the connection."""
+
+    def __init__(self, answer: Answer = usual) -> None:
+        self.answer = answer
+        self.requests: list[HubRequest] = []
+        self.ends = 0
+        self._listener = HubSocket(default_hub())
+        self._listener.socket.setblocking(True)
+        self._stopping = False
+        self._current: socket.socket | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            try:
+                sock, _ = self._listener.socket.accept()
+            except OSError:
+                # Shut down by ``stop``.
+                return
+            self._current = sock
+            with sock, suppress(OSError):
+                self._converse(sock)
+            self.ends += 1
+
+    def _converse(self, sock: socket.socket) -> None:
+        incoming = Incoming()
+        while count := sock.recv_into(incoming.space()):
+            incoming.received(count)
+            while (message := incoming.next_message()) is not None:
+                request = decode_request(message)
+                self.requests.append(request)
+                reply = self.answer(request)
+                if isinstance(reply, bytes):
+                    sock.sendall(reply)
+                    return
+                if reply is not None:
+                    frame = bytearray()
+                    encode(reply, frame)
+                    sock.sendall(frame)
+
+    def hang_up(self) -> None:
+        assert self._current is not None
+        self._current.shutdown(socket.SHUT_RDWR)
+
+    def stop(self) -> None:
+        self._stopping = True
+        with suppress(OSError):
+            self._listener.socket.shutdown(socket.SHUT_RDWR)
+        if self._current is not None:
+            with suppress(OSError):
+                self._current.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        self._listener.close()
+
+
+@contextmanager
+def daemon(answer: Answer = usual) -> Iterator[TinyDaemon]:
+    running = TinyDaemon(answer)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@contextmanager
+def seated(*, timeout: float = 10.0, wait: float = 0.0) -> Iterator[HubSeat]:
+    seat = HubClient.connect(timeout=timeout, wait=wait).attach("cart")
+    try:
+        yield seat
+    finally:
+        seat.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+INPUTS = np.array([0.25, 0.5], np.float32)
+
+
+# --- the usual way -------------------------------------------------------------------------------------------------
+
+
+def test_a_seat_knows_its_agent_and_brings_what_the_daemon_tells() -> None:
+    with daemon() as tiny, seated() as seat:
+        assert seat.interface.name == "cart"
+        assert seat.interface.inputs[1].max == 1.0
+        assert seat.outputs_normalised
+        begun = seat.reset(7)
+        assert begun.info["osp_seed"] == 7
+        told = seat.step(INPUTS)
+        assert told.observation.tolist() == [0.75]
+        assert (told.reward, told.terminated, told.truncated) == (0.25, False, False)
+        assert told.info == {
+            "osp_seed": 1,
+            "infos": {"/episode/reward": 0.25},
+            "events": ("/episode/ended",),
+            "values": {"/x": "1"},
+            "restored": False,
+            "reason": "",
+        }
+        hello = tiny.requests[0]
+        assert isinstance(hello, Hello)
+        assert hello.pid == os.getpid()
+
+
+def test_observations_are_fresh_writeable_float32() -> None:
+    with daemon(), seated() as seat:
+        first = seat.reset(1).observation
+        second = seat.step(INPUTS).observation
+        assert first.dtype == second.dtype == np.float32
+        second[0] = 9.0
+        assert first.tolist() == [0.0]
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_inputs_of_any_number_type_are_taken() -> None:
+    with daemon(), seated() as seat:
+        seat.reset(1)
+        assert seat.step(np.array([1, 2])).observation.tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros(3, np.float32),
+        np.zeros((2, 2), np.float32),
+        np.array([0, np.nan]),
+        np.array([np.inf, 0]),
+        "x",
+    ],
+)
+def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -> None:
+    with daemon() as tiny, seated() as seat:
+        seat.reset(1)
+        sent = len(tiny.requests)
+        with pytest.raises(LocalProtocolError):
+            seat.step(wrong)  # type: ignore[arg-type]
+        assert len(tiny.requests) == sent
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_a_refusal_is_raised_as_the_error_it_names_and_the_connection_stays() -> None:
+    refusals = [Refusal("BarrierStuck", "others do not vote", "vote"), Refusal("NewerError", "something")]
+
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        return refusals.pop(0) if isinstance(request, Step) and refusals else usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        with pytest.raises(BarrierStuck, match="others do not vote") as caught:
+            seat.step(INPUTS)
+        assert caught.value.hint == "vote"
+        with pytest.raises(HubError, match="something"):
+            seat.step(INPUTS)
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_closing_gives_the_agent_back_and_may_be_repeated() -> None:
+    with daemon() as tiny:
+        with seated() as seat:
+            seat.reset(1)
+        seat.close()
+        wait_for(lambda: tiny.ends == 1)
+        assert isinstance(tiny.requests[-1], Detach)
+        with pytest.raises(SessionClosed):
+            seat.step(INPUTS)
+        with pytest.raises(SessionClosed):
+            seat.reset(1)
+
+
+# --- no daemon -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_daemon_the_error_names_the_path_and_what_to_start() -> None:
+    with pytest.raises(HubNotFound, match=str(default_hub())) as caught:
+        HubClient.connect()
+    assert "ospbridge connect" in caught.value.hint
+
+
+@pytest.mark.parametrize("address", ["", "hub.sock", "tcp:1.2.3.4:5", "unix:", "unix:/" + 200 * "x"])
+def test_a_wrong_address_is_a_configuration_error(address: str) -> None:
+    with pytest.raises(ConfigurationError):
+        HubClient.connect(address)
+
+
+def test_a_daemon_that_comes_later_is_waited_for() -> None:
+    timer = threading.Timer(0.3, lambda: running.append(TinyDaemon()))
+    running: list[TinyDaemon] = []
+    timer.start()
+    with seated(wait=10.0) as seat:
+        seat.reset(1)
+    timer.join()
+    running[0].stop()
+
+
+def test_a_daemon_without_a_simulator_is_waited_for_as_long_as_asked() -> None:
+    not_yet = [Refusal("SimulatorNotFound", "not joined")] * 3
+
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        return not_yet.pop() if isinstance(request, Attach) and not_yet else usual(request)
+
+    with daemon(answer):
+        with pytest.raises(SimulatorNotFound), seated():
+            pass
+        with seated(wait=10.0) as seat:
+            seat.reset(1)
+
+
+def test_a_refused_attachment_leaves_no_connection_behind() -> None:
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        return Refusal("AgentTaken", "by somebody") if isinstance(request, Attach) else usual(request)
+
+    with daemon(answer) as tiny:
+        with pytest.raises(AgentTaken, match="by somebody"):
+            HubClient.connect().attach("cart")
+        wait_for(lambda: tiny.ends == 1)
+
+
+# --- a daemon that goes --------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_hangs_up_is_hub_lost_and_the_next_reset_attaches_again() -> None:
+    with daemon() as tiny, seated() as seat:
+        seat.reset(1)
+        tiny.hang_up()
+        wait_for(lambda: tiny.ends == 1)
+        with pytest.raises(HubLost) as caught:
+            seat.step(INPUTS)
+        assert "reset" in caught.value.hint
+        with pytest.raises(HubLost):
+            seat.step(INPUTS)
+        assert seat.reset(2).info["osp_seed"] == 2
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_a_daemon_that_restarts_is_waited_for_by_the_next_reset() -> None:
+    with daemon():
+        seat = HubClient.connect(timeout=10.0).attach("cart")
+        seat.reset(1)
+    with pytest.raises(HubLost):
+        seat.step(INPUTS)
+    running: list[TinyDaemon] = []
+    timer = threading.Timer(0.3, lambda: running.append(TinyDaemon()))
+    timer.start()
+    assert seat.reset(3).info["osp_seed"] == 3
+    seat.close()
+    timer.join()
+    running[0].stop()
+
+
+def test_a_daemon_that_stays_away_is_given_up_after_the_connect_timeout() -> None:
+    with daemon():
+        seat = HubClient.connect(timeout=0.3).attach("cart")
+        seat.reset(1)
+    with pytest.raises(HubLost):
+        seat.step(INPUTS)
+    with pytest.raises(HubNotFound):
+        seat.reset(2)
+    seat.close()
+
+
+def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
+    other = AgentDescription("cart", "Agent", CART.inputs[:1], CART.outputs, CART.infos, bytes(4))
+    first = True
+
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        nonlocal first
+        if isinstance(request, Attach) and not first:
+            return Attached([other], "document", True, 1.0, 1.0)
+        first = first and not isinstance(request, Attach)
+        return usual(request)
+
+    with daemon(answer) as tiny, seated() as seat:
+        seat.reset(1)
+        tiny.hang_up()
+        with pytest.raises(HubLost):
+            seat.step(INPUTS)
+        with pytest.raises(SessionLost, match="another interface"):
+            seat.reset(2)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc", b"\x01", b""],
+    ids=["oversize", "no reply", "a piece", "nothing"],
+)
+def test_garbage_from_the_daemon_is_hub_lost(garbage: bytes) -> None:
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        return garbage if isinstance(request, Step) else usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        with pytest.raises(HubLost):
+            seat.step(INPUTS)
+
+
+def test_a_reply_of_another_kind_is_hub_lost() -> None:
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        return Detached() if isinstance(request, Step) else usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        with pytest.raises(HubLost, match="Detached"):
+            seat.step(INPUTS)
+        assert seat.reset(4).info["osp_seed"] == 4
+
+
+def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", 0.1)
+
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        return None if isinstance(request, Step) else usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        with pytest.raises(HubLost, match=r"no reply within 0\.5 s"):
+            seat.step(INPUTS)
+
+
+def test_an_interrupted_wait_costs_the_connection_so_that_no_late_reply_is_taken_for_another() -> None:
+    def answer(request: HubRequest) -> HubReply | bytes | None:
+        if isinstance(request, Step):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            return feedback(99.0)
+        return usual(request)
+
+    with daemon(answer) as tiny, seated() as seat:
+        seat.reset(1)
+        with pytest.raises(KeyboardInterrupt):
+            seat.step(INPUTS)
+        tiny.answer = usual
+        with pytest.raises(HubLost):
+            seat.step(INPUTS)
+        assert seat.reset(2).observation.tolist() == [0.0]
+
+
+# --- forks ---------------------------------------------------------------------------------------------------------
+
+FORK = """
+import os, sys
+import numpy as np
+from ospbridge.errors import SessionClosed
+from ospbridge.session.hub_client import HubClient
+
+seat = HubClient.connect().attach("cart")
+seat.reset(1)
+child = os.fork()
+if child == 0:
+    for use in (lambda: seat.step(np.zeros(2, np.float32)), lambda: seat.reset(2)):
+        try:
+            use()
+        except SessionClosed as error:
+            assert "parent process" in str(error)
+        else:
+            os._exit(1)
+    seat.close()
+    sys.stdin.readline()
+    os._exit(0)
+print(seat.step(np.ones(2, np.float32)).observation.tolist(), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_forked_child_cannot_use_the_connection_and_does_not_keep_it_open() -> None:
+    with daemon() as tiny:
+        parent = subprocess.Popen(
+            [sys.executable, "-c", FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert parent.stdout is not None
+        assert parent.stdout.readline().strip() == "[2.0]"
+        # The parent is gone, the child waits: the stream must have ended all the same.
+        wait_for(lambda: tiny.ends == 1)
+        parent.communicate("\n", timeout=10)
+        assert parent.returncode == 0
