@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Conductor"]
 
 log = logs.get(__name__)
-LOOK_EVERY: Final = 2.0
+LOOK_EVERY: Final = 5.0
 """Seconds between looks at whether a silent simulator is still there, while nobody plays."""
 RESET_TRIES: Final = 2
 """A reset that finds the session lost has it rebuilt and tries once more."""

@@ -91,6 +91,9 @@ class HubConnection:
                 else:
                     reply = await self._answer(request)
                 await self._send(reply)
+                if type(reply) is not Feedbacks:
+                    # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
+                    await trio.lowlevel.checkpoint()
         except (RemoteProtocolError, trio.TooSlowError) as error:
             await self._dismiss(error)
         except OSError:

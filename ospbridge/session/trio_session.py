@@ -74,7 +74,7 @@ class TrioSession:
         """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``."""
         limits = limits or Limits()
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
-        family, server = await trio.to_thread.run_sync(resolve, named)
+        family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
         sock = open_udp(family)
         probe = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import Attach, Hello, HubReply, HubRequest, Refusal, decode_reply
+from ospbridge.hub.messages import Attach, Hello, HubReply, HubRequest, Refusal, Status, decode_reply
 from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.unix import connect_unix
@@ -113,3 +115,32 @@ def test_wrong_inputs_of_one_environment_cost_no_other_the_step(
                 seat.step(wrong)  # type: ignore[arg-type]
         assert not seat.step(values(0.5)).truncated
         seat.close()
+
+
+def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator, tmp_path: Path) -> None:
+    frame = bytearray()
+    encode(Hello(1, "flood"), frame)
+    ask = bytearray()
+    encode(Status(), ask)
+    with Daemon(document.address, directory=tmp_path), connect_unix(default_hub()) as flood:
+        flood.sendall(frame)
+        stopping = threading.Event()
+
+        def pour() -> None:
+            many = bytes(ask) * 1000
+            flood.settimeout(0.2)
+            with contextlib.suppress(OSError):
+                while not stopping.is_set():
+                    flood.sendall(many)
+                    while len(flood.recv(1 << 20)) == 1 << 20:
+                        pass
+
+        thread = threading.Thread(target=pour)
+        thread.start()
+        seat = seat_of("agent1")
+        seat.reset(1)
+        for _ in range(20):
+            assert not seat.step(values(0.5)).truncated
+        seat.close()
+        stopping.set()
+        thread.join(10)

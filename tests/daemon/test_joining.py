@@ -46,6 +46,40 @@ def test_an_absent_simulator_is_given_up_after_the_time_that_was_asked_for(tmp_p
     assert not default_hub().exists()
 
 
+def test_told_to_stop_while_it_waits_for_the_simulator_it_stops(tmp_path: Path) -> None:
+    with Daemon(f"127.0.0.1:{free_port()}", directory=tmp_path, wait=False) as daemon:
+        daemon.status()
+        assert daemon.end() == 0
+    assert not default_hub().exists()
+
+
+def test_a_session_that_is_lost_again_and_again_ends_the_daemon(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    with Daemon(document.address, directory=tmp_path) as daemon:
+        for lost in range(11):
+            give_up = time.monotonic() + 20
+            while (found := daemon.status()).rebuilds < lost or not found.ready:
+                assert time.monotonic() < give_up, found
+                time.sleep(0.02)
+            with BlockingSession.connect(str(document.address), reclaim_stale=False) as other:
+                other.restart_communication()
+        assert daemon.process.wait(20) == 75
+        assert "lost too often" in daemon.log.read_text()
+        assert all_free(document)
+
+
+def test_a_simulator_that_dies_while_nobody_plays_is_noticed(tmp_path: Path) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
+        daemon = Daemon(simulator.address, directory=tmp_path)
+    with daemon:
+        give_up = time.monotonic() + 30
+        while daemon.status().ready:
+            assert time.monotonic() < give_up
+            time.sleep(0.1)
+        assert len(daemon.lines("the session is given up")) == 1
+
+
 def test_a_simulator_that_comes_back_is_joined_again(tmp_path: Path) -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
         port = simulator.address.port
