@@ -8,6 +8,7 @@ checked, never trusted.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from ospbridge.errors import (
@@ -16,6 +17,7 @@ from ospbridge.errors import (
     IncompleteListing,
     LocalProtocolError,
     QueryTimeout,
+    RemoteProtocolError,
     ValueRejected,
 )
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
@@ -68,11 +70,15 @@ __all__ = [
     "register_event",
     "reset_communication",
     "set_value",
+    "settled_value",
     "unobserve",
+    "who_is_missing",
 ]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+SETTLING = 3
+"""How often a variable is read again, at most, until two answers agree."""
 RESET_COMMUNICATION_PATIENCE = 0.3
 """Seconds to wait for RESET_COMMUNICATION_ACK: the requester misses it in 5 to 25 % of the tries."""
 
@@ -221,7 +227,13 @@ def register_event(m: ClientMachine, name: str) -> Exchange[int]:
     """The local id of an event that is told from now on; 0 where the simulator has no such event."""
     _check_ascii(m, name)
     m.ever_registered_events = True
-    answer = yield from ask(m, RegisterForEvent(name), _answer(RegisterForEventAck), what=f"event {name!r}")
+    answer = yield from ask(
+        m,
+        RegisterForEvent(name),
+        # An id that stands for another name is a late answer to an earlier question.
+        _answer(RegisterForEventAck, lambda x: m.events.get(x.event_id, name) == name),
+        what=f"event {name!r}",
+    )
     if answer.event_id:
         m.events[answer.event_id] = name
     return answer.event_id
@@ -242,20 +254,39 @@ def get_value(
     m: ClientMachine, value_id: int, *, stray: Callable[[Reply], None] | None = None
 ) -> Exchange[str | None]:
     """The content of a variable; None for an id that the simulator does not know."""
-    answer = yield from ask(
-        m,
-        GetValue(value_id),
-        _answer(ValueContent, lambda x: x.value_id in (value_id, -1)),
-        what=f"value {value_id}",
-        stray=stray,
-    )
-    return answer.content if answer.value_id == value_id else None
+    for _ in range(1 + m.disturbed):
+        answer = yield from ask(
+            m,
+            GetValue(value_id),
+            _answer(ValueContent, lambda x: x.value_id in (value_id, -1)),
+            what=f"value {value_id}",
+            stray=stray,
+        )
+        if answer.value_id == value_id:
+            return answer.content
+        # "Unknown" does not say what: it may be the late answer to another question.
+    return None
+
+
+def settled_value(
+    m: ClientMachine, value_id: int, *, stray: Callable[[Reply], None] | None = None
+) -> Exchange[str | None]:
+    """As ``get_value``; on a network that disturbs, read until two answers agree.
+
+    The first may be the late answer to a question of long ago.
+    """
+    content = yield from get_value(m, value_id, stray=stray)
+    for _ in range(SETTLING if m.disturbed else 0):
+        before, content = content, (yield from get_value(m, value_id, stray=stray))
+        if content == before:
+            break
+    return content
 
 
 def set_value(m: ClientMachine, value_id: int, content: str, *, name: str = "") -> Exchange[bool]:
     """Write a variable; False for an unknown id. Raises ValueRejected where the text does not parse."""
     _check_ascii(m, content)
-    m.clock.forget()
+    m.clock.unlearn()
     answer = yield from ask(
         m,
         SetValue(value_id, content),
@@ -319,6 +350,15 @@ def reset_communication(m: ClientMachine) -> Exchange[bool]:
     finally:
         m.controlled.clear()
     return True
+
+
+def who_is_missing(m: ClientMachine) -> Exchange[str]:
+    """Why a barrier does not open, as far as an overview tells."""
+    with suppress(QueryTimeout, RemoteProtocolError):
+        yield from overview(m)
+    if m.foreign:
+        return "agents controlled by other clients, which must vote too: " + ", ".join(sorted(m.foreign))
+    return "no other client controls an agent; the simulator itself may be paused or busy"
 
 
 def _check_ascii(m: ClientMachine, text: str) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
+    RemoteProtocolError,
     SessionEvicted,
     SessionLost,
 )
@@ -27,6 +28,7 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     EndAck,
     Message,
+    NextSimulationStepAck,
     ResetCommunicationAck,
     ResetSimulationAck,
     StepCompleted,
@@ -49,6 +51,12 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
 NOTICES_KEPT: Final = 256
+COMPLETIONS_KEPT: Final = 4096
+"""So many earlier completions of an agent are known again when the network brings them late or twice."""
+MARKED: Final = 800
+"""So many bytes of a completion are looked at: less than any server leaves when it cuts."""
+OVERDUE_AT_MOST: Final = 256
+"""So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 LISTED: Final = frozenset(
     {
         Code.AGENT_OVERVIEW,
@@ -113,9 +121,17 @@ class ClientMachine:
         self.observed: dict[int, str] = {}
         self.guarded = False
         """Set by the first anomaly: from then on each step is verified by the clock."""
+        self.disturbed = False
+        """An anomaly was seen: datagrams get lost, or come late or twice."""
         self.punctual = True
         """Cleared when a datagram came later than the patience."""
         self.vote_outstanding = False
+        self.resets_outstanding = 0
+        """Reset votes that were sent and not seen to be used up."""
+        self.doubles = False
+        """A vote was acknowledged more often than it was sent."""
+        self.owed_acks: set[int] = set()
+        """Agents whose last vote ran although its acknowledgement never came."""
         self.suspect = ""
         """Why the current episode cannot be trusted; empty while it can."""
         self.lost: OspBridgeError | None = None
@@ -127,6 +143,8 @@ class ClientMachine:
         self._error: BaseException | None = None
         self.finished = True
         self._last_completions: dict[int, StepCompleted] = {}
+        self._recent: dict[int, dict[int, None]] = {}
+        self._overdue = 0
         self._limit = profile.datagram_limit
         self._marked = profile.end_marker
 
@@ -150,7 +168,11 @@ class ClientMachine:
     def receive(self, data: bytes, now: float) -> None:
         """A datagram came. Raises RemoteProtocolError for what is no reply of OSP; nothing has changed then."""
         self.now = now
-        reply = decode_reply(data, limit=self._limit)
+        try:
+            reply = decode_reply(data, limit=self._limit)
+        except RemoteProtocolError:
+            self._mind_the_deadline()
+            raise
         if self._exchange is None:
             try:
                 self.unexpected(reply)
@@ -158,17 +180,28 @@ class ClientMachine:
                 self.lost = error
             return
         self._advance(reply)
+        if self.deadline is not None and now >= self.deadline:
+            self._mind_the_deadline()
+
+    def _mind_the_deadline(self) -> None:
+        """A peer that floods cannot stop the time: drivers look at the deadline only when nothing is there to read."""
+        if self.deadline is None or self.now < self.deadline:
+            return
+        self._overdue += 1
+        if self._overdue >= OVERDUE_AT_MOST:
+            self.handle_timer(self.now)
 
     def handle_timer(self, now: float) -> None:
         """``deadline`` has come."""
         self.now = now
+        self._overdue = 0
         if self._exchange is not None:
             self._advance(None)
 
     def handle_refused(self, now: float) -> None:
         """The handler's port is closed: the session is over, whatever was under way."""
         self.now = now
-        self.lost = SessionLost(
+        self.lost = self.lost or SessionLost(
             f"the handler of {self.peer} is gone (connection refused): the simulator ended, or ended this session"
         )
         if self.ended and self._exchange is not None:
@@ -230,11 +263,30 @@ class ClientMachine:
 
     def anomaly(self, text: str) -> None:
         self.guarded = True
+        self.disturbed = True
         self.notices.append(Anomaly(text))
 
     def completed(self, reply: StepCompleted) -> None:
-        """Remember what was believed, to know a network's doubles of it again."""
+        """Remember what was believed, to know it again when the network brings it late or twice."""
         self._last_completions[reply.agent_id] = reply
+        if self.disturbed:
+            recent = self._recent.setdefault(reply.agent_id, {})
+            recent[_mark(reply)] = None
+            if len(recent) > COMPLETIONS_KEPT:
+                del recent[next(iter(recent))]
+
+    def recalls(self, reply: StepCompleted) -> bool:
+        """Whether an earlier step of that agent brought the very same outputs and infos."""
+        last = self._last_completions.get(reply.agent_id)
+        if last is None:
+            return False
+        mark = _mark(reply)
+        return mark == _mark(last) or mark in self._recent.get(reply.agent_id, ())
+
+    @property
+    def shares_the_barrier(self) -> bool:
+        """A vote that is counted twice can stand for another one: of a second agent of ours, or of another client."""
+        return len(self.controlled) > 1 or bool(self.foreign)
 
     def unexpected(self, reply: Reply) -> None:
         """A reply that nobody awaits. Raises SessionLost where it says that the session is over."""
@@ -243,16 +295,19 @@ class ClientMachine:
             # Each handler waits for this acknowledgement and eats the next datagram in its place.
             self.send_bytes(bytes((self.profile.reset_completed_answer,)) + (b"x" if self._marked else b""))
             self.clock.forget()
+            self.resets_outstanding = 0
             self.notices.append(WorldReset("the world was reset without this session having asked"))
         elif isinstance(message, StepCompleted):
             self.send(StepCompletedAck(message.agent_id))
-            if self._last_completions.get(message.agent_id) == message:
-                self.anomaly(f"completion of agent {message.agent_id} came twice")
+            if self.recalls(message):
+                self.anomaly(f"completion of agent {message.agent_id} came late or twice")
             else:
                 self.suspect = (
                     f"a completion of agent {message.agent_id} came that belongs to no step of this session"
                 )
                 self.anomaly(self.suspect)
+        elif isinstance(message, NextSimulationStepAck) and message.agent_id in self.controlled:
+            self._surplus_acknowledgement(message.agent_id)
         elif isinstance(message, ResetCommunicationAck):
             raise SessionEvicted(
                 f"the communication of {self.peer} was restarted by a client: all sessions and registrations are gone"
@@ -267,3 +322,22 @@ class ClientMachine:
             # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
             self.punctual = self.punctual and message.CODE in LISTED and self.retries > 0
             self.anomaly(f"{Code(message.CODE).name} came late or twice")
+
+    def _surplus_acknowledgement(self, agent_id: int) -> None:
+        """Between steps, a vote was acknowledged: late, or once more."""
+        self.punctual = False
+        self.anomaly(f"a vote of agent {agent_id} was acknowledged late or twice")
+        if agent_id in self.owed_acks:
+            self.owed_acks.discard(agent_id)
+            return
+        self.doubles = True
+        if self.shares_the_barrier and not self.suspect:
+            self.suspect = (
+                f"a vote of agent {agent_id} was acknowledged once more than it was sent: the simulator may count it "
+                "for a vote that is still to come"
+            )
+
+
+def _mark(reply: StepCompleted) -> int:
+    """What outputs and infos are recognised by, whole or cut by the server."""
+    return hash((reply.outputs.tobytes() + reply.infos.tobytes())[:MARKED])

@@ -8,6 +8,7 @@ compared with what it must have shown before, by "differs", never by "greater".
 from __future__ import annotations
 
 from enum import Enum
+from math import isfinite
 from typing import Final
 
 __all__ = ["SIMULATION_TIME", "Moved", "StepClock"]
@@ -27,7 +28,7 @@ class Moved(Enum):
 class StepClock:
     """What is known of the simulator's time: its value at ``base``, seconds a step, steps believed since."""
 
-    __slots__ = ("base", "count", "known", "size", "value_id")
+    __slots__ = ("base", "count", "known", "size", "usual", "value_id")
 
     def __init__(self) -> None:
         self.value_id = 0
@@ -37,16 +38,24 @@ class StepClock:
         self.base: float | None = None
         self.size: float | None = None
         self.count = 0
+        self.usual: float | None = None
+        """Seconds a step in the episode before, while nobody of ours has set a variable since."""
 
     @property
     def available(self) -> bool:
         return self.value_id != 0
 
     def forget(self) -> None:
-        """The base is not valid any more: a reset, or a variable that may change the step size."""
+        """The base is not valid any more: a reset, or a variable that was set."""
+        self.usual = self.size or self.usual
         self.base = None
         self.size = None
         self.count = 0
+
+    def unlearn(self) -> None:
+        """Neither is the step size: a variable may have changed it."""
+        self.forget()
+        self.usual = None
 
     def start(self, time: float) -> None:
         """``time`` is what the clock shows while nothing is under way."""
@@ -58,7 +67,8 @@ class StepClock:
         """How many steps ``time`` is away from the base; None while the step size is not known."""
         if self.base is None or not self.size:
             return None
-        return round((time - self.base) / self.size)
+        steps = (time - self.base) / self.size
+        return round(steps) if isfinite(steps) else None
 
     def judge(self, time: float) -> Moved:
         """What ``time`` says about the step after the ``count`` steps believed so far."""
@@ -66,10 +76,23 @@ class StepClock:
             return Moved.UNKNOWN
         shown = self.steps_shown(time)
         if shown is None:
-            return Moved.NO if time == self.base else Moved.ONCE
+            if time == self.base:
+                return Moved.NO
+            return Moved.OTHERWISE if self._several(time) else Moved.ONCE
         if shown == self.count:
             return Moved.NO
         return Moved.ONCE if shown == self.count + 1 else Moved.OTHERWISE
+
+    def _several(self, time: float) -> bool:
+        """Whether the first step took as long as several steps of the episode before."""
+        if self.base is None or self.usual is None or self.size is not None:
+            return False
+        steps = (time - self.base) / self.usual
+        several = steps > 1.5 and abs(steps - round(min(steps, 1e9))) < 1e-3
+        if several:
+            # Said once: somebody else may have changed the step size.
+            self.usual = None
+        return several
 
     def believe(self, time: float | None) -> None:
         """One more step ran; ``time`` is what the clock shows now, where it was read."""

@@ -64,21 +64,26 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     known = m.values.get(name)
     if known is not None:
         return known
-    entries, complete = yield from _list_once(m, literal(name), tries=UNTIL_THE_LIMIT)
-    found = next((entry for entry in entries if entry.name == name), None)
-    if found is None and not complete:
-        raise IncompleteListing(f"{m.peer}: the answer about value {name!r} did not arrive completely")
-    return found
+    for _ in range(1 + m.disturbed):
+        entries, complete = yield from _list_once(m, literal(name), tries=UNTIL_THE_LIMIT, within=name)
+        found = next((entry for entry in entries if entry.name == name), None)
+        if found is not None:
+            return found
+        if not complete:
+            raise IncompleteListing(f"{m.peer}: the answer about value {name!r} did not arrive completely")
+        # "Nothing found" does not say what for: it may be the late answer to another question.
+    return None
 
 
 def _list_once(
-    m: ClientMachine, expression: str, *, tries: int = TRIES
+    m: ClientMachine, expression: str, *, tries: int = TRIES, within: str = ""
 ) -> Exchange[tuple[tuple[ValueEntry, ...], bool]]:
     def head(message: Message) -> int | None:
         return message.found if isinstance(message, ValueIds) else None
 
     def piece(message: Message) -> int | None:
-        return message.index if isinstance(message, ValueInfo) else None
+        # A name without ``within`` is a late answer to another question.
+        return message.index if isinstance(message, ValueInfo) and within in message.name else None
 
     _, pieces, complete = yield from collect(
         m,

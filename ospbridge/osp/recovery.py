@@ -49,7 +49,8 @@ class Evidence:
     resent: bool = False
     """The request was sent again already."""
     doubled: bool = False
-    """A vote was acknowledged twice, so that the barrier may have counted it twice."""
+    """A vote may have been counted for another one: it was acknowledged twice, or a completion came before its vote
+    was acknowledged, while several agents or clients vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,6 @@ STEP_TABLE: Final = (
     Row(
         Action.GIVE_UP,
         "a vote was counted twice and the step ran before all votes were in",
-        acknowledged=_SOME,
         moved=Moved.ONCE,
         doubled=True,
     ),

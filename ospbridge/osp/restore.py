@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ospbridge.errors import OutputsIncomplete
-from ospbridge.osp.asking import get_value
+from ospbridge.osp.asking import settled_value
 from ospbridge.osp.listing import list_values
 from ospbridge.osp.messages import StepCompleted, Truncated
 
@@ -50,8 +50,9 @@ def restore(
     if there < len(names):
         ids = yield from _ids(m, agent, names[there:])
         for at, value_id in enumerate(ids, start=there):
-            text = yield from get_value(m, value_id, stray=stray)
-            values[at] = _number(m, agent, names[at], text)
+            text = yield from settled_value(m, value_id, stray=stray)
+            with np.errstate(over="ignore"):
+                values[at] = _number(m, agent, names[at], text)
     outputs = len(agent.outputs)
     values.flags.writeable = False
     return StepCompleted(agent.id, values[:outputs], values[outputs:])

@@ -12,6 +12,7 @@ purpose.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -180,21 +181,39 @@ class Replay:
     def _votes(self, first: osp.NextSimulationStep) -> list[Vote]:
         """The votes of one step: up to the completion, one per agent, in the recorded order."""
         requests = {first.agent_id: first}
+        sizes: dict[int, tuple[int, int]] = {}
+        voting = True
         for record in self.records[self.at :]:
             if not record.sent and record.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED:
+                voting = False
+                agent_id, outputs, infos = struct.unpack_from("<xiii", record.data)
+                sizes.setdefault(agent_id, (outputs, infos))
+            if len(sizes) >= len(requests):
                 break
+            if not voting:
+                continue
             if record.sent and record.data[:1] == bytes([Code.NEXT_SIMULATION_STEP]):
                 request = osp.decode_request(record.data)
                 assert isinstance(request, osp.NextSimulationStep)
                 requests.setdefault(request.agent_id, request)
         votes = []
         for request in requests.values():
-            vote = Vote(_agent(request.agent_id, len(request.inputs)), PATIENT)
+            vote = Vote(
+                _agent(request.agent_id, len(request.inputs), *sizes.get(request.agent_id, ())), PATIENT
+            )
             vote.inputs[:] = np.asarray(request.inputs)
             votes.append(vote)
         return votes
 
 
-def _agent(agent_id: int, inputs: int = 0) -> AgentInterface:
-    values = tuple(InterfaceValue(f"/input/{i}", -1.0, 1.0) for i in range(inputs))
-    return AgentInterface(agent_id, f"agent {agent_id}", values, (), ())
+def _agent(agent_id: int, inputs: int = 0, outputs: int = 0, infos: int = 0) -> AgentInterface:
+    def values(kind: str, count: int) -> tuple[InterfaceValue, ...]:
+        return tuple(InterfaceValue(f"/{kind}/{i}", -1.0, 1.0) for i in range(count))
+
+    return AgentInterface(
+        agent_id,
+        f"agent {agent_id}",
+        values("input", inputs),
+        values("output", outputs),
+        values("info", infos),
+    )

@@ -1,0 +1,66 @@
+"""Reading the simulator's clock, and what it says of an episode (see ``clock``)."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from ospbridge.osp.asking import get_value, settled_value
+from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.listing import find_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+
+__all__ = ["audit", "read_clock", "seconds", "start_clock"]
+
+
+def start_clock(m: ClientMachine) -> Exchange[None]:
+    """Learn what the clock shows while nothing is under way."""
+    if not m.clock.known:
+        entry = yield from find_value(m, SIMULATION_TIME)
+        m.clock.value_id = entry.id if entry else 0
+        m.clock.known = True
+    if not m.clock.available:
+        return
+    time = seconds(m, (yield from settled_value(m, m.clock.value_id)))
+    if time is not None:
+        m.clock.start(time)
+
+
+def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
+    """The simulated time in seconds; None where this simulator has no such variable, or no number in it."""
+    if not m.clock.available:
+        return None
+    text = yield from get_value(m, m.clock.value_id, stray=stray)
+    return seconds(m, text)
+
+
+def seconds(m: ClientMachine, text: str | None) -> float | None:
+    """What the clock's text says; None where it is no finite number."""
+    try:
+        time = float(text or "")
+    except ValueError:
+        time = float("nan")
+    if isfinite(time):
+        return time
+    m.anomaly(f"{SIMULATION_TIME} reads {text!r}, expected a number")
+    return None
+
+
+def audit(m: ClientMachine) -> Exchange[str]:
+    """Compare the clock with the steps given since the reset; why they differ, or nothing."""
+    if m.suspect:
+        return m.suspect
+    if m.vote_outstanding:
+        return "a vote of an earlier step is still outstanding"
+    time = yield from read_clock(m)
+    if time is None:
+        return ""
+    shown = m.clock.steps_shown(time)
+    if shown is not None and shown != m.clock.count:
+        m.suspect = f"{m.clock.count} steps were given, the clock shows {shown}"
+        m.anomaly(m.suspect)
+    return m.suspect
