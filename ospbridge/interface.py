@@ -6,7 +6,7 @@ Facts: OSP 1.1, sections 4.3 and 4.5.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentEntry",
     "AgentInterface",
+    "BoxSpace",
+    "DiscreteSpace",
     "Endpoint",
     "Feedback",
     "InterfaceValue",
+    "Space",
     "StepOutcome",
     "ValueEntry",
     "ValueReading",
@@ -100,6 +103,25 @@ class StepOutcome:
     events: tuple[str, ...] = ()
     values: dict[str, str] = field(default_factory=dict)
     restored: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxSpace:
+    """Vectors within bounds: ``low`` and ``high`` are float32[n], infinite where unbounded."""
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteSpace:
+    """One of ``n`` choices, counted from 0."""
+
+    n: int
+
+
+Space: TypeAlias = BoxSpace | DiscreteSpace
+"""What an environment's space is made from; no gymnasium needed."""
 
 
 @dataclass(slots=True)

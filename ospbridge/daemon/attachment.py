@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
-from ospbridge.task.plain import PlainTask
+from ospbridge.interface import BoxSpace
+from ospbridge.task.base import finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, Feedback
+    from ospbridge.task.base import Task
 
 __all__ = ["Attachment", "Driver", "HeldAgent", "State"]
-
-FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,12 +52,11 @@ class HeldAgent:
     Several attachments of one process may share an agent; the one reset last drives it.
     """
 
-    __slots__ = ("attachments", "bounded", "driver", "episodes", "interface", "missing", "task")
+    __slots__ = ("attachments", "driver", "episodes", "interface", "missing", "task")
 
-    def __init__(self, interface: AgentInterface, *, bounded: bool) -> None:
+    def __init__(self, interface: AgentInterface, task: Task) -> None:
         self.interface = interface
-        self.bounded = bounded
-        self.task = PlainTask(interface, bounded=bounded)
+        self.task = task
         self.attachments: list[Attachment] = []
         self.driver: Attachment | None = None
         self.episodes = 0
@@ -100,7 +98,7 @@ class Attachment:
         """It has given its inputs for the step to come."""
         self.feedback: Feedback | None = None
         self.infos: NDArray[np.float32] = np.full(len(agent.infos), np.nan, np.float32)
-        self.observation: NDArray[np.float32] = np.zeros(len(agent.outputs), np.float32)
+        self.observation: NDArray[np.float32] = np.zeros(held.task.observation_space.low.shape, np.float32)
         self.error: OspBridgeError | None = None
         self.cut = ""
         """Why its episode ended although it was not told yet: its next step brings that."""
@@ -111,22 +109,17 @@ class Attachment:
         self.reward = 0.0
 
     def read_inputs(self, data: bytes) -> NDArray[np.float32]:
-        """Inputs as they came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
-        agent = self.held.interface
-        if len(data) != 4 * len(agent.inputs):
+        """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
+        task = self.held.task
+        space = task.action_space
+        count = len(space.low) if isinstance(space, BoxSpace) else 1
+        if len(data) != 4 * count:
             raise LocalProtocolError(
-                f"agent {self.name!r} has {len(agent.inputs)} inputs, got {len(data)} bytes of float32"
+                f"an action of agent {self.name!r} has {count} numbers, got {len(data)} bytes of float32"
             )
-        inputs: NDArray[np.float32] = np.frombuffer(data, "<f4")
-        # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
-        if not (isfinite(sum(inputs.tolist())) if len(inputs) <= FEW else np.isfinite(inputs).all()):
-            at = int(np.flatnonzero(~np.isfinite(inputs))[0])
-            raise LocalProtocolError(
-                f"input {at} ({agent.inputs[at].name}) of agent {self.name!r} is {inputs[at]}; "
-                "a simulator keeps NaN until its next reset",
-                hint="check what the policy returned",
-            )
-        return inputs
+        action: NDArray[np.float32] = np.frombuffer(data, "<f4")
+        finite(action, self.name)
+        return task.inputs(action if isinstance(space, BoxSpace) else int(action[0]))
 
     def not_playing(self) -> OspBridgeError:
         """The error for a step without an episode."""

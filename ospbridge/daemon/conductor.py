@@ -15,6 +15,7 @@ import trio
 
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.budget import Budget
+from ospbridge.daemon.equipping import equip, unobserved
 from ospbridge.daemon.joining import join
 from ospbridge.daemon.lockstep import LockStep, blocked_by_same_thread
 from ospbridge.errors import (
@@ -155,9 +156,15 @@ class Conductor:
         assert session is not None
         self._running = True
         try:
-            outcomes = await session.step(self.lockstep.actions)
-            self.steps += 1
-            ended = self.lockstep.stepped(outcomes)
+            lockstep = self.lockstep
+            ended = False
+            for repeats in range(lockstep.action_repeat):
+                outcomes = await session.step(lockstep.actions)
+                self.steps += 1
+                ended = lockstep.stepped(outcomes, repeats=repeats)
+                if ended:
+                    break
+            lockstep.acted()
             reason = self._foreign_reset(session) if session.machine.notices else ""
             if ended or reason:
                 reason = reason or await self._audit(session)
@@ -263,10 +270,14 @@ class Conductor:
         try:
             async with self._turn() as session:
                 session.take_notices()
+                for name, text in lockstep.start_values(seed).items():
+                    await session.set(name, text)
                 await session.reset(seed)
                 self.resets += 1
-                outcomes = await session.step(lockstep.actions)
-                self.steps += 1
+                outcomes = unobserved(lockstep.held.values())
+                for _ in range(lockstep.settle_steps):
+                    outcomes = await session.step(lockstep.actions)
+                    self.steps += 1
             lockstep.begin(outcomes, seed, trio.current_time())
             self._failed_resets = 0
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
@@ -330,7 +341,10 @@ class Conductor:
                     )
                 first = False
                 self._joined(session)
-                self.lockstep.take_agents(interfaces, bounded=session.profile.outputs_normalised)
+                bounded = session.profile.outputs_normalised
+                tasks = [self.settings.make_task(interface, bounded=bounded) for interface in interfaces]
+                await equip(session, tasks)
+                self.lockstep.take_agents(tasks)
                 for attachment in self.lockstep.waiting:
                     if attachment.held.missing:
                         attachment.error = SessionLost(

@@ -230,7 +230,10 @@ class HubConnection:
         self._attachments.update((a.name, a) for a in attachments)
         limits = conductor.settings.limits
         return Attached(
-            [AgentDescription.of(a.held.interface, a.held.task.neutral.tobytes()) for a in attachments],
+            [
+                AgentDescription.of(a.held.interface, a.held.task.observation_space, a.held.task.action_space)
+                for a in attachments
+            ],
             conductor.profile,
             conductor.outputs_normalised,
             limits.step,

@@ -12,16 +12,18 @@ import fnmatch
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
 from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, Feedback, StepOutcome
+    from ospbridge.task.base import Task
 
 __all__ = ["LockStep", "ResetPolicy"]
 
@@ -70,14 +72,15 @@ class LockStep:
 
     # --- agents ----------------------------------------------------------------------------------------------------
 
-    def take_agents(self, interfaces: Sequence[AgentInterface], *, bounded: bool) -> None:
-        """The session controls these agents from now on. Attachments to agents that came back alike stay valid."""
+    def take_agents(self, tasks: Sequence[Task]) -> None:
+        """The session controls these tasks' agents from now on. Attachments to agents that came back alike stay."""
         before, self.held = self.held, {}
         self.actions = {}
-        for interface in interfaces:
+        for task in tasks:
+            interface = task.agent
             held = before.get(interface.name)
-            if held is None or held.bounded != bounded or not _alike(held.interface, interface):
-                held = HeldAgent(interface, bounded=bounded)
+            if held is None or held.task.bounded != task.bounded or not _alike(held.interface, interface):
+                held = HeldAgent(interface, task)
             self.held[interface.name] = held
             self.actions[interface.name] = held.task.neutral
         for name, held in before.items():
@@ -169,21 +172,47 @@ class LockStep:
         self.actions[attachment.name] = inputs
         self.missing -= 1
 
-    def stepped(self, outcomes: Mapping[str, StepOutcome]) -> bool:
-        """A step ran. True where it ended an episode: then ``end_episodes`` is to follow."""
+    @property
+    def action_repeat(self) -> int:
+        """Steps of the simulator for one action: the same for all, because all step together."""
+        return max((a.held.task.action_repeat for a in self.playing), default=1)
+
+    @property
+    def settle_steps(self) -> int:
+        """Neutral steps after a reset."""
+        return max((held.task.settle_steps for held in self.held.values()), default=1)
+
+    def start_values(self, seed: int) -> dict[str, str]:
+        """Variables to set before a reset, for the agents that somebody will play."""
+        values: dict[str, str] = {}
+        for attachment in self.waiting:
+            values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
+        return values
+
+    def stepped(self, outcomes: Mapping[str, StepOutcome], *, repeats: int = 0) -> bool:
+        """A step ran, the ``repeats``-th repetition of an action. True where it ended an episode.
+
+        Rewards of repetitions add up. ``acted`` closes the action.
+        """
         ended = False
         for attachment in self.playing:
             outcome = outcomes[attachment.name]
             feedback = attachment.held.task.evaluate(outcome, seed=self.seed)
+            attachment.reward += feedback.reward
+            if repeats and attachment.feedback is not None:
+                feedback.reward += attachment.feedback.reward
             attachment.feedback = feedback
             attachment.infos = outcome.infos
-            attachment.observation = outcome.outputs
+            attachment.observation = feedback.observation
+            ended = ended or feedback.terminated or feedback.truncated
+        return ended
+
+    def acted(self) -> None:
+        """The actions of all who play are done: their next ones are missing."""
+        for attachment in self.playing:
             attachment.acted = False
             attachment.steps += 1
-            attachment.reward += feedback.reward
-            ended = ended or feedback.terminated or feedback.truncated
         self.missing = len(self.playing)
-        return ended
 
     def end_episodes(self, now: float, *, reason: str = "") -> None:
         """Close the episodes that the last step ended; with ``reason`` all of them, truncated."""
@@ -306,7 +335,7 @@ class LockStep:
             attachment.state = State.PLAYING
             attachment.feedback = attachment.held.task.begin(outcome, seed=seed)
             attachment.infos = outcome.infos
-            attachment.observation = outcome.outputs
+            attachment.observation = attachment.feedback.observation
             attachment.started = now
             attachment.steps = 0
             attachment.reward = 0.0

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.osp.timing import Limits
+from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ospbridge.interface import Endpoint
+    from ospbridge.task.base import Task
 
 __all__ = ["Settings"]
 
@@ -32,3 +35,5 @@ class Settings:
     reset_policy: ResetPolicy = ResetPolicy.ALL
     spin: bool = True
     trace: Path | None = None
+    make_task: Callable[..., Task] = PlainTask
+    """Makes the task of an agent: called with its interface and ``bounded``."""

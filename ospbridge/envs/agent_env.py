@@ -12,7 +12,8 @@ import numpy as np
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire
-from ospbridge.errors import LocalProtocolError, SessionClosed, UsageError
+from ospbridge.envs.spaces import gym_space
+from ospbridge.errors import SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.task.plain import PlainTask
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentEnv"]
 
 
-class AgentEnv(gymnasium.Env["NDArray[np.float32]", "NDArray[np.float32]"]):
+class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     """``gymnasium.make("ospbridge/Agent-v0", simulator="127.0.0.1:45454", agent="cart")``.
 
     Observation: float32[n_outputs], the agent's outputs in the simulator's unit. Action: float32[n_inputs], its
@@ -81,10 +82,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", "NDArray[np.float32]"]):
         self.interface: AgentInterface = seat.interface
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, seat.close)
-        task = PlainTask(seat.interface, bounded=seat.outputs_normalised)
-        self.observation_space = gymnasium.spaces.Box(task.low, task.high, dtype=np.float32)
-        self.action_space = gymnasium.spaces.Box(task.action_low, task.action_high, dtype=np.float32)
-        self._inputs = len(seat.interface.inputs)
+        self.observation_space = gym_space(seat.observation_space)
+        self.action_space = gym_space(seat.action_space)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -95,18 +94,11 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", "NDArray[np.float32]"]):
         feedback = self._open().reset(effective)
         return feedback.observation, feedback.info
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """One step of the world. What the bridge cuts is truncated, never terminated."""
         seat = self._seat
         if seat is None:
             seat = self._open()
-        if np.shape(action) != (self._inputs,):
-            raise LocalProtocolError(
-                f"an action of agent {self.interface.name!r} has shape ({self._inputs},), got {np.shape(action)}",
-                hint="env.action_space.sample() shows the form; `ospbridge describe` the meaning",
-            )
         feedback = seat.step(action)
         return feedback.observation, feedback.reward, feedback.terminated, feedback.truncated, feedback.info
 
@@ -138,7 +130,13 @@ def _direct(
         from ospbridge.observe.trace import TraceWriter
 
         writer = TraceWriter(Path(trace))
-    return DirectSeat(acquire(Terms(server, profile, limits, spin, wait), agent, writer))
+    shared = acquire(Terms(server, profile, limits, spin, wait), agent, writer)
+    try:
+        task = PlainTask(shared.agent, bounded=shared.session.profile.outputs_normalised)
+        return DirectSeat(shared, task)
+    except BaseException:
+        shared.release()
+        raise
 
 
 def _attached(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,15 +16,18 @@ from ospbridge.errors import (
     SessionClosed,
     SessionLost,
     StepUncertain,
+    UsageError,
 )
+from ospbridge.interface import StepOutcome
 from ospbridge.osp.client import WorldReset
-from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.sharing import SharedSession
     from ospbridge.interface import Feedback
+    from ospbridge.session.blocking import BlockingSession
+    from ospbridge.task.base import Task
 
 __all__ = ["DirectSeat"]
 
@@ -35,16 +38,31 @@ TRIES = 2
 class DirectSeat:
     """One environment's place at a shared session."""
 
-    def __init__(self, shared: SharedSession) -> None:
+    def __init__(self, shared: SharedSession, task: Task) -> None:
         self.shared = shared
         self.interface = shared.agent
-        self.outputs_normalised = shared.session.profile.outputs_normalised
-        self._task = PlainTask(shared.agent, bounded=self.outputs_normalised)
+        self.observation_space = task.observation_space
+        self.action_space = task.action_space
+        self._task = task
         self._name = shared.agent.name
         self._seed = 0
         self._playing = False
-        self._last: NDArray[np.float32] = np.zeros(len(shared.agent.outputs), np.float32)
+        self._last: NDArray[np.float32] = np.zeros(task.observation_space.low.shape, np.float32)
         self._closed = False
+        self._equip()
+
+    def _equip(self) -> None:
+        """Ask the simulator for the events and variables that the task wants."""
+        session = self.shared.session
+        for event in self._task.events:
+            if not session.register_event(event):
+                raise UsageError(
+                    f"{session.server} has no event {event!r}, which the task of agent {self._name!r} wants",
+                    hint="events must be named exactly; see the simulator's own documents",
+                )
+        wanted = [name for name in self._task.values if name not in session.conversation.watched]
+        if wanted:
+            session.watch(*wanted)
 
     def reset(self, seed: int) -> Feedback:
         """Take the agent over, reset the world, take the neutral step."""
@@ -58,8 +76,7 @@ class DirectSeat:
             try:
                 # What others did before this reset concerns no episode of ours.
                 shared.session.take_notices()
-                shared.session.reset(seed)
-                outcome = shared.session.step({self._name: self._task.neutral})[self._name]
+                outcome = self._settled(shared.session, seed)
             except BarrierStuck as error:
                 shared.broken = error.message
                 raise
@@ -69,9 +86,23 @@ class DirectSeat:
                     raise
                 continue
             self._playing = True
-            self._last = outcome.outputs
-            return self._task.begin(outcome, seed=seed)
+            feedback = self._task.begin(outcome, seed=seed)
+            self._last = feedback.observation
+            return feedback
         raise AssertionError("the loop returns or raises")
+
+    def _settled(self, session: BlockingSession, seed: int) -> StepOutcome:
+        """Set the start values, reset, and take the neutral steps whose last outcome begins the episode."""
+        for name, text in self._task.start_values(np.random.default_rng(seed)).items():
+            session.set(name, text)
+        session.reset(seed)
+        agent = self.interface
+        outcome = StepOutcome(
+            np.zeros(len(agent.outputs), np.float32), np.zeros(len(agent.infos), np.float32)
+        )
+        for _ in range(self._task.settle_steps):
+            outcome = session.step({self._name: self._task.neutral})[self._name]
+        return outcome
 
     def _rebuild(self, shared: SharedSession) -> None:
         names = [(v.name, v.min, v.max) for v in (*self.interface.inputs, *self.interface.outputs)]
@@ -82,14 +113,25 @@ class DirectSeat:
                 f"agent {self._name!r} came back with another interface after the simulator restarted",
                 hint="make the environment anew",
             )
+        self._equip()
 
-    def step(self, inputs: NDArray[np.float32]) -> Feedback:
+    def step(self, action: Any) -> Feedback:
         """One step. An episode that cannot be told exactly ends truncated, with the reason."""
         shared = self.shared
         if shared.owner is not self or not self._playing:
             raise self._not_playing()
+        task = self._task
+        actions = {self._name: task.inputs(action)}
         try:
-            outcome = shared.session.step({self._name: inputs})[self._name]
+            outcome = shared.session.step(actions)[self._name]
+            feedback = task.evaluate(outcome, seed=self._seed)
+            for _ in range(task.action_repeat - 1):
+                if feedback.terminated or feedback.truncated:
+                    break
+                reward = feedback.reward
+                outcome = shared.session.step(actions)[self._name]
+                feedback = task.evaluate(outcome, seed=self._seed)
+                feedback.reward += reward
         except BarrierStuck as error:
             self._playing = False
             shared.broken = error.message
@@ -98,8 +140,7 @@ class DirectSeat:
             self._playing = False
             shared.broken = error.message
             return self._task.cut(self._last.copy(), error.message, seed=self._seed)
-        feedback = self._task.evaluate(outcome, seed=self._seed)
-        self._last = outcome.outputs
+        self._last = feedback.observation
         if shared.session.machine.notices:
             self._look_at_notices(feedback)
         if feedback.terminated or feedback.truncated:

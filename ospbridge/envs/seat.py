@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ospbridge.interface import AgentInterface, Feedback
+    from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
 
 __all__ = ["Seat"]
 
 
 class Seat(Protocol):
-    """One agent, taken."""
+    """One agent, taken, and its task at work."""
 
     interface: AgentInterface
-    outputs_normalised: bool
+    observation_space: BoxSpace
+    action_space: Space
 
     def reset(self, seed: int) -> Feedback:
-        """Reset the world and take the neutral step; ``seed`` in [1, 2**31 - 1]."""
+        """Reset the world and let it settle; ``seed`` in [1, 2**31 - 1]."""
         ...
 
-    def step(self, inputs: NDArray[np.float32]) -> Feedback:
-        """One step with float32[n_inputs]."""
+    def step(self, action: Any) -> Feedback:
+        """One action of ``action_space``."""
         ...
 
     def close(self) -> None:

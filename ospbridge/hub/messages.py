@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
+import numpy as np
 
 from ospbridge.errors import RemoteProtocolError
-from ospbridge.interface import AgentInterface, InterfaceValue
+from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
 
 __all__ = [
     "VERSION",
@@ -42,6 +43,7 @@ __all__ = [
 VERSION: Final = 1
 
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Choices: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Range: TypeAlias = tuple[str, float, float]
 """Name, min and max of one interface value."""
 
@@ -73,7 +75,7 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
-    """One step: (agent, inputs as float32 bytes). The inputs are last, so that a sender can fill them in place."""
+    """One step: (agent, action as float32 bytes). The action is last, so that a sender can fill it in place."""
 
     moves: list[tuple[str, bytes]]
 
@@ -100,22 +102,27 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
 
 
 class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
-    """An agent's interface, without the local id, and its resting inputs as float32 bytes."""
+    """An agent's interface, without the local id, and the spaces of the task that the daemon runs for it.
+
+    ``observation`` and ``action`` are low and high as float32 bytes; a discrete action is its number of choices, and
+    travels as one float32.
+    """
 
     name: str
     type: str
     inputs: list[Range]
     outputs: list[Range]
     infos: list[Range]
-    neutral: bytes
+    observation: tuple[bytes, bytes]
+    action: tuple[bytes, bytes] | Choices
 
     @classmethod
-    def of(cls, agent: AgentInterface, neutral: bytes) -> AgentDescription:
+    def of(cls, agent: AgentInterface, observation: BoxSpace, action: Space) -> AgentDescription:
         inputs, outputs, infos = (
             [(value.name, value.min, value.max) for value in values]
             for values in (agent.inputs, agent.outputs, agent.infos)
         )
-        return cls(agent.name, agent.type, inputs, outputs, infos, neutral)
+        return cls(agent.name, agent.type, inputs, outputs, infos, _bounds(observation), _told(action))
 
     def interface(self) -> AgentInterface:
         """As the rest of the package knows it. Local ids belong to the daemon's session, so the id is 0."""
@@ -124,6 +131,24 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
             for values in (self.inputs, self.outputs, self.infos)
         )
         return AgentInterface(0, self.name, inputs, outputs, infos, self.type)
+
+    def observation_space(self) -> BoxSpace:
+        return _box(self.observation)
+
+    def action_space(self) -> Space:
+        return DiscreteSpace(self.action) if isinstance(self.action, int) else _box(self.action)
+
+
+def _bounds(space: BoxSpace) -> tuple[bytes, bytes]:
+    return space.low.astype("<f4").tobytes(), space.high.astype("<f4").tobytes()
+
+
+def _told(space: Space) -> tuple[bytes, bytes] | int:
+    return _bounds(space) if isinstance(space, BoxSpace) else space.n
+
+
+def _box(bounds: tuple[bytes, bytes]) -> BoxSpace:
+    return BoxSpace(np.frombuffer(bounds[0], "<f4"), np.frombuffer(bounds[1], "<f4"))
 
 
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag="attached"):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -49,10 +49,10 @@ from ospbridge.hub.messages import (
     decode_reply,
 )
 from ospbridge.hub.refusals import raised_again
-from ospbridge.interface import Feedback
+from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
 from ospbridge.observe.runtime import runtime_directory
-from ospbridge.osp.votes import take_inputs
 from ospbridge.session.spinning import Spinning
+from ospbridge.task.base import choice, take_vector
 from ospbridge.transport.unix import connect_unix, parse_unix
 
 if TYPE_CHECKING:
@@ -311,12 +311,16 @@ class HubSeat:
         self._client = client
         self.interface: AgentInterface = agent.interface()
         self.outputs_normalised = attached.outputs_normalised
+        self.observation_space = agent.observation_space()
+        self.action_space = agent.action_space()
+        self._description = agent
         self._info_names = [value.name for value in self.interface.infos]
         self._frame = bytearray()
         self._learn_limits(attached)
-        count = len(self.interface.inputs)
+        self._choices = self.action_space.n if isinstance(self.action_space, DiscreteSpace) else 0
+        count = len(self.action_space.low) if isinstance(self.action_space, BoxSpace) else 1
         encode(Step([(self.interface.name, bytes(4 * count))]), self._frame)
-        self._inputs: NDArray[np.float32] = np.frombuffer(
+        self._action: NDArray[np.float32] = np.frombuffer(
             self._frame, "<f4", count, len(self._frame) - 4 * count
         )
 
@@ -338,8 +342,7 @@ class HubSeat:
     def _attach_again(self) -> None:
         attached = self._client.reopen(self.interface.name)
         (agent,) = attached.agents
-        same = agent.interface() == self.interface and attached.outputs_normalised == self.outputs_normalised
-        if not same:
+        if agent != self._description:
             self._client.lose()
             raise SessionLost(
                 f"agent {self.interface.name!r} came back with another interface after the daemon restarted",
@@ -347,9 +350,12 @@ class HubSeat:
             )
         self._learn_limits(attached)
 
-    def step(self, inputs: NDArray[np.float32]) -> Feedback:
-        """One step with float32[n_inputs]. Raises LocalProtocolError for inputs that cannot be sent, HubLost."""
-        take_inputs(self._inputs, inputs, self.interface)
+    def step(self, action: Any) -> Feedback:
+        """One step. Raises LocalProtocolError for an action that cannot be sent, HubLost."""
+        if self._choices:
+            self._action[0] = choice(action, self._choices, self.interface.name)
+        else:
+            take_vector(self._action, action, self.interface.name)
         client = self._client
         reply = client.exchange(self._frame, self._step_limit)
         if type(reply) is not Feedbacks:

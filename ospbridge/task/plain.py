@@ -7,15 +7,11 @@ nothing terminates.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from ospbridge.interface import Feedback
+from ospbridge.task.base import Task
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ospbridge.interface import AgentInterface, StepOutcome
 
 __all__ = ["PlainTask"]
@@ -25,74 +21,23 @@ TERMINATED: Final = "/episode/terminated"
 TRUNCATED: Final = "/episode/truncated"
 
 
-class PlainTask:
-    """One agent's task. ``bounded`` says whether outputs stay in their announced ranges (Profile.outputs_normalised).
-
-    ``low`` and ``high`` are float32[n_outputs], the bounds of observations; ``neutral`` is float32[n_inputs]: 0,
-    clipped into each input's range.
-    """
+class PlainTask(Task):
+    """One agent's task, as the simulator scores it."""
 
     def __init__(self, agent: AgentInterface, *, bounded: bool) -> None:
-        self.agent = agent
-        self.low, self.high = _bounds([(v.min, v.max) for v in agent.outputs], bounded=bounded)
-        self.action_low, self.action_high = _bounds([(v.min, v.max) for v in agent.inputs], bounded=True)
-        self.neutral = np.clip(np.zeros(len(agent.inputs), np.float32), self.action_low, self.action_high)
-        names = [value.name for value in agent.infos]
-        self._info_names = names
-        self._reward = _index(names, REWARD)
-        self._terminated = _index(names, TERMINATED)
-        self._truncated = _index(names, TRUNCATED)
+        super().__init__(agent, bounded=bounded)
+        self._reward = self._index(REWARD)
+        self._terminated = self._index(TERMINATED)
+        self._truncated = self._index(TRUNCATED)
 
-    def begin(self, outcome: StepOutcome, *, seed: int) -> Feedback:
-        """What the neutral step after a reset brought; flags of that step end nothing."""
-        return Feedback(outcome.outputs, info=self._info(outcome, seed=seed))
+    def _index(self, name: str) -> int:
+        return self.info_names.index(name) if name in self.info_names else -1
 
-    def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
-        """What a step brought."""
+    def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
+        """What the simulator's own infos say."""
         infos = outcome.infos
-        return Feedback(
-            outcome.outputs,
+        return (
             float(infos[self._reward]) if self._reward >= 0 else 0.0,
             bool(self._terminated >= 0 and infos[self._terminated] > 0.5),
             bool(self._truncated >= 0 and infos[self._truncated] > 0.5),
-            "",
-            self._info(outcome, seed=seed),
         )
-
-    def cut(self, observation: NDArray[np.float32], reason: str, *, seed: int) -> Feedback:
-        """The honest end of an episode whose last step cannot be told: the last observation again."""
-        info = {
-            "osp_seed": seed,
-            "infos": dict.fromkeys(self._info_names, float("nan")),
-            "events": (),
-            "values": {},
-            "restored": False,
-            "reason": reason,
-        }
-        return Feedback(observation, truncated=True, reason=reason, info=info)
-
-    def _info(self, outcome: StepOutcome, *, seed: int) -> dict[str, Any]:
-        return {
-            "osp_seed": seed,
-            "infos": dict(zip(self._info_names, outcome.infos.tolist(), strict=True)),
-            "events": outcome.events,
-            "values": outcome.values,
-            "restored": outcome.restored,
-            "reason": "",
-        }
-
-
-def _index(names: list[str], name: str) -> int:
-    return names.index(name) if name in names else -1
-
-
-def _bounds(
-    ranges: list[tuple[float, float]], *, bounded: bool
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """float32[n] each. A range that is no range (NaN, or the wrong way round) counts as unbounded."""
-    low = np.full(len(ranges), -np.inf, np.float32)
-    high = np.full(len(ranges), np.inf, np.float32)
-    for at, (least, most) in enumerate(ranges):
-        if bounded and least < most:
-            low[at], high[at] = least, most
-    return low, high

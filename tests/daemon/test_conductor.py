@@ -29,6 +29,7 @@ from ospbridge.errors import (
 from ospbridge.interface import Endpoint, Feedback
 from ospbridge.osp.client import WorldReset
 from ospbridge.osp.timing import Limits
+from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
     )
     conductor = Conductor(settings)
     conductor._session = cast("TrioSession", session)
-    conductor.lockstep.take_agents([agent(name) for name in session.names], bounded=True)
+    conductor.lockstep.take_agents([PlainTask(agent(name), bounded=True) for name in session.names])
     return conductor
 
 
@@ -562,7 +563,9 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
 ) -> None:
     conductor = conductor_of(session)
     a, b = attach(conductor, "a"), attach(conductor, "b")
-    conductor.lockstep.take_agents([agent("a"), agent("b", low=-5.0)], bounded=True)
+    conductor.lockstep.take_agents(
+        [PlainTask(agent("a"), bounded=True), PlainTask(agent("b", low=-5.0), bounded=True)]
+    )
     await conductor.reset([a], 1, 1)
     with pytest.raises(SessionLost, match="another interface"):
         await conductor.reset([b], 1, 1)

@@ -112,7 +112,7 @@ def test_wrong_inputs_of_one_environment_cost_no_other_the_step(
         seat.reset(1)
         for wrong in (np.zeros(3, np.float32), np.array([0, np.nan], np.float32), "text"):
             with pytest.raises(LocalProtocolError):
-                seat.step(wrong)  # type: ignore[arg-type]
+                seat.step(wrong)
         assert not seat.step(values(0.5)).truncated
         seat.close()
 

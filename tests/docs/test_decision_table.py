@@ -26,7 +26,9 @@ def rendered(table: tuple[Row, ...]) -> str:
         acknowledged = "any"
         if row.acknowledged is not None:
             acknowledged = " or ".join(kind.value for kind in Acknowledged if kind in row.acknowledged)
-        others = {None: "any", True: "nobody else controls an agent", False: "others control agents"}[row.sole]
+        others = {None: "any", True: "nobody else controls an agent", False: "others control agents"}[
+            row.sole
+        ]
         conditions = [
             text
             for value, yes, no in (

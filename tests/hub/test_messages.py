@@ -6,6 +6,7 @@ import math
 from contextlib import suppress
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from ospbridge.hub.messages import (
     decode_request,
 )
 from ospbridge.hub.refusals import KINDS, raised_again, refusal
-from ospbridge.interface import AgentInterface, InterfaceValue
+from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 
 REQUESTS = [Hello, Attach, Reset, Step, Detach, Status]
 REPLIES = [Welcome, Attached, Feedbacks, Detached, Refusal, StatusReply]
@@ -54,7 +55,10 @@ requests = st.one_of(
     st.builds(Detach, names),
     st.just(Status()),
 )
-descriptions = st.builds(AgentDescription, texts, texts, ranges, ranges, ranges, st.binary(max_size=12))
+bounds = st.tuples(st.binary(max_size=12), st.binary(max_size=12))
+descriptions = st.builds(
+    AgentDescription, texts, texts, ranges, ranges, ranges, bounds, bounds | st.integers(1, 2**31 - 1)
+)
 feedbacks = st.builds(
     AgentFeedback,
     texts,
@@ -249,5 +253,8 @@ def test_an_interface_crosses_the_hub_with_infinite_ranges_and_without_its_local
         (),
         "Robot",
     )
-    again = AgentDescription.of(agent, b"").interface()
-    assert again == AgentInterface(0, "cart", agent.inputs, agent.outputs, (), "Robot")
+    box = BoxSpace(np.array([-math.inf], np.float32), np.array([math.inf], np.float32))
+    told = AgentDescription.of(agent, box, DiscreteSpace(2))
+    assert told.interface() == AgentInterface(0, "cart", agent.inputs, agent.outputs, (), "Robot")
+    assert told.action_space() == DiscreteSpace(2)
+    assert told.observation_space().high.tolist() == [math.inf]

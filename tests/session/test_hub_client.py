@@ -62,7 +62,8 @@ CART = AgentDescription(
     [("/force", -1.0, 1.0), ("/brake", 0.0, 1.0)],
     [("/position", -2.0, 2.0)],
     [("/episode/reward", 0.0, 1.0)],
-    bytes(8),
+    (np.array([-2], np.float32).tobytes(), np.array([2], np.float32).tobytes()),
+    (np.array([-1, 0], np.float32).tobytes(), np.array([1, 1], np.float32).tobytes()),
 )
 ATTACHED = Attached([CART], "document", True, 0.2, 0.3)
 
@@ -247,7 +248,7 @@ def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -
         seat.reset(1)
         sent = len(tiny.requests)
         with pytest.raises(LocalProtocolError):
-            seat.step(wrong)  # type: ignore[arg-type]
+            seat.step(wrong)
         assert len(tiny.requests) == sent
         assert seat.step(INPUTS).observation.tolist() == [0.75]
 
@@ -373,7 +374,9 @@ def test_a_daemon_that_stays_away_is_given_up_after_the_connect_timeout() -> Non
 
 
 def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
-    other = AgentDescription("cart", "Agent", CART.inputs[:1], CART.outputs, CART.infos, bytes(4))
+    other = AgentDescription(
+        "cart", "Agent", CART.inputs[:1], CART.outputs, CART.infos, CART.observation, CART.action
+    )
     first = True
 
     def answer(request: HubRequest) -> HubReply | bytes | None:

@@ -1,0 +1,164 @@
+"""What every task is: the class that users derive from, and what the bridge asks of it.
+
+A task belongs to one agent and runs where the session runs: in the environment's process when direct, in the daemon
+for environments at its hub, so that what goes upstream is what the environment saw.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.errors import LocalProtocolError
+from ospbridge.interface import BoxSpace, Feedback, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
+
+__all__ = ["Task", "bounds", "choice", "finite", "take_vector", "vector"]
+
+FEW: Final = 64
+"""Up to so many numbers plain Python is quicker than numpy."""
+
+
+class Task:
+    """Actions to inputs, outcomes to observation, reward and flags, for one agent.
+
+    A subclass may set the attributes in its ``__init__`` after calling this one, and override ``inputs``,
+    ``observe``, ``judge`` and ``start_values``. ``bounded`` says whether outputs stay in their announced ranges.
+    """
+
+    events: Sequence[str] = ()
+    """Events of the simulator that the task wants to be told of, by exact name."""
+    values: Sequence[str] = ()
+    """Variables of the simulator that each outcome is to carry, by exact name."""
+    action_repeat: int = 1
+    """Steps of the simulator for one action; the last one is observed, rewards add up."""
+    settle_steps: int = 1
+    """Neutral steps after a reset, before the first observation."""
+
+    def __init__(self, agent: AgentInterface, *, bounded: bool) -> None:
+        self.agent = agent
+        self.bounded = bounded
+        self.action_space: Space = BoxSpace(*bounds(agent.inputs, bounded=True))
+        self.observation_space: BoxSpace = BoxSpace(*bounds(agent.outputs, bounded=bounded))
+        low, high = bounds(agent.inputs, bounded=True)
+        self.neutral: NDArray[np.float32] = np.clip(np.zeros(len(low), np.float32), low, high)
+        """float32[n_inputs]: what the agent rests at. 0, clipped into each input's range."""
+        self.info_names = [value.name for value in agent.infos]
+
+    # --- what a task may decide ------------------------------------------------------------------------------------
+
+    def start_values(self, random: np.random.Generator) -> Mapping[str, str]:
+        """Variables to set before a reset, in the simulator's text form; ``random`` is seeded by the episode."""
+        return {}
+
+    def inputs(self, action: Any) -> NDArray[np.float32]:
+        """float32[n_inputs] for an action of ``action_space``. Raises LocalProtocolError for anything else."""
+        return vector(action, len(self.agent.inputs), self.agent.name)
+
+    def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
+        """float32[n]: the observation of an outcome; an array of the caller's own."""
+        return outcome.outputs
+
+    def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
+        """Reward, terminated, truncated."""
+        return 0.0, False, False
+
+    def restart(self, outcome: StepOutcome) -> None:
+        """An episode begins with ``outcome``: forget the one before."""
+
+    # --- what the bridge asks --------------------------------------------------------------------------------------
+
+    def begin(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+        """What the settling steps after a reset brought; their flags end nothing."""
+        self.restart(outcome)
+        return Feedback(self.observe(outcome), info=self._info(outcome, seed=seed))
+
+    def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+        """What a step brought."""
+        reward, terminated, truncated = self.judge(outcome)
+        observation = self.observe(outcome)
+        return Feedback(observation, reward, terminated, truncated, "", self._info(outcome, seed=seed))
+
+    def cut(self, observation: NDArray[np.float32], reason: str, *, seed: int) -> Feedback:
+        """The honest end of an episode whose last step cannot be told: the last observation again."""
+        info = {
+            "osp_seed": seed,
+            "infos": dict.fromkeys(self.info_names, float("nan")),
+            "events": (),
+            "values": {},
+            "restored": False,
+            "reason": reason,
+        }
+        return Feedback(observation, truncated=True, reason=reason, info=info)
+
+    def _info(self, outcome: StepOutcome, *, seed: int) -> dict[str, Any]:
+        return {
+            "osp_seed": seed,
+            "infos": dict(zip(self.info_names, outcome.infos.tolist(), strict=True)),
+            "events": outcome.events,
+            "values": outcome.values,
+            "restored": outcome.restored,
+            "reason": "",
+        }
+
+
+def bounds(
+    values: Sequence[InterfaceValue], *, bounded: bool
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """float32[n] each. A range that is no range (NaN, or the wrong way round) counts as unbounded."""
+    low = np.full(len(values), -np.inf, np.float32)
+    high = np.full(len(values), np.inf, np.float32)
+    for at, value in enumerate(values):
+        if bounded and value.min < value.max:
+            low[at], high[at] = value.min, value.max
+    return low, high
+
+
+def vector(action: ArrayLike, length: int, agent: str) -> NDArray[np.float32]:
+    """``action`` as float32[length]. Raises LocalProtocolError for another shape."""
+    if np.shape(action) != (length,):
+        raise LocalProtocolError(
+            f"an action of agent {agent!r} has shape ({length},), got {np.shape(action)}",
+            hint="env.action_space.sample() shows the form; `ospbridge describe` the meaning",
+        )
+    return np.asarray(action, np.float32)
+
+
+def take_vector(mine: NDArray[np.float32], action: ArrayLike, agent: str) -> None:
+    """Copy an action into ``mine``, float32[n]. Raises LocalProtocolError for another shape, NaN or infinity."""
+    mine[:] = vector(action, len(mine), agent)
+    finite(mine, agent)
+
+
+def finite(action: NDArray[np.float32], agent: str) -> None:
+    """Raises LocalProtocolError where float32[n] ``action`` holds NaN or infinity."""
+    # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
+    if not (isfinite(sum(action.tolist())) if len(action) <= FEW else np.isfinite(action).all()):
+        at = int(np.flatnonzero(~np.isfinite(action))[0])
+        raise LocalProtocolError(
+            f"number {at} of an action of agent {agent!r} is {action[at]}; a simulator keeps NaN until its next reset",
+            hint="check what the policy returned",
+        )
+
+
+def choice(action: Any, choices: int, agent: str) -> int:
+    """``action`` as one of ``choices``. Raises LocalProtocolError for anything else."""
+    try:
+        chosen = index(action)
+    except TypeError:
+        chosen = -1
+    if not 0 <= chosen < choices:
+        raise LocalProtocolError(
+            f"an action of agent {agent!r} is one of 0 to {choices - 1}, got {action!r}",
+            hint="env.action_space.sample() shows the form",
+        )
+    return chosen
