@@ -43,7 +43,8 @@ __all__ = [
 VERSION: Final = 1
 
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Choices: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Choices: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""How many choices a discrete action has; 0 where it is not discrete."""
 Range: TypeAlias = tuple[str, float, float]
 """Name, min and max of one interface value."""
 
@@ -104,7 +105,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
 class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
     """An agent's interface, without the local id, and the spaces of the task that the daemon runs for it.
 
-    ``observation`` and ``action`` are low and high as float32 bytes; a discrete action is its number of choices, and
+    ``observation`` and ``action`` are low and high as float32 bytes; a discrete action has ``choices`` instead, and
     travels as one float32.
     """
 
@@ -114,7 +115,8 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
     outputs: list[Range]
     infos: list[Range]
     observation: tuple[bytes, bytes]
-    action: tuple[bytes, bytes] | Choices
+    action: tuple[bytes, bytes]
+    choices: Choices = 0
 
     @classmethod
     def of(cls, agent: AgentInterface, observation: BoxSpace, action: Space) -> AgentDescription:
@@ -122,7 +124,7 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
             [(value.name, value.min, value.max) for value in values]
             for values in (agent.inputs, agent.outputs, agent.infos)
         )
-        return cls(agent.name, agent.type, inputs, outputs, infos, _bounds(observation), _told(action))
+        return cls(agent.name, agent.type, inputs, outputs, infos, _bounds(observation), *_told(action))
 
     def interface(self) -> AgentInterface:
         """As the rest of the package knows it. Local ids belong to the daemon's session, so the id is 0."""
@@ -136,15 +138,15 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
         return _box(self.observation)
 
     def action_space(self) -> Space:
-        return DiscreteSpace(self.action) if isinstance(self.action, int) else _box(self.action)
+        return DiscreteSpace(self.choices) if self.choices else _box(self.action)
 
 
 def _bounds(space: BoxSpace) -> tuple[bytes, bytes]:
     return space.low.astype("<f4").tobytes(), space.high.astype("<f4").tobytes()
 
 
-def _told(space: Space) -> tuple[bytes, bytes] | int:
-    return _bounds(space) if isinstance(space, BoxSpace) else space.n
+def _told(space: Space) -> tuple[tuple[bytes, bytes], int]:
+    return (_bounds(space), 0) if isinstance(space, BoxSpace) else ((b"", b""), space.n)
 
 
 def _box(bounds: tuple[bytes, bytes]) -> BoxSpace:

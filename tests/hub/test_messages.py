@@ -57,7 +57,7 @@ requests = st.one_of(
 )
 bounds = st.tuples(st.binary(max_size=12), st.binary(max_size=12))
 descriptions = st.builds(
-    AgentDescription, texts, texts, ranges, ranges, ranges, bounds, bounds | st.integers(1, 2**31 - 1)
+    AgentDescription, texts, texts, ranges, ranges, ranges, bounds, bounds, st.integers(0, 2**31 - 1)
 )
 feedbacks = st.builds(
     AgentFeedback,
