@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.attachment import State
-from ospbridge.daemon.budget import Budget
 from ospbridge.daemon.equipping import equip, unobserved
 from ospbridge.daemon.joining import join
 from ospbridge.daemon.lockstep import LockStep, blocked_by_same_thread
@@ -29,6 +28,7 @@ from ospbridge.errors import (
 )
 from ospbridge.observe import logs
 from ospbridge.osp.client import WorldReset
+from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -22,10 +22,10 @@ from ospbridge.session.trio_session import TrioSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.daemon.budget import Budget
     from ospbridge.daemon.settings import Settings
     from ospbridge.interface import AgentInterface
     from ospbridge.observe.trace import TraceWriter
+    from ospbridge.session.budget import Budget
 
 __all__ = ["join"]
 

@@ -16,36 +16,17 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentsInUse, SessionLost, SimulatorNotFound
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, Endpoint
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.timing import Limits
 
-__all__ = ["RebuildBudget", "SharedSession", "acquire"]
+__all__ = ["SharedSession", "Terms", "acquire"]
 
 BACKOFF: Final = (0.05, 1.0)
 """Seconds between tries to reach a simulator that is away: first, longest."""
-
-
-class RebuildBudget:
-    """How often a session may be rebuilt: a bucket of 10, one back a minute."""
-
-    def __init__(self, size: int = 10, refill: float = 60.0) -> None:
-        self._size = size
-        self._refill = refill
-        self._left = float(size)
-        self._at = monotonic()
-
-    def spend(self) -> bool:
-        """Take one; False where none is left."""
-        now = monotonic()
-        self._left = min(self._size, self._left + (now - self._at) / self._refill)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +54,7 @@ class SharedSession:
     owner: object = None
     broken: str = ""
     """Why the session must be rebuilt before the next reset; empty while it is sound."""
-    budget: RebuildBudget = field(default_factory=RebuildBudget)
+    budget: Budget = field(default_factory=lambda: Budget(monotonic()))
     pid: int = field(default_factory=os.getpid)
 
     def release(self) -> None:
@@ -89,9 +70,9 @@ class SharedSession:
 
     def rebuild(self) -> None:
         """Leave what is left of the session and join again. Raises SessionLost where the budget is spent."""
-        if not self.budget.spend():
+        if not self.budget.spend(monotonic()):
             raise SessionLost(
-                f"the session with {self.terms.simulator} broke again ({self.broken}), and 10 rebuilds are spent",
+                f"the session with {self.terms.simulator} broke again ({self.broken}), and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
         self.session.close()

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 import ospbridge
 from ospbridge.envs.seeding import LARGEST_SEED, osp_seed
-from ospbridge.envs.sharing import RebuildBudget
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
@@ -401,11 +400,3 @@ def test_a_forked_child_leaves_its_parents_environment_alone(two_agents: UdpSimu
     child.join(20)
     env.step(np.zeros(2, np.float32))
     env.close()
-
-
-def test_the_rebuild_budget_is_ten_and_comes_back() -> None:
-    budget = RebuildBudget()
-    assert [budget.spend() for _ in range(11)] == [True] * 10 + [False]
-    quick = RebuildBudget(size=1, refill=1e-9)
-    assert quick.spend()
-    assert quick.spend()

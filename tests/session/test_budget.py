@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ospbridge.daemon.budget import Budget
+from ospbridge.session.budget import Budget
 
 
 def test_ten_at_once_and_no_more() -> None:
