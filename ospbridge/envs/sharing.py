@@ -72,7 +72,8 @@ class SharedSession:
         """Leave what is left of the session and join again. Raises SessionLost where the budget is spent."""
         if not self.budget.spend(monotonic()):
             raise SessionLost(
-                f"the session with {self.terms.simulator} broke again ({self.broken}), and {self.budget.capacity} rebuilds are spent",
+                f"the session with {self.terms.simulator} broke again ({self.broken}), "
+                f"and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
         self.session.close()

@@ -77,6 +77,9 @@ class LeaseFile:
         path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if directory.stat().st_uid != os.getuid():
+                # Somebody else's, at a place that everybody may write to: what stands there cannot be believed.
+                return False
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -103,7 +106,7 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
     """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
     directory = directory or runtime_directory() / "leases"
     try:
-        paths = sorted(directory.glob(f"*{SUFFIX}"))
+        paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.stat().st_uid == os.getuid() else []
     except OSError:
         return
     for path in paths:
