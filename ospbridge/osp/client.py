@@ -57,6 +57,11 @@ MARKED: Final = 800
 """So many bytes of a completion are looked at: less than any server leaves when it cuts."""
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
+RESET_COMPLETED: Final = {
+    Code.RESET_SIMULATION_COMPLETED: Code.RESET_SIMULATION_COMPLETED_ACK,
+    Code.RESET_SIMULATION_COMPLETED_ACK: Code.RESET_SIMULATION_COMPLETED,
+}
+"""What servers tell a completed reset with, and the answer to each: document and practice have them swapped."""
 LISTED: Final = frozenset(
     {
         Code.AGENT_OVERVIEW,
@@ -125,6 +130,8 @@ class ClientMachine:
         """An anomaly was seen: datagrams get lost, or come late or twice."""
         self.punctual = True
         """Cleared when a datagram came later than the patience."""
+        self.seedless = False
+        """The simulator has no variable to take a seed by."""
         self.vote_outstanding = False
         self.resets_outstanding = 0
         """Reset votes that were sent and not seen to be used up."""
@@ -288,12 +295,16 @@ class ClientMachine:
         """A vote that is counted twice can stand for another one: of a second agent of ours, or of another client."""
         return len(self.controlled) > 1 or bool(self.foreign)
 
+    def acknowledge_reset(self, told_by: Code) -> None:
+        """Answer a completed reset with the other of the two codes, whichever this server uses."""
+        self.send_bytes(bytes((RESET_COMPLETED[told_by],)) + (b"x" if self._marked else b""))
+
     def unexpected(self, reply: Reply) -> None:
         """A reply that nobody awaits. Raises SessionLost where it says that the session is over."""
         message = reply.message if isinstance(reply, Truncated) else reply
-        if message.CODE is self.profile.reset_completed:
+        if message.CODE in RESET_COMPLETED:
             # Each handler waits for this acknowledgement and eats the next datagram in its place.
-            self.send_bytes(bytes((self.profile.reset_completed_answer,)) + (b"x" if self._marked else b""))
+            self.acknowledge_reset(message.CODE)
             self.clock.forget()
             self.resets_outstanding = 0
             self.notices.append(WorldReset("the world was reset without this session having asked"))

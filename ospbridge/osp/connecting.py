@@ -91,7 +91,8 @@ class ConnectMachine:
                 self.surplus.append(source)
                 self.outgoing.append((End().encode(end=self._answer[1].end_marker), source))
             return
-        self._answer = (source, DOCUMENT if reply.form is InitForm.INTS else NERD)
+        spoken = DOCUMENT if reply.form is InitForm.INTS else NERD
+        self._answer = (source, next((p for p in self._wanted if p.init_form is reply.form), spoken))
         self._adopt_when_due(now)
 
     def _adopt_when_due(self, now: float) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import BarrierStuck, LocalProtocolError, StepUncertain, ValueRejected
+from ospbridge.errors import BarrierStuck, LocalProtocolError, QueryTimeout, StepUncertain, ValueRejected
 from ospbridge.osp.asking import get_value, overview, set_value, who_is_missing
+from ospbridge.osp.client import RESET_COMPLETED, Notice
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
@@ -49,15 +50,11 @@ class _Reset:
             self.acked += 1
             if self.acked == self.sent < self.wanted:
                 self.send_next()
-        elif not isinstance(reply, Truncated) and reply.CODE is self.m.profile.reset_completed:
+        elif not isinstance(reply, Truncated) and reply.CODE in RESET_COMPLETED:
             self.completed = True
-            self.acknowledge()
+            self.m.acknowledge_reset(reply.CODE)
         else:
             self.m.unexpected(reply)
-
-    def acknowledge(self) -> None:
-        answer = bytes((self.m.profile.reset_completed_answer,))
-        self.m.send_bytes(answer + (b"x" if self.m.profile.end_marker else b""))
 
 
 def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
@@ -111,14 +108,20 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
 
 
 def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
-    entry = yield from find_value(m, SEED)
+    if m.seedless:
+        return
+    try:
+        entry = yield from find_value(m, SEED)
+    except QueryTimeout:
+        entry = None
     if entry is None:
-        m.anomaly(f"{m.peer} has no variable {SEED}: the seed has no effect")
+        m.seedless = True
+        m.notices.append(Notice(f"{m.peer} has no variable {SEED}: seeds have no effect"))
         return
     try:
         yield from set_value(m, entry.id, str(seed), name=SEED)
     except ValueRejected:
-        m.anomaly(f"{m.peer} refused the seed {seed}")
+        m.notices.append(Notice(f"{m.peer} refused the seed {seed}"))
 
 
 def _reset_found_out(m: ClientMachine, r: _Reset, before: float | None, limit: float) -> Exchange[bool]:
@@ -127,7 +130,7 @@ def _reset_found_out(m: ClientMachine, r: _Reset, before: float | None, limit: f
         m.suspect = "a reset of this session never completed"
         who = yield from who_is_missing(m)
         raise BarrierStuck(f"the reset did not complete within {m.limits.reset:g} s ({who})")
-    r.acknowledge()
+    m.acknowledge_reset(m.profile.reset_completed)
     if r.sent < r.wanted:
         r.send_next()
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from ospbridge.osp.client import ClientMachine, WorldReset
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import InitAck
-from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
+from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
 from ospbridge.osp.restore import find_interface_values
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -393,6 +394,43 @@ def test_stalls_of_the_server_change_nothing(profile: Profile) -> None:
         )
     assert sum(entry["kind"] == "step" for entry in pair.ledger) == 30
     assert client.conversation.machine.retries == 0
+
+
+class Swapped:
+    """A server of one profile that tells completed resets with the other's code."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = replace(profile, reset_completed=profile.reset_completed_answer)
+
+
+@BOTH
+def test_either_code_tells_a_completed_reset_and_is_answered_with_the_other(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1), Swapped(profile).profile)
+    client = joined(pair, "agent", profile=profile)
+    talk = client.conversation
+    assert client.do(talk.reset(1))
+    client.do(talk.step({"agent": [0.0]}))
+    assert client.do(talk.reset(2))
+    client.do(talk.step({"agent": [0.0]}))
+    assert talk.machine.retries == 0
+
+
+@BOTH
+def test_a_server_without_a_repository_is_stepped_with_care(profile: Profile) -> None:
+    deaf = {Code.GET_VALUE_IDS, Code.GET_VALUE, Code.SET_VALUE}
+    pair = Pair(
+        SyntheticWorld(1, 1), profile, fault=lambda d: () if d.to_server and d.data[0] in deaf else (0.0,)
+    )
+    client = joined(pair, "agent", profile=profile, limits=Limits(query=1.0))
+    honoured = profile.seed_by is SeedBy.RESET
+    talk = client.conversation
+    client.do(talk.reset(1))
+    for number in range(3):
+        outcome = client.do(talk.step({"agent": [0.5]}))["agent"]
+        np.testing.assert_array_equal(
+            outcome.outputs, expected(np.array([0.5], np.float32), number + 1, 1, seed=1 if honoured else 0)
+        )
+    assert client.do(talk.audit()) == ""
 
 
 # --- hostile input ------------------------------------------------------------------------------------------
