@@ -19,11 +19,13 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ospbridge.interface import AgentInterface, Endpoint
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.timing import Limits
 
-__all__ = ["SharedSession", "Terms", "acquire"]
+__all__ = ["SharedSession", "Terms", "acquire", "acquire_all"]
 
 BACKOFF: Final = (0.05, 1.0)
 """Seconds between tries to reach a simulator that is away: first, longest."""
@@ -43,11 +45,11 @@ class Terms:
 
 @dataclass(slots=True, eq=False)
 class SharedSession:
-    """One agent's session and the environments that use it."""
+    """A session with the agents it controls, mostly one, and the environments that use it."""
 
     terms: Terms
     session: BlockingSession
-    agent: AgentInterface
+    agents: tuple[AgentInterface, ...]
     key: tuple[object, ...]
     trace: TraceWriter | None = None
     users: int = 0
@@ -56,6 +58,11 @@ class SharedSession:
     """Why the session must be rebuilt before the next reset; empty while it is sound."""
     budget: Budget = field(default_factory=lambda: Budget(monotonic()))
     pid: int = field(default_factory=os.getpid)
+
+    @property
+    def agent(self) -> AgentInterface:
+        """The only agent, of a session that single environments share."""
+        return self.agents[0]
 
     def release(self) -> None:
         """One environment fewer; the last one closes the session."""
@@ -78,7 +85,7 @@ class SharedSession:
             )
         self.session.close()
         self.session = _connect(self.terms, self.trace, wait=max(self.terms.wait, self.terms.limits.connect))
-        (self.agent,) = self.session.register(self.agent.name)
+        self.agents = self.session.register(*(agent.name for agent in self.agents))
         self.broken = ""
 
 
@@ -92,27 +99,52 @@ def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -
     Raises AgentsInUse for a second agent of one simulator in one thread, and whatever connecting raises.
     """
     with _lock:
-        thread = threading.get_ident()
-        here = [s for s in _shared.values() if s.key[0] == thread and s.terms.simulator == terms.simulator]
+        here = _of_this_thread(terms.simulator)
         for shared in here:
-            if agent in (None, shared.agent.name) and not shared.session.closed:
+            alone = len(shared.agents) == 1 and agent in (None, shared.agent.name)
+            if alone and not shared.session.closed:
                 shared.users += 1
                 return shared
         if here:
-            raise AgentsInUse(
-                f"agent {here[0].agent.name!r} of {terms.simulator} is stepped by an environment of this thread; "
-                f"a second one for {agent!r} would wait for it for ever"
-            )
-        session = _connect(terms, trace, wait=terms.wait)
-        try:
-            (interface,) = session.register(_chosen(session, agent))
-        except BaseException:
-            session.close()
-            raise
-        key = (thread, terms.simulator, interface.name)
-        shared = SharedSession(terms, session, interface, key, trace, users=1)
-        _shared[key] = shared
-        return shared
+            raise _in_use(here[0], agent)
+        return _join(terms, lambda session: (_chosen(session, agent),), trace)
+
+
+def acquire_all(terms: Terms, patterns: Sequence[str], trace: TraceWriter | None = None) -> SharedSession:
+    """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
+    with _lock:
+        here = _of_this_thread(terms.simulator)
+        if here:
+            raise _in_use(here[0], " ".join(patterns))
+        return _join(terms, lambda session: session.matching(patterns), trace)
+
+
+def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
+    thread = threading.get_ident()
+    return [s for s in _shared.values() if s.key[0] == thread and s.terms.simulator == simulator]
+
+
+def _in_use(shared: SharedSession, agent: str | None) -> AgentsInUse:
+    names = ", ".join(repr(agent.name) for agent in shared.agents)
+    return AgentsInUse(
+        f"agent {names} of {shared.terms.simulator} is stepped by an environment of this thread; "
+        f"a second one for {agent!r} would wait for it for ever"
+    )
+
+
+def _join(
+    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: TraceWriter | None
+) -> SharedSession:
+    session = _connect(terms, trace, wait=terms.wait)
+    try:
+        interfaces = session.register(*choose(session))
+    except BaseException:
+        session.close()
+        raise
+    key = (threading.get_ident(), terms.simulator, *(interface.name for interface in interfaces))
+    shared = SharedSession(terms, session, interfaces, key, trace, users=1)
+    _shared[key] = shared
+    return shared
 
 
 def _chosen(session: BlockingSession, agent: str | None) -> str:

@@ -57,13 +57,14 @@ from ospbridge.transport.unix import connect_unix, parse_unix
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from ospbridge.hub.messages import AgentFeedback
     from ospbridge.interface import AgentInterface
 
-__all__ = ["HubClient", "HubSeat", "default_hub"]
+__all__ = ["HubClient", "HubSeat", "default_hub", "feedback_of"]
 
 R = TypeVar("R")
 SPINS: Final = 200
@@ -144,11 +145,14 @@ class HubClient:
 
     def attach(self, agent: str | None = None) -> HubSeat:
         """Take an agent; None: the only free one. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound."""
+        return HubSeat(self, self.attach_all([] if agent is None else [agent]))
+
+    def attach_all(self, patterns: Sequence[str]) -> Attached:
+        """Take all agents that fit, or none. Raises as ``attach`` does."""
         give_up = monotonic() + self.wait
         while True:
             try:
-                attached = self.ask(Attach([] if agent is None else [agent]), Attached, self.timeout)
-                return HubSeat(self, attached)
+                return self.ask(Attach(list(patterns)), Attached, self.timeout)
             except SimulatorNotFound:
                 if monotonic() >= give_up:
                     self.close()
@@ -266,14 +270,14 @@ class HubClient:
         if sock is not None:
             sock.close()
 
-    def reopen(self, agent: str) -> Attached:
+    def reopen(self, *agents: str) -> Attached:
         """Connect and attach again, within the connect timeout."""
         give_up = monotonic() + self.timeout
         while True:
             self.lose()
             try:
                 self.open(max(give_up - monotonic(), 0.0))
-                return self.ask(Attach([agent]), Attached, self.timeout)
+                return self.ask(Attach(list(agents)), Attached, self.timeout)
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.
                 if monotonic() >= give_up:
@@ -337,7 +341,7 @@ class HubSeat:
             self._attach_again()
         request = Reset([self.interface.name], seed, threading.get_native_id())
         reply = client.ask(request, Feedbacks, self._reset_limit)
-        return self._feedback(reply.agents[0])
+        return feedback_of(reply.agents[0], self._info_names)
 
     def _attach_again(self) -> None:
         attached = self._client.reopen(self.interface.name)
@@ -360,28 +364,30 @@ class HubSeat:
         reply = client.exchange(self._frame, self._step_limit)
         if type(reply) is not Feedbacks:
             raise client.failed(reply)
-        return self._feedback(reply.agents[0])
-
-    def _feedback(self, told: AgentFeedback) -> Feedback:
-        return Feedback(
-            np.frombuffer(told.observation, "<f4"),
-            told.reward,
-            told.terminated,
-            told.truncated,
-            told.reason,
-            {
-                "osp_seed": told.seed,
-                "infos": dict(zip(self._info_names, np.frombuffer(told.infos, "<f4").tolist(), strict=True)),
-                "events": told.events,
-                "values": told.values,
-                "restored": told.restored,
-                "reason": told.reason,
-            },
-        )
+        return feedback_of(reply.agents[0], self._info_names)
 
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again."""
         self._client.close(detach=True)
+
+
+def feedback_of(told: AgentFeedback, info_names: Sequence[str]) -> Feedback:
+    """What the daemon tells of one agent; its infos by name."""
+    return Feedback(
+        np.frombuffer(told.observation, "<f4"),
+        told.reward,
+        told.terminated,
+        told.truncated,
+        told.reason,
+        {
+            "osp_seed": told.seed,
+            "infos": dict(zip(info_names, np.frombuffer(told.infos, "<f4").tolist(), strict=True)),
+            "events": told.events,
+            "values": told.values,
+            "restored": told.restored,
+            "reason": told.reason,
+        },
+    )
 
 
 _clients: weakref.WeakSet[HubClient] = weakref.WeakSet()

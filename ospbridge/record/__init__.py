@@ -1,0 +1,1 @@
+"""Recordings: finished episodes in files."""
