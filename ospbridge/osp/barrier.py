@@ -59,6 +59,7 @@ class _Step:
         "owed",
         "owing",
         "resent",
+        "strange",
         "unacked",
         "unsent",
         "values",
@@ -75,6 +76,8 @@ class _Step:
         self.disputed: set[int] = set()
         """Agents of whom two completions came, or one that an earlier step brought too: which is this step's?"""
         self.early = False
+        self.strange: list[StepCompleted] = []
+        """Completions that came too early to be this step's."""
         self.doubled = False
         self.resent = False
         self.values: dict[int, str] = {}
@@ -146,6 +149,7 @@ class _Step:
             # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
             # counted a vote twice. The clock will tell; what it carries is not believed.
             self.early = True
+            self.strange.append(reply)
             # Before all votes are even sent it can only be that one of them was counted twice.
             self.doubled = self.doubled or bool(self.unsent)
             self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
@@ -218,7 +222,17 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     for reply in s.done.values():
         _fits(m, s, reply)
         m.completed(reply)
+    if s.strange:
+        _doubt_earlier(m, s)
     return StepResult(s.done, values=s.values)
+
+
+def _doubt_earlier(m: ClientMachine, s: _Step) -> None:
+    """What came too early and is not this step's was an earlier step's, which then believed another one's."""
+    for reply in s.strange:
+        if not m.recalls(reply) and not m.suspect:
+            m.suspect = f"the completion of an earlier step of agent {reply.agent_id} came during a later one"
+            m.anomaly(m.suspect)
 
 
 def _fits(m: ClientMachine, s: _Step, reply: StepCompleted) -> None:
@@ -273,6 +287,7 @@ def _filled(m: ClientMachine, s: _Step, lost: Sequence[int] = ()) -> Exchange[St
     for reply in s.done.values():
         _fits(m, s, reply)
         m.completed(reply)
+    _doubt_earlier(m, s)
     return StepResult(s.done, frozenset(restored), s.values)
 
 

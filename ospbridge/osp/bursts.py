@@ -115,7 +115,8 @@ def collect(
             give_up = m.now + m.limits.query
         give_up = min(give_up, end)
         missing = burst.total - len(burst.pieces)
-        too_many = missing > max(worth_repeating * burst.total, FEW_PIECES)
+        # Where nothing came but the head, it came last, and its pieces were not known for what they are.
+        too_many = bool(burst.pieces) and missing > max(worth_repeating * burst.total, FEW_PIECES)
         if burst.announced is not None and (tried >= tries or too_many or m.now >= give_up):
             return burst.announced, burst.pieces, False
         if m.now >= give_up:

@@ -24,7 +24,7 @@ from ospbridge.osp import asking, barrier
 from ospbridge.osp.client import OVERDUE_AT_MOST, ClientMachine
 from ospbridge.osp.clock import SIMULATION_TIME, Moved, StepClock
 from ospbridge.osp.codes import Code
-from ospbridge.osp.listing import find_value
+from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import (
     AgentOverview,
     AgentOverviewNext,
@@ -288,6 +288,35 @@ def test_the_late_completion_of_a_restored_step_casts_no_doubt_on_the_episode() 
         assert not talk.machine.suspect
         client.do(talk.step({"agent": [0.3]}))
         assert not client.do(talk.audit())
+
+
+def test_the_completion_of_an_earlier_step_that_comes_in_a_later_one_casts_doubt_on_the_earlier() -> None:
+    pair = Pair(SyntheticWorld(1, 1), NERD)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.reset(7))
+    client.do(talk.step({"agent": [0.1]}))
+    machine = talk.machine
+    machine.begin(talk.step({"agent": [0.2]}), pair.now)
+    give(machine, NextSimulationStepAck(1), brought(0.111))
+    assert machine.finished, "the double of an earlier completion, which nothing tells from this step's"
+    machine.begin(talk.step({"agent": [0.3]}), pair.now)
+    give(machine, brought(0.222), NextSimulationStepAck(1), brought(0.333))
+    clock = machine.clock.value_id
+    while not machine.finished:
+        give(machine, ValueContent(clock, "0.03"))
+    assert "earlier step" in machine.suspect
+
+
+def test_a_head_behind_its_pieces_is_asked_for_again() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(list_values(machine, ".*"), 0.0)
+    pieces = [ValueInfo(index, index + 1, "Double", f"/v{index}") for index in range(40)]
+    give(machine, *pieces, ValueIds(40))
+    assert machine.deadline is not None
+    machine.handle_timer(machine.deadline)
+    give(machine, ValueIds(40), *pieces)
+    assert len(machine.result()) == 40
 
 
 def test_late_answers_do_not_mix_into_what_is_read_back() -> None:
