@@ -1,0 +1,210 @@
+"""All agents of one simulator as a PettingZoo ``ParallelEnv``. Needs the extra ``pettingzoo``."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.utils.seeding import np_random
+
+from ospbridge.envs.group import DirectGroup, Group, HubGroup
+from ospbridge.envs.seeding import drawn_seed, osp_seed
+from ospbridge.envs.sharing import Terms, acquire_all
+from ospbridge.envs.spaces import gym_space
+from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed, UsageError
+from ospbridge.osp.profile import profile_named
+from ospbridge.osp.timing import Limits
+from ospbridge.task.plain import PlainTask
+from ospbridge.transport.addresses import parse_endpoint, resolve
+
+try:
+    from pettingzoo import ParallelEnv
+except ImportError:
+    raise ConfigurationError(
+        "the parallel environment needs PettingZoo, which is not installed",
+        hint="pip install 'ospbridge[pettingzoo]'",
+    ) from None
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, Feedback
+    from ospbridge.task.base import Task
+
+__all__ = ["AgentsParallelEnv", "parallel_env"]
+
+
+class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does not say its types
+    """``parallel_env(simulator="127.0.0.1:45454", agents="robot*")``: the matching agents step together.
+
+    An agent whose episode is over leaves ``agents`` and rests at its neutral inputs until all are over.
+    ``possible_agents`` never changes. Observations, actions, rewards and infos are those of ``AgentEnv``, by agent.
+    A lost session truncates all that play, ``info["reason"]`` says why, and the next reset rebuilds it.
+
+    ``agents``: a name, a glob, or several; default: all that are free. Where they are found, and the limits, are said
+    as for ``AgentEnv``. Raises AgentsInUse where this thread has another environment on that simulator.
+    """
+
+    metadata: dict[str, Any] = {"name": "ospbridge_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
+
+    def __init__(
+        self,
+        simulator: str | None = None,
+        agents: str | Sequence[str] = (),
+        *,
+        bridge: str | None = None,
+        profile: str = "auto",
+        wait: float = 0.0,
+        connect_timeout: float = 30.0,
+        query_timeout: float = 5.0,
+        step_timeout: float = 30.0,
+        reset_timeout: float = 60.0,
+        spin: bool = True,
+        trace: str | None = None,
+        make_task: Callable[..., Task] = PlainTask,
+    ) -> None:
+        if simulator is not None and bridge is not None:
+            raise UsageError(
+                "both simulator and bridge were given",
+                hint="simulator joins directly, bridge goes through a daemon",
+            )
+        patterns = (agents,) if isinstance(agents, str) else tuple(agents)
+        if simulator is not None:
+            try:
+                limits = Limits(
+                    connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+                )
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            profile_named(profile)
+            _, server = resolve(parse_endpoint(simulator))
+            self._group: Group | None = _direct(
+                Terms(server, profile, limits, spin, wait), patterns, trace, make_task
+            )
+        else:
+            self._group = _attached(bridge, patterns, connect_timeout, wait=wait, spin=spin)
+        group = self._group
+        # Also when the environment is never closed: collected, or alive when the interpreter exits.
+        self._finalizer = weakref.finalize(self, group.close)
+        self.render_mode = None
+        self.interfaces: dict[str, AgentInterface] = group.interfaces
+        self.possible_agents = list(group.interfaces)
+        self.agents: list[str] = []
+        self.observation_spaces = {name: gym_space(space) for name, space in group.observation_spaces.items()}
+        self.action_spaces = {name: gym_space(space) for name, space in group.action_spaces.items()}
+        self._random, _ = np_random()
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """The agent's own, always the same object."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        """The agent's own, always the same object."""
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[np.float32]], dict[str, dict[str, Any]]]:
+        """Reset the world; all agents play. Raises BarrierStuck where others do not vote."""
+        group = self._open()
+        self.agents = []
+        if seed is None:
+            effective = drawn_seed(self._random)
+        else:
+            self._random, _ = np_random(seed)
+            effective = osp_seed(seed)
+        found = group.reset(effective)
+        self.agents = list(self.possible_agents)
+        return _each(found, "observation"), _each(found, "info")
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[
+        dict[str, NDArray[np.float32]],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """One action of every agent in ``agents``. What the bridge cuts is truncated, never terminated."""
+        group = self._open()
+        if not self.agents:
+            raise LocalProtocolError("the episodes are over, or none was begun", hint="call reset first")
+        if actions.keys() != set(self.agents):
+            missing, surplus = (
+                sorted(set(self.agents) - set(actions)),
+                sorted(set(actions) - set(self.agents)),
+            )
+            raise LocalProtocolError(
+                f"a step needs one action of every agent that plays: missing {missing}, not playing {surplus}",
+                hint="give actions for env.agents, which those leave whose episode is over",
+            )
+        try:
+            found = group.step(actions)
+        except LocalProtocolError:
+            # Nothing was sent: the episodes go on.
+            raise
+        except BaseException:
+            self.agents = []
+            raise
+        self.agents = [name for name in self.agents if not (found[name].terminated or found[name].truncated)]
+        return (
+            _each(found, "observation"),
+            _each(found, "reward"),
+            _each(found, "terminated"),
+            _each(found, "truncated"),
+            _each(found, "info"),
+        )
+
+    def close(self) -> None:
+        """Give the agents back, within 2 s. Safe to call again."""
+        self._group = None
+        self.agents = []
+        self._finalizer()
+
+    def _open(self) -> Group:
+        if self._group is None:
+            raise SessionClosed("this environment was closed")
+        return self._group
+
+
+def parallel_env(
+    simulator: str | None = None, agents: str | Sequence[str] = (), **options: Any
+) -> AgentsParallelEnv:
+    """An ``AgentsParallelEnv``, under the name that PettingZoo's environments have."""
+    return AgentsParallelEnv(simulator, agents, **options)
+
+
+def _each(found: Mapping[str, Feedback], field: str) -> dict[str, Any]:
+    return {name: getattr(feedback, field) for name, feedback in found.items()}
+
+
+def _direct(
+    terms: Terms, patterns: Sequence[str], trace: str | None, make_task: Callable[..., Task]
+) -> DirectGroup:
+    writer = None
+    if trace is not None:
+        from ospbridge.observe.trace import TraceWriter
+
+        writer = TraceWriter(Path(trace))
+    shared = acquire_all(terms, patterns, writer)
+    try:
+        return DirectGroup(shared, make_task)
+    except BaseException:
+        shared.release()
+        raise
+
+
+def _attached(
+    bridge: str | None, patterns: Sequence[str], connect_timeout: float, *, wait: float, spin: bool
+) -> HubGroup:
+    from ospbridge.session.hub_client import HubClient
+
+    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
+    # None named would mean the only free one.
+    return HubGroup(client, client.attach_all(patterns or ("*",)))

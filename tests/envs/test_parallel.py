@@ -1,0 +1,246 @@
+"""The parallel environment: what PettingZoo and its users expect of it, direct and through a hub."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.errors import AgentNotFound, AgentsInUse, LocalProtocolError, SessionClosed, UsageError
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.world import World
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
+
+pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
+from pettingzoo.test import parallel_api_test
+
+from ospbridge.envs.parallel import AgentsParallelEnv, parallel_env
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+Joined = Callable[..., Any]
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    found: Profile = request.param
+    return found
+
+
+@pytest.fixture(params=["direct", "hub"])
+def joined(request: pytest.FixtureRequest, profile: Profile, runtime_directory: Path) -> Joined:
+    """A simulator of that world, and an environment with all its agents."""
+
+    @contextmanager
+    def join(world: World, agents: str = "*") -> Iterator[AgentsParallelEnv]:
+        with UdpSimulator(world, port=0, profile=profile) as simulator:
+            if request.param == "direct":
+                env = parallel_env(str(simulator.address), agents)
+                yield env
+                env.close()
+                return
+            hub = runtime_directory / "hub"
+            with connected(simulator.address, hub):
+                env = parallel_env(bridge=f"unix:{hub}", agents=agents)
+                yield env
+                env.close()
+
+    return join
+
+
+def free_agents(simulator: UdpSimulator) -> list[str]:
+    with BlockingSession.connect(str(simulator.address)) as session:
+        return [entry.name for entry in session.agents() if entry.available]
+
+
+def zeros(env: AgentsParallelEnv) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.zeros(env.action_space(name).shape or (), np.float32) for name in env.agents}
+
+
+# --- PettingZoo ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make_world", [lambda: GymWorld(["CartPole-v1"] * 3), lambda: ArenaWorld(2)], ids=["cartpoles", "arena"]
+)
+def test_the_api_test_of_pettingzoo_is_content(make_world: Callable[[], World], joined: Joined) -> None:
+    with joined(make_world()) as env:
+        parallel_api_test(env, num_cycles=300)
+
+
+def test_each_agent_is_the_local_environment_of_its_seed_until_its_episode_ends(joined: Joined) -> None:
+    with joined(GymWorld(["CartPole-v1"] * 3)) as env:
+        assert env.possible_agents == ["cart1", "cart2", "cart3"]
+        for seed in (1, 17):
+            observations, infos = env.reset(seed=seed)
+            local = {name: gymnasium.make("CartPole-v1") for name in env.agents}
+            for number, name in enumerate(env.agents):
+                assert infos[name]["osp_seed"] == seed
+                first, _ = local[name].reset(seed=seed + number)
+                np.testing.assert_array_equal(observations[name], first.astype(np.float32))
+            choices = np.random.default_rng(seed)
+            left = []
+            while env.agents:
+                played = {name: int(choices.integers(2)) for name in env.agents}
+                sent = {name: np.array([choice], np.float32) for name, choice in played.items()}
+                found = env.step(sent)
+                assert all(set(part) == set(played) for part in found)
+                for name, choice in played.items():
+                    wanted, reward, *flags, _ = local[name].step(choice)
+                    np.testing.assert_array_equal(found[0][name], wanted.astype(np.float32))
+                    assert [found[1][name], found[2][name], found[3][name]] == [reward, *flags]
+                    if any(flags):
+                        left.append(name)
+                        assert name not in env.agents
+            assert sorted(left) == env.possible_agents
+            assert env.possible_agents == ["cart1", "cart2", "cart3"]
+
+
+def test_every_agent_gets_its_own_inputs_and_the_keys_of_info_never_change(joined: Joined) -> None:
+    with joined(SyntheticWorld(2, 3, 1, agents=3)) as env:
+        _, infos = env.reset(seed=5)
+        keys = {name: set(info) for name, info in infos.items()}
+        actions = {
+            name: np.full(2, number / 8, np.float32) for number, name in enumerate(env.possible_agents)
+        }
+        observations, _, _, _, infos = env.step(actions)
+        assert {name: set(info) for name, info in infos.items()} == keys
+        for name, action in actions.items():
+            np.testing.assert_array_equal(observations[name], expected(action, 2, 3, seed=5))
+
+
+def test_a_glob_chooses_agents_and_the_others_stay_free(profile: Profile) -> None:
+    with UdpSimulator(GymWorld(["CartPole-v1"] * 2 + ["Pendulum-v1"]), port=0, profile=profile) as simulator:
+        env = parallel_env(str(simulator.address), "cart*")
+        assert env.possible_agents == ["cart1", "cart2"]
+        assert "cart1" not in free_agents(simulator)
+        env.reset(seed=1)
+        env.step(zeros(env))
+        env.close()
+        assert len(free_agents(simulator)) == 3
+
+
+def test_seeds_are_drawn_from_the_environments_own_generator(profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=profile) as simulator:
+        env = parallel_env(str(simulator.address))
+        drawn = []
+        for _ in range(2):
+            env.reset(seed=3)
+            drawn.append([env.reset()[1]["agent1"]["osp_seed"] for _ in range(3)])
+        assert drawn[0] == drawn[1]
+        assert len(set(drawn[0])) == 3
+        env.close()
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
+    with joined(SyntheticWorld(2, 3, agents=2)) as env:
+        with pytest.raises(LocalProtocolError, match="call reset first"):
+            env.step({})
+        env.reset(seed=1)
+        good = zeros(env)
+        with pytest.raises(LocalProtocolError, match=r"missing \['agent2'\]"):
+            env.step({"agent1": good["agent1"]})
+        with pytest.raises(LocalProtocolError, match=r"not playing \['agent3'\]"):
+            env.step({**good, "agent3": good["agent1"]})
+        with pytest.raises(LocalProtocolError, match="agent2"):
+            env.step({**good, "agent2": np.zeros(3, np.float32)})
+        with pytest.raises(LocalProtocolError, match="NaN"):
+            env.step({**good, "agent2": np.array([0, np.nan], np.float32)})
+        env.step(good)
+        env.close()
+        with pytest.raises(SessionClosed):
+            env.reset()
+
+
+def test_a_second_environment_of_the_thread_on_that_simulator_is_refused(profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=profile) as simulator:
+        address = str(simulator.address)
+        env = parallel_env(address, "agent1")
+        for agents in ("agent1", "agent2", "*"):
+            with pytest.raises(AgentsInUse):
+                parallel_env(address, agents)
+        with pytest.raises(AgentsInUse):
+            gymnasium.make("ospbridge/Agent-v0", simulator=address, agent="agent2")
+        env.close()
+        with pytest.raises(AgentNotFound):
+            parallel_env(address, "robot*")
+        with pytest.raises(UsageError, match="both simulator and bridge"):
+            parallel_env(address, bridge="unix:/x")
+        assert free_agents(simulator) == ["agent1", "agent2"]
+
+
+def test_without_pettingzoo_the_error_says_how_to_get_it() -> None:
+    code = (
+        "import sys; sys.modules['pettingzoo'] = None\n"
+        "from ospbridge.errors import ConfigurationError\n"
+        "try: import ospbridge.envs.parallel\n"
+        "except ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "pip install 'ospbridge[pettingzoo]'" in done.stdout
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_simulator_that_dies_truncates_all_and_the_next_reset_joins_its_successor(profile: Profile) -> None:
+    def world() -> SyntheticWorld:
+        return SyntheticWorld(1, 2, 1, agents=2)
+
+    with UdpSimulator(world(), port=0, profile=profile) as simulator:
+        address = simulator.address
+        env = parallel_env(str(address))
+        env.reset(seed=1)
+        kept, *_, infos = env.step(zeros(env))
+    observations, rewards, terminated, truncated, cut = env.step(zeros(env))
+    assert env.agents == []
+    assert set(rewards.values()) == {0.0}
+    assert set(terminated.values()) == {False}
+    assert truncated == {"agent1": True, "agent2": True}
+    for name in env.possible_agents:
+        assert "connection refused" in cut[name]["reason"]
+        assert set(cut[name]) == set(infos[name])
+        np.testing.assert_array_equal(observations[name], kept[name])
+    with UdpSimulator(world(), host=address.host, port=address.port, profile=profile):
+        env.reset(seed=2)
+        assert not any(env.step(zeros(env))[3].values())
+        env.close()
+
+
+def test_a_daemon_that_dies_truncates_all_and_the_next_reset_attaches_to_its_successor(
+    runtime_directory: Path,
+) -> None:
+    hub = runtime_directory / "hub"
+    with UdpSimulator(SyntheticWorld(1, 2, 1, agents=2), port=0, profile=NERD) as simulator:
+        with connected(simulator.address, hub):
+            env = parallel_env(bridge=f"unix:{hub}")
+            env.reset(seed=1)
+            kept, *_, infos = env.step(zeros(env))
+        observations, _, _, truncated, cut = env.step(zeros(env))
+        assert truncated == {"agent1": True, "agent2": True}
+        for name in env.possible_agents:
+            assert "daemon" in cut[name]["reason"]
+            assert set(cut[name]) == set(infos[name])
+            np.testing.assert_array_equal(observations[name], kept[name])
+        with connected(simulator.address, hub):
+            env.reset(seed=2)
+            assert not any(env.step(zeros(env))[3].values())
+            env.close()
