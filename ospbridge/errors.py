@@ -32,6 +32,7 @@ __all__ = [
     "ValueNotFound",
     "ValueRejected",
     "VersionRefused",
+    "WorldFailed",
 ]
 
 
@@ -200,6 +201,13 @@ class SessionClosed(OspBridgeError):
 
     exit_code = 2
     default_hint = "make a new one"
+
+
+class WorldFailed(OspBridgeError):
+    """An environment that the built-in simulator hosts raised an error of its own."""
+
+    exit_code = 70
+    default_hint = "run the environment by itself with the same actions; its own traceback stands above"
 
 
 class HubError(OspBridgeError):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gymnasium
 import numpy as np
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, WorldFailed
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.server_repository import double_variable
 from ospbridge.osp.world import WorldAgent
@@ -43,6 +43,7 @@ class HostedEnv:
     """One environment, driven through its agent's arrays."""
 
     def __init__(self, name: str, env_id: str) -> None:
+        self.env_id = env_id
         self.env = _make(env_id)
         self._action = action_reader(env_id, self.env.action_space)
         self._observation = observation_writer(env_id, self.env.observation_space)
@@ -71,7 +72,12 @@ class HostedEnv:
         if np.isnan(inputs).any():
             # Engines written in C++ abort on NaN; a motor that is given no number rests.
             inputs = np.where(np.isnan(inputs), agent.neutral, inputs)
-        observation, reward, terminated, truncated, _ = self.env.step(self._action.read(inputs))
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(self._action.read(inputs))
+        except Exception as error:
+            raise WorldFailed(
+                f"environment {self.env_id!r} of agent {agent.name!r} failed in a step: {type(error).__name__}: {error}"
+            ) from error
         agent.outputs[:] = self._observation.write(observation)
         agent.infos[:] = reward, terminated, truncated
         self._frozen = bool(terminated or truncated)

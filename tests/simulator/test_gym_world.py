@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, WorldFailed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
 from ospbridge.simulator.gym_world import EPISODE_ENDED, GymWorld
@@ -270,3 +270,15 @@ def test_the_end_of_an_episode_is_an_event(profile: Profile) -> None:
         assert len(ends) == 1
         assert told[ends[0]][1] == 1.0
         assert told[ends[0] - 1][1] == 0.0
+
+
+def test_an_environment_that_fails_in_a_step_says_which_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GymWorld(["CartPole-v1"])
+    world.reset(1)
+    world.step()
+    monkeypatch.setattr(world.hosted[0].env.unwrapped, "step", lambda _: 1 / 0)
+    with pytest.raises(
+        WorldFailed, match=r"'CartPole-v1' of agent 'cart' failed in a step: ZeroDivisionError"
+    ):
+        world.step()
+    world.close()
