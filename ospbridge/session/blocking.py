@@ -10,7 +10,7 @@ from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ospbridge.errors import OspBridgeError, SessionLost
+from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
 from ospbridge.osp.client import Anomaly, Exchange, WorldReset
 from ospbridge.osp.connecting import ConnectMachine
@@ -46,13 +46,13 @@ class BlockingSession:
         self.machine = conversation.machine
         self.closed = False
         self._socket = sock
-        self._link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
+        self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
 
     def _run(self, exchange: Exchange[T]) -> T:
         if self.closed:
             exchange.close()
             raise self.conversation.closed()
-        return self._link.run(exchange)
+        return self.link.run(exchange)
 
     # --- connecting ------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class BlockingSession:
             server, handler, Endpoint(host, port), found, limits=limits, leases=leases
         )
         session = cls(sock, conversation, spin=spin, trace=trace)
-        session._link.take_early(early)
+        session.link.take_early(early)
         if reclaim_stale:
             try:
                 session._reclaim(leases)
@@ -199,7 +199,7 @@ class BlockingSession:
 
     def take_notices(self) -> list[Anomaly | WorldReset]:
         """What happened unasked: resets by others, late and doubled datagrams."""
-        self._link.drain()
+        self.link.drain()
         return self.conversation.take_notices()
 
     # --- leaving ---------------------------------------------------------------------------------------------------
@@ -212,14 +212,16 @@ class BlockingSession:
         try:
             if self.machine.lost is None:
                 confirmed = self._run(self.conversation.leave())
-        except SessionLost:
-            confirmed = True
         except OspBridgeError:
             pass
         finally:
-            if self.machine.lost is not None or confirmed:
-                self.conversation.forget_lease()
-            self._drop()
+            self.left(confirmed=confirmed)
+
+    def left(self, *, confirmed: bool) -> None:
+        """``conversation.leave`` was run for this session, and ended so: nothing more is to be said."""
+        if self.machine.lost is not None or confirmed:
+            self.conversation.forget_lease()
+        self._drop()
 
     def disown(self) -> None:
         """In a forked child: the session is the parent's. Let go of it without a word."""

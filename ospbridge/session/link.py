@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ospbridge.session.datagrams import IDLE, Datagrams
 from ospbridge.transport.udp import LARGEST_DATAGRAM
@@ -37,21 +37,20 @@ class Link(Datagrams):
 
     def run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. Bounded by the exchange's own limits."""
+        self.begin(exchange)
+        self.complete()
+        return self._machine.result()  # type: ignore[no-any-return]  # what the exchange returned
+
+    # --- the parts, for those who run several machines side by side ------------------------------------------------
+
+    def begin(self, exchange: Exchange[Any]) -> None:
+        """Start an exchange and send its first datagrams. Raises where none can be started."""
         machine = self._machine
         now = monotonic()
         if now - self._touched > IDLE:
             self.drain()
         try:
             machine.begin(exchange, now)
-            while not machine.finished:
-                if machine.outgoing:
-                    self._send_all()
-                data = self._receive(machine.deadline)
-                now = monotonic()
-                if data is None:
-                    machine.handle_timer(now)
-                else:
-                    self._take(data, now)
             if machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
@@ -60,7 +59,69 @@ class Link(Datagrams):
             machine.interrupt(error)
             raise
         self._touched = now
-        return machine.result()  # type: ignore[no-any-return]  # what the exchange returned
+
+    def complete(self) -> None:
+        """Wait until the exchange under way has ended."""
+        machine = self._machine
+        now = self._touched
+        try:
+            while not machine.finished:
+                data = self._receive(machine.deadline)
+                now = monotonic()
+                if data is None:
+                    machine.handle_timer(now)
+                else:
+                    self._take(data, now)
+                if machine.outgoing:
+                    self._send_all()
+        except ConnectionRefusedError:
+            machine.handle_refused(now)
+        except BaseException as error:
+            machine.interrupt(error)
+            raise
+        self._touched = now
+
+    def read(self) -> bool:
+        """Take in one datagram, without waiting; False where none is there. Whatever fails ends only the exchange."""
+        machine = self._machine
+        now = monotonic()
+        try:
+            self._take(self._socket.recv(LARGEST_DATAGRAM), now)
+            if machine.outgoing:
+                self._send_all()
+        except BlockingIOError:
+            return False
+        except ConnectionRefusedError:
+            machine.handle_refused(now)
+        except Exception as error:  # noqa: BLE001  # told by the exchange's result
+            machine.interrupt(error)
+        self._touched = now
+        return True
+
+    def expire(self) -> None:
+        """The deadline has come: look once more for a datagram, else let the machine act on the silence."""
+        if self.read():
+            return
+        machine = self._machine
+        now = monotonic()
+        try:
+            machine.handle_timer(now)
+            if machine.outgoing:
+                self._send_all()
+        except ConnectionRefusedError:
+            machine.handle_refused(now)
+        except Exception as error:  # noqa: BLE001  # told by the exchange's result
+            machine.interrupt(error)
+
+    @property
+    def fd(self) -> int:
+        """The socket's file descriptor."""
+        return self._socket.fileno()
+
+    @property
+    def machine(self) -> ClientMachine:
+        """Whose datagrams these are."""
+        return self._machine
 
     def _receive(self, deadline: float | None) -> bytes | None:
         """The next datagram, or None when ``deadline`` has come. Spins before it sleeps."""

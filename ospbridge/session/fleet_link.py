@@ -1,0 +1,198 @@
+"""Running one exchange on each of several machines side by side, from one thread.
+
+All requests go out before any answer is read; one epoll watches all sockets. The machines know nothing of each other:
+each keeps its own deadlines, and an error stays with the machine whose exchange it ended. As long as several answers
+are awaited, a bounded and adaptive number of looks at the epoll comes before sleeping in it; the last one to answer is
+left to its own link.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+from contextlib import suppress
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from ospbridge.errors import LocalProtocolError, SessionClosed
+from ospbridge.session.spinning import Spinning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ospbridge.osp.client import Exchange
+    from ospbridge.session.blocking import BlockingSession
+    from ospbridge.session.link import Link
+
+__all__ = ["FleetLink", "cores_wanted"]
+
+SPINS: Final = 200
+"""Looks at the epoll before it sleeps, at most: some 100 us."""
+
+
+class FleetLink:
+    """Runs exchanges of many sessions. ``cores``: see ``cores_wanted``; spinning is left out where there are fewer."""
+
+    def __init__(self, *, spin: bool = True, cores: int = 2) -> None:
+        self._epoll = select.epoll()
+        self._spinning = Spinning(SPINS, enabled=spin, cores=cores)
+        self._watched: dict[int, Link] = {}
+        self._begun: list[tuple[Link, Exception | None]] = []
+
+    def run(self, work: Sequence[tuple[BlockingSession, Exchange[Any]]]) -> list[Any]:
+        """Each exchange's result, or the exception that it ended with, in the order of ``work``."""
+        self.begin(work)
+        return self.finish()
+
+    def begin(self, work: Sequence[tuple[BlockingSession, Exchange[Any]]]) -> None:
+        """Start all exchanges and send what they say first. ``finish`` must follow."""
+        if self._begun:
+            for _, exchange in work:
+                exchange.close()
+            raise LocalProtocolError("exchanges of this fleet are under way already")
+        try:
+            for session, exchange in work:
+                self._begin_one(session, exchange)
+        except BaseException as error:
+            self.interrupt(error)
+            raise
+
+    def _begin_one(self, session: BlockingSession, exchange: Exchange[Any]) -> None:
+        link = session.link
+        failed: Exception | None = None
+        if session.closed:
+            exchange.close()
+            failed = session.conversation.closed()
+        else:
+            self._watch(link)
+            try:
+                link.begin(exchange)
+            except Exception as error:  # noqa: BLE001  # told by ``finish``
+                failed = error
+        self._begun.append((link, failed))
+
+    def _watch(self, link: Link) -> None:
+        """Sessions come anew when they are rebuilt; the epoll forgets closed sockets by itself."""
+        fd = link.fd
+        if self._watched.get(fd) is not link:
+            self._watched[fd] = link
+            with suppress(FileExistsError):
+                self._epoll.register(fd, select.EPOLLIN)
+
+    def finish(self) -> list[Any]:
+        """Wait until all have ended. Each exchange's result, or the exception that it ended with."""
+        try:
+            self._await({link.fd: link for link, failed in self._begun if failed is None})
+        except BaseException as error:
+            self.interrupt(error)
+            raise
+        begun, self._begun = self._begun, []
+        return [_result(link) if failed is None else failed for link, failed in begun]
+
+    def interrupt(self, error: BaseException) -> None:
+        """End whatever is under way with ``error``."""
+        begun, self._begun = self._begun, []
+        for link, failed in begun:
+            if failed is None:
+                link.machine.interrupt(error)
+
+    def _await(self, waiting: dict[int, Link]) -> None:
+        for fd, link in tuple(waiting.items()):
+            if link.machine.finished:
+                del waiting[fd]
+        soonest = _soonest(waiting)
+        while len(waiting) > 1:
+            for fd, _ in self._ready(soonest):
+                link = waiting.get(fd)  # type: ignore[assignment]  # None is asked for in the next line
+                if link is None:
+                    self._read_unasked(fd)
+                    continue
+                link.read()
+                deadline = link.machine.deadline
+                if deadline is None:
+                    del waiting[fd]
+                elif deadline < soonest:
+                    soonest = deadline
+            if monotonic() >= soonest:
+                soonest = self._expire(waiting)
+        for link in waiting.values():
+            # The answer may be here already, and its deadline over: the caller may have taken its time.
+            while not link.machine.finished and link.read():
+                pass
+            link.complete()
+
+    def _ready(self, soonest: float) -> list[tuple[int, int]]:
+        """The sockets with something to read; none where the soonest deadline has come. Spins before it sleeps."""
+        poll = self._epoll.poll
+        spinning = self._spinning
+        for _ in range(spinning.tries):
+            ready = poll(0)
+            if ready:
+                spinning.paid()
+                return ready
+        began = monotonic()
+        ready = poll(max(soonest - began, 0.0))
+        spinning.in_vain(monotonic() - began)
+        return ready
+
+    def _expire(self, waiting: dict[int, Link]) -> float:
+        """Serve those whose deadline has come; the soonest of the deadlines that are left."""
+        for fd, link in tuple(waiting.items()):
+            deadline = link.machine.deadline
+            if deadline is not None and deadline <= monotonic():
+                link.expire()
+            if link.machine.finished:
+                del waiting[fd]
+        return _soonest(waiting)
+
+    def _read_unasked(self, fd: int) -> None:
+        """A machine without an exchange got something: late, doubled or another client's doing."""
+        link = self._watched.get(fd)
+        if link is not None and link.fd == fd:
+            link.drain()
+
+    def leave(self, sessions: Iterable[BlockingSession]) -> None:
+        """Close sessions side by side: within 2 s for all of them. Nothing may be used afterwards."""
+        self.interrupt(SessionClosed("the sessions of this fleet were closed"))
+        open_ones = [session for session in sessions if not session.closed]
+        able = [session for session in open_ones if session.machine.lost is None]
+        try:
+            results = self.run([(session, session.conversation.leave()) for session in able])
+            for session, result in zip(able, results, strict=True):
+                session.left(confirmed=result is True)
+        finally:
+            for session in open_ones:
+                if not session.closed:
+                    session.left(confirmed=False)
+            self._watched.clear()
+            self._epoll.close()
+
+    def disown(self) -> None:
+        """In a forked child: the sessions are the parent's."""
+        self._begun.clear()
+        self._epoll.close()
+
+
+def _soonest(waiting: dict[int, Link]) -> float:
+    deadlines = [link.machine.deadline for link in waiting.values()]
+    return min((deadline for deadline in deadlines if deadline is not None), default=inf)
+
+
+def _result(link: Link) -> Any:
+    try:
+        return link.machine.result()
+    except Exception as error:  # noqa: BLE001  # returned instead of raised: it concerns this one only
+        return error
+
+
+def cores_wanted(hosts: Iterable[str]) -> int:
+    """How many cores a fleet keeps busy here: this process, and each simulator that runs on this machine."""
+    return max(1 + sum(_is_local(host) for host in hosts), 2)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
