@@ -22,7 +22,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
 from ospbridge.osp.bursts import collect
-from ospbridge.osp.client import ClientMachine, Exchange, Reply
+from ospbridge.osp.client import ClientMachine, Exchange, Notice, Reply
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoAck,
@@ -111,6 +111,10 @@ def ask(
             message = reply.message if isinstance(reply, Truncated) else reply
             found = match(message)
             if found is not None:
+                if isinstance(reply, Truncated):
+                    m.notices.append(
+                        Notice(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
+                    )
                 return found
             (stray or m.unexpected)(reply)
         if m.now >= give_up:

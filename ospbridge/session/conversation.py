@@ -61,6 +61,8 @@ class Conversation:
         self.agents: tuple[AgentEntry, ...] = ()
         self.votes: dict[str, Vote] = {}
         """Controlled agents by name, in the order of registration, with their prepared requests."""
+        self.asked: dict[str, int] = {}
+        """Agents asked for without an answer yet: local id by name."""
         self.watched: dict[str, int] = {}
         """Variables that each step's outcome carries: local id by name."""
         self.step_count = 0
@@ -138,11 +140,19 @@ class Conversation:
                     interfaces.append(self.votes[name].agent)
                     continue
                 interface = yield from self.describe(name)
-                yield from asking.register(self.machine, interface)
+                # From the first request on the agent may be ours, whether or not the answer ever arrives.
+                self.asked[name] = interface.id
+                self._renew_lease()
+                try:
+                    yield from asking.register(self.machine, interface)
+                except AgentTaken:
+                    del self.asked[name]
+                    self._renew_lease()
+                    raise
+                del self.asked[name]
                 taken.append(name)
                 self.votes[name] = Vote(interface, self.machine.profile)
                 self._votes = tuple(self.votes.values())
-                self._renew_lease()
                 interfaces.append(interface)
         except OspBridgeError:
             for name in taken:
@@ -287,7 +297,7 @@ class Conversation:
             if self.end_is_safe:
                 confirmed = yield from asking.end(m)
             else:
-                for agent_id in tuple(m.controlled):
+                for agent_id in dict.fromkeys((*m.controlled, *self.asked.values())):
                     yield from asking.deregister(m, agent_id, limit=max(give_up - m.now, 0.01))
         except QueryTimeout:
             confirmed = False
@@ -304,7 +314,8 @@ class Conversation:
     def _renew_lease(self) -> None:
         if self._lease is None:
             return
-        if not self.votes:
+        agents = {name: vote.agent_id for name, vote in self.votes.items()} | self.asked
+        if not agents:
             self.forget_lease()
             return
         self._lease.write(
@@ -315,7 +326,7 @@ class Conversation:
                 local_port=self.local.port,
                 handler_port=self.handler.port,
                 profile=self.machine.profile.name,
-                agents={name: vote.agent_id for name, vote in self.votes.items()},
+                agents=agents,
                 events=self.machine.ever_registered_events,
                 pid=os.getpid(),
             )

@@ -19,6 +19,8 @@ __all__ = ["Datagrams"]
 
 IDLE: Final = 0.01
 """Seconds after which a link that rested first reads what came meanwhile."""
+MOST_AT_ONCE: Final = 10_000
+"""Datagrams taken in without looking at anything else; a flood must not hold the caller for ever."""
 
 
 class Datagrams:
@@ -55,7 +57,7 @@ class Datagrams:
     def drain(self) -> None:
         """Take in what came while no exchange was under way, without waiting."""
         try:
-            while True:
+            for _ in range(MOST_AT_ONCE):
                 try:
                     data = self._socket.recv(LARGEST_DATAGRAM)
                 except BlockingIOError:

@@ -59,6 +59,8 @@ class TrioLink(Datagrams):
                     machine.handle_timer(now)
                 else:
                     self._take(data, now)
+                    if now - self._checked > CHECKPOINT_EVERY:
+                        await self._checkpoint(now)
             if machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:

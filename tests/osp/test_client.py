@@ -34,6 +34,7 @@ from ospbridge.osp.messages import InitAck
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
 from ospbridge.osp.restore import find_interface_values
 from ospbridge.osp.timing import Limits
+from ospbridge.osp.world import ValueKind, Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import MAIN, Client, Datagram, Pair
 
@@ -453,3 +454,30 @@ def test_any_bytes_into_the_machine_parse_or_raise_remote_protocol_error(datagra
         for data in datagrams:
             with suppress(RemoteProtocolError):
                 machine.receive(data, machine.now)
+
+
+def test_an_agent_whose_registration_was_never_answered_is_given_back_all_the_same() -> None:
+    lost = [False]
+    pair = Pair(
+        SyntheticWorld(1, 1),
+        NERD,
+        fault=lambda d: () if lost[0] and d.data[0] == Code.REGISTER_FOR_AGENT_ACK else (0.0,),
+    )
+    client = joined(pair, limits=Limits(query=1.0))
+    talk = client.conversation
+    client.do(talk.register_event("/Synthetic/Mark"))
+    lost[0] = True
+    with pytest.raises(QueryTimeout):
+        client.do(talk.register(["agent"]))
+    assert pair.server.controlled == 1
+    assert client.do(talk.leave())
+    assert pair.server.controlled == 0
+
+
+def test_a_text_that_the_server_cut_is_noticed() -> None:
+    world = SyntheticWorld(1, 1)
+    world.variables.append(Variable("/Synthetic/Long", ValueKind.STRING, lambda: "x" * 3000))
+    pair = Pair(world, NERD)
+    client = joined(pair)
+    assert len(client.do(client.conversation.get("/Synthetic/Long")).value) < 1024
+    assert any("cut its answer" in notice.text for notice in client.conversation.machine.notices)

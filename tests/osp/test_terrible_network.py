@@ -158,7 +158,7 @@ def conclude(pair: Pair, player: Player) -> None:
     talk = player.client.conversation
     if not player.told:
         ((_, reason),) = side_by_side(pair, [(player, talk.audit())]).items() or ((0, ""),)
-        player.told = player.told or reason
+        player.told = reason
     player.told = player.told or talk.machine.suspect
     if any(isinstance(notice, WorldReset) for notice in talk.take_notices()):
         player.told = player.told or "the world was reset"
