@@ -1,4 +1,4 @@
-"""Several agents of one simulator driven by one environment: over a session of this process, or through a hub.
+"""Several agents of one simulator driven by one environment over a session of this process.
 
 Agents of a session step and reset together. An agent whose episode is over rests at its neutral inputs until the
 episodes of all are over.
@@ -7,14 +7,12 @@ episodes of all are over.
 from __future__ import annotations
 
 import os
-import threading
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from ospbridge.errors import (
     BarrierStuck,
-    HubLost,
     OspBridgeError,
     OutputsIncomplete,
     QueryTimeout,
@@ -23,12 +21,9 @@ from ospbridge.errors import (
     StepUncertain,
     UsageError,
 )
-from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import Feedbacks, Reset, Step
-from ospbridge.interface import BoxSpace, Feedback, StepOutcome
+from ospbridge.interface import StepOutcome
 from ospbridge.osp.client import WorldReset
-from ospbridge.session.hub_client import feedback_of
-from ospbridge.task.base import choice, finite, vector
+from ospbridge.task.base import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,18 +31,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.sharing import SharedSession
-    from ospbridge.hub.messages import Attached
-    from ospbridge.interface import AgentInterface, Space
-    from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.hub_client import HubClient
+    from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
+    from ospbridge.osp.client import Exchange
+    from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["DirectGroup", "Group", "HubGroup"]
+__all__ = ["LOSSES", "TRIES", "DirectGroup", "Found", "Group", "over"]
 
 TRIES: Final = 2
 """A reset that finds the session lost rebuilds it and tries once more."""
-MARGIN: Final = 10.0
-"""Seconds that the daemon may take beyond its own limits."""
+LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
+"""Errors that end an episode, truncated, and after which the session is rebuilt."""
+Found: TypeAlias = "dict[str, Feedback]"
+"""What a reset or step brought, by agent."""
 
 
 class Group(Protocol):
@@ -74,7 +70,7 @@ class DirectGroup:
     """Agents of a session of this process."""
 
     def __init__(self, shared: SharedSession, make_task: Callable[..., Task]) -> None:
-        self._shared = shared
+        self.shared = shared
         bounded = shared.session.profile.outputs_normalised
         self._tasks = {agent.name: make_task(agent, bounded=bounded) for agent in shared.agents}
         self.interfaces = {agent.name: agent for agent in shared.agents}
@@ -83,13 +79,15 @@ class DirectGroup:
         self._inputs: dict[str, NDArray[np.float32]] = {}
         self._last: dict[str, NDArray[np.float32]] = {}
         self._playing: list[str] = []
+        self._found: Found = {}
+        """What the step under way brought, as soon as that is known."""
         self._seed = 0
         self._closed = False
         self._equip()
 
     def _equip(self) -> None:
         """Ask the simulator for the events and variables that the tasks want."""
-        session = self._shared.session
+        session = self.shared.session
         tasks = self._tasks.values()
         for event in dict.fromkeys(event for task in tasks for event in task.events):
             if not session.register_event(event):
@@ -101,40 +99,47 @@ class DirectGroup:
         if wanted:
             session.watch(*wanted)
 
+    # --- resets ----------------------------------------------------------------------------------------------------
+
     def reset(self, seed: int) -> dict[str, Feedback]:
         """Rebuild the session where it was lost, reset the world, take the neutral steps."""
+        for tried in range(TRIES):
+            try:
+                return self.begun(self._result(self.resetting(seed)))
+            except LOSSES:
+                if tried + 1 == TRIES:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    def resetting(self, seed: int) -> Exchange[Found]:
+        """The exchange of a reset, whose result or error ``begun`` takes. Rebuilds the session where it was lost."""
         shared = self._open()
         self._seed = seed
         self._playing = []
-        for tried in range(TRIES):
-            if shared.broken:
-                self._rebuild()
-            try:
-                # What others did before this reset concerns no episode of ours.
-                shared.session.take_notices()
-                outcomes = self._settled(shared.session, seed)
-            except BarrierStuck as error:
-                shared.broken = error.message
-                raise
-            except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
-                shared.broken = error.message
-                if tried + 1 == TRIES:
-                    raise
-                continue
-            self._playing = list(self._tasks)
-            found = {name: task.begin(outcomes[name], seed=seed) for name, task in self._tasks.items()}
-            self._remember(found)
-            return found
-        raise AssertionError("the loop returns or raises")
+        if shared.broken:
+            self._rebuild()
+        # What others did before this reset concerns no episode of ours.
+        shared.session.take_notices()
+        return self._settled(shared.session.conversation, seed)
 
-    def _settled(self, session: BlockingSession, seed: int) -> dict[str, StepOutcome]:
+    def begun(self, result: Found | Exception) -> Found:
+        """A reset has ended. Raises the error that it ended with."""
+        if isinstance(result, Exception):
+            if isinstance(result, (BarrierStuck, *LOSSES)):
+                self.shared.broken = result.message
+            raise result
+        self._playing = list(self._tasks)
+        self._remember(result)
+        return result
+
+    def _settled(self, conversation: Conversation, seed: int) -> Exchange[Found]:
         tasks = self._tasks
         values: dict[str, str] = {}
         for task in tasks.values():
             values.update(task.start_values(np.random.default_rng(seed)))
         for name, text in values.items():
-            session.set(name, text)
-        session.reset(seed)
+            yield from conversation.set(name, text)
+        yield from conversation.reset(seed)
         self._inputs = {name: task.neutral for name, task in tasks.items()}
         outcomes = {
             name: StepOutcome(
@@ -143,11 +148,11 @@ class DirectGroup:
             for name, task in tasks.items()
         }
         for _ in range(max(task.settle_steps for task in tasks.values())):
-            outcomes = session.step(self._inputs)
-        return outcomes
+            outcomes = yield from conversation.step(self._inputs)
+        return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
     def _rebuild(self) -> None:
-        shared = self._shared
+        shared = self.shared
         before = [_ranges(agent) for agent in self.interfaces.values()]
         shared.rebuild()
         if [_ranges(agent) for agent in shared.agents] != before:
@@ -157,59 +162,88 @@ class DirectGroup:
             )
         self._equip()
 
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def playing(self) -> bool:
+        """Somebody plays: a step can be given."""
+        return bool(self._playing)
+
+    def step(self, actions: Mapping[str, Any]) -> Found:
         """One step. Episodes that cannot be told exactly end truncated, with the reason."""
-        shared = self._open()
+        return self.stepped(self._result(self.stepping(actions)))
+
+    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found]:
+        """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent."""
+        conversation = self._open().session.conversation
         tasks = {name: self._tasks[name] for name in self._playing}
         inputs = {name: task.inputs(actions[name]) for name, task in tasks.items()}
+        for name, numbers in inputs.items():
+            finite(numbers, name)
         self._inputs.update(inputs)
-        try:
-            found = self._evaluated(shared.session, tasks)
-        except BarrierStuck as error:
-            self._playing = []
-            shared.broken = error.message
-            raise
-        except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
-            self._playing = []
-            shared.broken = error.message
-            return {
-                name: task.cut(self._last[name].copy(), error.message, seed=self._seed)
-                for name, task in tasks.items()
-            }
-        self._remember(found)
-        reason = self._foreign_reset(shared.session) if shared.session.machine.notices else ""
-        if reason or any(_over(feedback) for feedback in found.values()):
-            self._end(found, reason or self._audit())
-        return found
+        self._found = {}
+        return self._evaluated(conversation, tasks)
 
-    def _evaluated(self, session: BlockingSession, tasks: Mapping[str, Task]) -> dict[str, Feedback]:
+    def stepped(self, result: Found | Exception) -> Found:
+        """A step has ended. Raises an error that is no end of an episode."""
+        if not isinstance(result, Exception):
+            return result
+        shared = self.shared
+        playing, self._playing = self._playing, []
+        if isinstance(result, (BarrierStuck, *LOSSES)):
+            shared.broken = result.message
+        if not isinstance(result, LOSSES):
+            raise result
+        if self._found:
+            # The step itself is known; what came behind it was not answered.
+            self._playing = playing
+            self._end(self._found, result.message)
+            return self._found
+        return {
+            name: self._tasks[name].cut(self._last[name].copy(), result.message, seed=self._seed)
+            for name in playing
+        }
+
+    def _result(self, exchange: Exchange[Found]) -> Found | Exception:
+        try:
+            return self.shared.session.run(exchange)
+        except Exception as error:  # noqa: BLE001  # raised again where it is no loss
+            return error
+
+    def _evaluated(self, conversation: Conversation, tasks: Mapping[str, Task]) -> Exchange[Found]:
         """The step, repeated as the tasks want it: equally often for all, because all step together."""
-        found: dict[str, Feedback] = {}
+        found: Found = {}
+        ended = False
         for _ in range(max(task.action_repeat for task in tasks.values())):
-            outcomes = session.step(self._inputs)
+            outcomes = yield from conversation.step(self._inputs)
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():
                 found[name].reward += feedback.reward
-            if any(_over(feedback) for feedback in found.values()):
+            ended = any(over(feedback) for feedback in found.values())
+            if ended:
                 break
+        self._remember(found)
+        self._found = found
+        reason = ""
+        if conversation.machine.notices:
+            reason = next((n.text for n in conversation.take_notices() if isinstance(n, WorldReset)), "")
+        if reason or ended:
+            self._end(found, reason or (yield from self._audit(conversation)))
         return found
 
-    def _remember(self, found: Mapping[str, Feedback]) -> None:
+    def _remember(self, found: Found) -> None:
         for name, feedback in found.items():
             self._last[name] = feedback.observation
 
-    def _foreign_reset(self, session: BlockingSession) -> str:
-        return next((n.text for n in session.take_notices() if isinstance(n, WorldReset)), "")
-
-    def _audit(self) -> str:
+    def _audit(self, conversation: Conversation) -> Exchange[str]:
         """Why the steps cannot be trusted; empty where the simulator's clock agrees with them."""
         try:
-            reason = self._shared.session.audit()
+            reason = yield from conversation.audit()
         except OspBridgeError as error:
             reason = error.message
         if reason:
-            self._shared.broken = reason
+            self.shared.broken = reason
         return reason
 
     def _end(self, found: dict[str, Feedback], reason: str) -> None:
@@ -219,125 +253,29 @@ class DirectGroup:
                 feedback.terminated = False
                 feedback.truncated = True
                 feedback.reason = feedback.info["reason"] = reason
-            if _over(feedback):
+            if over(feedback):
                 self._playing.remove(name)
                 self._inputs[name] = self._tasks[name].neutral
 
     def _open(self) -> SharedSession:
         if self._closed:
             raise SessionClosed("this environment was closed")
-        if self._shared.pid != os.getpid():
+        if self.shared.pid != os.getpid():
             raise SessionClosed(
                 "this environment belongs to the parent process",
                 hint="make environments in the process that steps them",
             )
-        return self._shared
+        return self.shared
 
     def close(self) -> None:
         """Leave the session."""
         if not self._closed:
             self._closed = True
-            self._shared.release()
+            self.shared.release()
 
 
-class HubGroup:
-    """Agents of a daemon. Its reset policy decides what the end of one episode means for the others."""
-
-    def __init__(self, client: HubClient, attached: Attached) -> None:
-        self._client = client
-        self._descriptions = attached.agents
-        self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
-        self.observation_spaces = {agent.name: agent.observation_space() for agent in attached.agents}
-        self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
-        self._info_names = {
-            name: [value.name for value in agent.infos] for name, agent in self.interfaces.items()
-        }
-        self._last: dict[str, Feedback] = {}
-        self._playing: list[str] = []
-        self._frame = bytearray()
-        self._learn_limits(attached)
-
-    def _learn_limits(self, attached: Attached) -> None:
-        """The daemon waits for others, and then for the simulator."""
-        self._step_limit = 2 * attached.step_timeout + MARGIN
-        self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
-
-    def reset(self, seed: int) -> dict[str, Feedback]:
-        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
-        client = self._client
-        client.check()
-        if client.lost:
-            self._attach_again()
-        self._playing = []
-        request = Reset(list(self.interfaces), seed, threading.get_native_id())
-        found = self._feedbacks(client.ask(request, Feedbacks, self._reset_limit))
-        self._playing = list(found)
-        return found
-
-    def _attach_again(self) -> None:
-        attached = self._client.reopen(*self.interfaces)
-        if attached.agents != self._descriptions:
-            self._client.lose()
-            raise SessionLost(
-                "the agents came back with another interface after the daemon restarted",
-                hint="make the environment anew",
-            )
-        self._learn_limits(attached)
-
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
-        """One step, in one message. A daemon that went away truncates all."""
-        client = self._client
-        client.check()
-        moves = [(name, self._told(name, actions[name])) for name in self._playing]
-        encode(Step(moves), self._frame)
-        try:
-            reply = client.exchange(self._frame, self._step_limit)
-        except HubLost as error:
-            return self._cut(error.message)
-        if not isinstance(reply, Feedbacks):
-            raise client.failed(reply)
-        found = self._feedbacks(reply)
-        self._playing = [name for name in self._playing if not _over(found[name])]
-        return found
-
-    def _told(self, name: str, action: Any) -> bytes:
-        """An action as the hub takes it: float32 bytes."""
-        space = self.action_spaces[name]
-        if isinstance(space, BoxSpace):
-            numbers = vector(action, len(space.low), name)
-            finite(numbers, name)
-        else:
-            numbers = np.array([choice(action, space.n, name)], np.float32)
-        return numbers.astype("<f4").tobytes()
-
-    def _feedbacks(self, reply: Feedbacks) -> dict[str, Feedback]:
-        found = {told.agent: feedback_of(told, self._info_names[told.agent]) for told in reply.agents}
-        self._last.update(found)
-        return found
-
-    def _cut(self, reason: str) -> dict[str, Feedback]:
-        """The honest end of episodes whose last step cannot be told: the last observation again."""
-        found = {}
-        for name in self._playing:
-            last = self._last[name]
-            info = {
-                "osp_seed": last.info["osp_seed"],
-                "infos": dict.fromkeys(self._info_names[name], float("nan")),
-                "events": (),
-                "values": {},
-                "restored": False,
-                "reason": reason,
-            }
-            found[name] = Feedback(last.observation.copy(), truncated=True, reason=reason, info=info)
-        self._playing = []
-        return found
-
-    def close(self) -> None:
-        """Give the agents back."""
-        self._client.close(detach=True)
-
-
-def _over(feedback: Feedback) -> bool:
+def over(feedback: Feedback) -> bool:
+    """Its episode has ended."""
     return feedback.terminated or feedback.truncated
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils.seeding import np_random
 
-from ospbridge.envs.group import DirectGroup, Group, HubGroup
+from ospbridge.envs.group import DirectGroup, Group
+from ospbridge.envs.hub_group import HubGroup
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire_all
 from ospbridge.envs.spaces import gym_space

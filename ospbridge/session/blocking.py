@@ -48,7 +48,8 @@ class BlockingSession:
         self._socket = sock
         self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
 
-    def _run(self, exchange: Exchange[T]) -> T:
+    def run(self, exchange: Exchange[T]) -> T:
+        """The result of an exchange of this session's ``conversation``, or its error."""
         if self.closed:
             exchange.close()
             raise self.conversation.closed()
@@ -136,64 +137,64 @@ class BlockingSession:
 
     def agents(self) -> tuple[AgentEntry, ...]:
         """All agents of the simulator."""
-        return self._run(self.conversation.overview())
+        return self.run(self.conversation.overview())
 
     def describe(self, name: str) -> AgentInterface:
         """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
-        return self._run(self.conversation.describe(name))
+        return self.run(self.conversation.describe(name))
 
     def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
-        return self._run(self.conversation.matching(patterns, available=available))
+        return self.run(self.conversation.matching(patterns, available=available))
 
     def register(self, *names: str) -> tuple[AgentInterface, ...]:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
-        return self._run(self.conversation.register(names))
+        return self.run(self.conversation.register(names))
 
     def deregister(self, name: str) -> None:
         """Give an agent back."""
-        self._run(self.conversation.deregister(name))
+        self.run(self.conversation.deregister(name))
 
     def reset(self, seed: int = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
-        return self._run(self.conversation.reset(seed))
+        return self.run(self.conversation.reset(seed))
 
     def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
         """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
-        return self._run(self.conversation.step(actions))
+        return self.run(self.conversation.step(actions))
 
     def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
-        return self._run(self.conversation.audit())
+        return self.run(self.conversation.audit())
 
     def register_event(self, name: str) -> bool:
         """Be told of an event with each step's outcome; False where there is none of that name."""
-        return self._run(self.conversation.register_event(name))
+        return self.run(self.conversation.register_event(name))
 
     def deregister_event(self, name: str) -> None:
         """Stop being told of an event."""
-        self._run(self.conversation.deregister_event(name))
+        self.run(self.conversation.deregister_event(name))
 
     def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
         """Variables whose name fits a regular expression, as this server understands it."""
-        return self._run(self.conversation.values(expression))
+        return self.run(self.conversation.values(expression))
 
     def get(self, name: str) -> ValueReading:
         """A variable with its content. Raises ValueNotFound."""
-        return self._run(self.conversation.get(name))
+        return self.run(self.conversation.get(name))
 
     def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
-        self._run(self.conversation.set(name, content))
+        self.run(self.conversation.set(name, content))
 
     def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
-        self._run(self.conversation.watch(names))
+        self.run(self.conversation.watch(names))
 
     def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
-            return self._run(self.conversation.restart_communication())
+            return self.run(self.conversation.restart_communication())
         finally:
             self._drop()
 
@@ -211,7 +212,7 @@ class BlockingSession:
         confirmed = False
         try:
             if self.machine.lost is None:
-                confirmed = self._run(self.conversation.leave())
+                confirmed = self.run(self.conversation.leave())
         except OspBridgeError:
             pass
         finally:

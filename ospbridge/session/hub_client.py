@@ -186,6 +186,11 @@ class HubClient:
 
     def exchange(self, frame: bytearray, limit: float) -> HubReply:
         """Send a message and await the next. Whatever interrupts it costs the connection: replies have no numbers."""
+        self.send(frame, limit)
+        return self.receive(limit)
+
+    def send(self, frame: bytearray, limit: float) -> None:
+        """The first half of ``exchange``; ``receive`` must follow."""
         sock = self._socket
         if sock is None:
             raise self._unusable()
@@ -193,16 +198,28 @@ class HubClient:
             sent = sock.send(frame)
             if sent < len(frame):
                 self._send_rest(sock, frame, sent, monotonic() + limit)
+        except BaseException as error:  # noqa: BLE001  # raised again, in our words
+            self.lose()
+            raise self._told(error) from None
+
+    def receive(self, limit: float) -> HubReply:
+        """The second half of ``exchange``."""
+        sock = self._socket
+        if sock is None:
+            raise self._unusable()
+        try:
             return self._receive(sock, limit)
-        except OSError as error:
+        except BaseException as error:  # noqa: BLE001  # raised again, in our words
             self.lose()
-            raise self._lost(error.strerror or "the stream ended") from None
-        except RemoteProtocolError as error:
-            self.lose()
-            raise self._lost(f"it sent what is no reply: {error.message}") from None
-        except BaseException:
-            self.lose()
-            raise
+            raise self._told(error) from None
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What ended an exchange, in the words of a user of the hub."""
+        if isinstance(error, OSError):
+            return self._lost(error.strerror or "the stream ended")
+        if isinstance(error, RemoteProtocolError):
+            return self._lost(f"it sent what is no reply: {error.message}")
+        return error
 
     def _send_rest(self, sock: socket.socket, frame: bytearray, sent: int, deadline: float) -> None:
         poll = select.poll()

@@ -1,0 +1,158 @@
+"""Several agents of one daemon driven by one environment: one message speaks for them all."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.envs.group import over
+from ospbridge.errors import HubLost, SessionLost
+from ospbridge.hub.framing import encode
+from ospbridge.hub.messages import Feedbacks, Reset, Step
+from ospbridge.interface import BoxSpace, Feedback
+from ospbridge.session.hub_client import feedback_of
+from ospbridge.task.base import choice, finite, vector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ospbridge.envs.group import Found
+    from ospbridge.hub.messages import Attached, HubReply
+    from ospbridge.session.hub_client import HubClient
+
+__all__ = ["HubGroup"]
+
+MARGIN: Final = 10.0
+"""Seconds that the daemon may take beyond its own limits."""
+
+
+class HubGroup:
+    """Agents of a daemon. Its reset policy decides what the end of one episode means for the others."""
+
+    def __init__(self, client: HubClient, attached: Attached) -> None:
+        self._client = client
+        self._descriptions = attached.agents
+        self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
+        self.observation_spaces = {agent.name: agent.observation_space() for agent in attached.agents}
+        self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
+        self._info_names = {
+            name: [value.name for value in agent.infos] for name, agent in self.interfaces.items()
+        }
+        self._last: dict[str, Feedback] = {}
+        self._playing: list[str] = []
+        self._frame = bytearray()
+        self._reason = ""
+        """Why the step could not even be sent."""
+        self._learn_limits(attached)
+
+    def _learn_limits(self, attached: Attached) -> None:
+        """The daemon waits for others, and then for the simulator."""
+        self._step_limit = 2 * attached.step_timeout + MARGIN
+        self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
+
+    def reset(self, seed: int) -> dict[str, Feedback]:
+        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
+        self.ask_reset(seed)
+        return self.begun()
+
+    def ask_reset(self, seed: int) -> None:
+        """The first half of ``reset``; ``begun`` must follow."""
+        client = self._client
+        client.check()
+        if client.lost:
+            self._attach_again()
+        self._playing = []
+        encode(Reset(list(self.interfaces), seed, threading.get_native_id()), self._frame)
+        client.send(self._frame, self._reset_limit)
+
+    def begun(self) -> Found:
+        """The answer to ``ask_reset``."""
+        found = self._feedbacks(self._client.receive(self._reset_limit))
+        self._playing = list(found)
+        return found
+
+    def _attach_again(self) -> None:
+        attached = self._client.reopen(*self.interfaces)
+        if attached.agents != self._descriptions:
+            self._client.lose()
+            raise SessionLost(
+                "the agents came back with another interface after the daemon restarted",
+                hint="make the environment anew",
+            )
+        self._learn_limits(attached)
+
+    @property
+    def playing(self) -> bool:
+        """Somebody plays: a step can be given."""
+        return bool(self._playing)
+
+    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+        """One step, in one message. A daemon that went away truncates all."""
+        self.prepare_step(actions)
+        self.ask_step()
+        return self.stepped()
+
+    def prepare_step(self, actions: Mapping[str, Any]) -> None:
+        """Raises LocalProtocolError for actions that cannot be sent. ``ask_step`` and ``stepped`` must follow."""
+        self._client.check()
+        self._reason = ""
+        encode(Step([(name, self._told(name, actions[name])) for name in self._playing]), self._frame)
+
+    def ask_step(self) -> None:
+        """Send the step that was prepared."""
+        try:
+            self._client.send(self._frame, self._step_limit)
+        except HubLost as error:
+            self._reason = error.message
+
+    def stepped(self) -> Found:
+        """The answer to ``ask_step``."""
+        if self._reason:
+            return self._cut(self._reason)
+        try:
+            reply = self._client.receive(self._step_limit)
+        except HubLost as error:
+            return self._cut(error.message)
+        found = self._feedbacks(reply)
+        self._playing = [name for name in self._playing if not over(found[name])]
+        return found
+
+    def _told(self, name: str, action: Any) -> bytes:
+        """An action as the hub takes it: float32 bytes."""
+        space = self.action_spaces[name]
+        if isinstance(space, BoxSpace):
+            numbers = vector(action, len(space.low), name)
+            finite(numbers, name)
+        else:
+            numbers = np.array([choice(action, space.n, name)], np.float32)
+        return numbers.astype("<f4").tobytes()
+
+    def _feedbacks(self, reply: HubReply) -> Found:
+        if not isinstance(reply, Feedbacks):
+            raise self._client.failed(reply)
+        found = {told.agent: feedback_of(told, self._info_names[told.agent]) for told in reply.agents}
+        self._last.update(found)
+        return found
+
+    def _cut(self, reason: str) -> dict[str, Feedback]:
+        """The honest end of episodes whose last step cannot be told: the last observation again."""
+        found = {}
+        for name in self._playing:
+            last = self._last[name]
+            info = {
+                "osp_seed": last.info["osp_seed"],
+                "infos": dict.fromkeys(self._info_names[name], float("nan")),
+                "events": (),
+                "values": {},
+                "restored": False,
+                "reason": reason,
+            }
+            found[name] = Feedback(last.observation.copy(), truncated=True, reason=reason, info=info)
+        self._playing = []
+        return found
+
+    def close(self) -> None:
+        """Give the agents back."""
+        self._client.close(detach=True)
