@@ -6,6 +6,11 @@ what the command line exits with (sysexits.h): 2 usage, 69 nothing there to talk
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = [
     "AgentNotFound",
     "AgentTaken",
@@ -22,12 +27,15 @@ __all__ = [
     "ProtocolError",
     "QueryTimeout",
     "RemoteProtocolError",
+    "ScenarioInvalid",
+    "ScenarioNotFound",
     "SessionClosed",
     "SessionEvicted",
     "SessionLost",
     "SimulatorNotFound",
     "SimulatorSilent",
     "StepUncertain",
+    "TaskError",
     "UsageError",
     "ValueNotFound",
     "ValueRejected",
@@ -88,6 +96,27 @@ class ConfigurationError(OspBridgeError):
     """A setting, file or address that cannot work."""
 
     exit_code = 78
+
+
+class ScenarioNotFound(ConfigurationError):
+    """No file and no shipped scenario of that name."""
+
+
+class ScenarioInvalid(ConfigurationError):
+    """A scenario with mistakes: ``mistakes`` has them one by one, each with its key path."""
+
+    default_hint = "`ospbridge check FILE` lists the mistakes one by one"
+
+    def __init__(self, message: str, *, hint: str = "", mistakes: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.mistakes = tuple(mistakes)
+
+
+class TaskError(OspBridgeError):
+    """A task cannot judge what a step brought: an expression failed, or a variable is no number."""
+
+    exit_code = 78
+    default_hint = "mend the scenario; the next episode begins with a reset"
 
 
 class SimulatorNotFound(OspBridgeError):

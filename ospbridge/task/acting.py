@@ -1,0 +1,145 @@
+"""Actions of a scenario: continuous ones and choices, as inputs of the simulator within their limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ospbridge.errors import LocalProtocolError
+from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.task.base import bounds, choice, vector
+from ospbridge.task.scenario import ActionKind, OutOfBounds
+from ospbridge.task.tables import choose, spread
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, Space
+    from ospbridge.task.scenario import Action, PerValue
+    from ospbridge.task.tables import Mistakes
+
+__all__ = ["Actor"]
+
+
+class Actor:
+    """``given`` is float32[n_inputs]: what the agent was last told. What does not fit is noted in ``mistakes``."""
+
+    def __init__(
+        self, agent: AgentInterface, action: Action, neutral: NDArray[np.float32], mistakes: Mistakes
+    ) -> None:
+        self._agent = agent.name
+        self._neutral = neutral
+        self.given = neutral
+        names = [value.name for value in agent.inputs]
+        self._names = choose(action.inputs, names, "action.inputs", mistakes, "input")
+        chosen = np.array([names.index(name) for name in self._names], np.intp)
+        self._chosen = None if self._names == names else chosen
+        self._action = action
+        self._mistakes = mistakes
+        low, high = bounds(agent.inputs, bounded=True)
+        self._low = self._spread(action.low, low[chosen], "low")
+        self._high = self._spread(action.high, high[chosen], "high")
+        for at, name in enumerate(self._names):
+            if self._low[at] >= self._high[at]:
+                mistakes.note("action.low", f"is not below high for input {name!r}")
+        unlimited = np.full(len(chosen), np.inf, np.float32)
+        self._rate = None if action.rate is None else self._spread(action.rate, unlimited, "rate")
+        self._table: NDArray[np.float32] | None = None
+        self._half = self._middle = unlimited
+        self.space: Space = self._discrete() if action.kind is ActionKind.DISCRETE else self._continuous()
+        self._bounded = isinstance(self.space, BoxSpace) and action.out_of_bounds is not OutOfBounds.PASS
+
+    def _spread(self, given: PerValue | None, default: NDArray[np.float32], key: str) -> NDArray[np.float32]:
+        if given is None:
+            return default
+        return np.array(
+            spread(given, self._names, default.tolist(), f"action.{key}", self._mistakes), np.float32
+        )
+
+    def _discrete(self) -> DiscreteSpace:
+        rows = self._action.choices
+        if rows and len(rows[0]) != len(self._names):
+            self._mistakes.note(
+                "action.choices",
+                f"expected {len(self._names)} inputs a choice, got {len(rows[0])}",
+                f"one for each of {', '.join(self._names)}",
+            )
+            return DiscreteSpace(len(rows))
+        table = np.tile(self._neutral, (len(rows), 1))
+        table[:, slice(None) if self._chosen is None else self._chosen] = rows
+        self._table = table
+        return DiscreteSpace(len(rows))
+
+    def _continuous(self) -> BoxSpace:
+        if not self._action.normalised:
+            return BoxSpace(self._low, self._high)
+        open_ended = [
+            name
+            for name, low, high in zip(self._names, self._low, self._high, strict=True)
+            if not (np.isfinite(low) and np.isfinite(high))
+        ]
+        if open_ended:
+            self._mistakes.note(
+                "action.normalised",
+                f"input {open_ended[0]!r} has no finite range",
+                "give action.low and action.high",
+            )
+        self._half = (self._high - self._low) * np.float32(0.5)
+        self._middle = self._low + self._half
+        ones = np.ones(len(self._names), np.float32)
+        return BoxSpace(-ones, ones)
+
+    def restart(self) -> None:
+        """An episode begins at neutral."""
+        self.given = self._neutral
+
+    def inputs(self, action: Any) -> NDArray[np.float32]:
+        """float32[n_inputs] for an action. Raises LocalProtocolError for what is no action."""
+        if self._table is not None:
+            wanted: NDArray[np.float32] = self._table[choice(action, len(self._table), self._agent)]
+            if self._rate is not None:
+                wanted = self._full(self._slowed(self._part(wanted), self._rate))
+        else:
+            wanted = vector(action, len(self._names), self._agent)
+            if self._bounded:
+                wanted = self._bound(wanted)
+            if self._action.normalised:
+                wanted = wanted * self._half + self._middle
+            if self._rate is not None:
+                wanted = self._slowed(wanted, self._rate)
+            wanted = self._full(wanted)
+        self.given = wanted
+        return wanted
+
+    def _bound(self, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
+        space = self.space
+        assert isinstance(space, BoxSpace)
+        # NaN passes both, and is refused where the step is sent.
+        inside: NDArray[np.float32] = np.minimum(np.maximum(wanted, space.low), space.high)
+        if self._action.out_of_bounds is OutOfBounds.ERROR and not np.array_equal(
+            inside, wanted, equal_nan=True
+        ):
+            at = int(np.flatnonzero(inside != wanted)[0])
+            raise LocalProtocolError(
+                f"an action of agent {self._agent!r} gives input {self._names[at]!r} {wanted[at]}, "
+                f"its bounds are {space.low[at]} and {space.high[at]}",
+                hint="clip it, or set action.out_of_bounds = 'clip' in the scenario",
+            )
+        return inside
+
+    def _part(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        return inputs if self._chosen is None else inputs[self._chosen]
+
+    def _full(self, part: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._chosen is None:
+            return part
+        inputs = self._neutral.copy()
+        inputs[self._chosen] = part
+        return inputs
+
+    def _slowed(self, wanted: NDArray[np.float32], rate: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Within the rate of change from what was given before."""
+        before = self._part(self.given)
+        slowed: NDArray[np.float32] = np.minimum(np.maximum(wanted, before - rate), before + rate)
+        return slowed

@@ -1,0 +1,253 @@
+"""Reward and termination as expressions: arithmetic over a closed list of names and functions, compiled once.
+
+RestrictedPython compiles them to native code. It and the closed list are there for good errors, not as a wall: a
+scenario may name a class of Python anyway. All numbers are floats, so that no power of integers runs for ever.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from RestrictedPython.compile import compile_restricted_exec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["CONSTANTS", "FUNCTIONS", "RESERVED", "Judge", "WrongExpression", "nearest", "parse"]
+
+
+def _sign(value: float) -> float:
+    return math.copysign(1.0, value) if value else 0.0
+
+
+def _clip(value: float, low: float, high: float) -> float:
+    return low if value < low else min(value, high)
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "asin": math.asin,
+    "acos": math.acos,
+    "atan": math.atan,
+    "atan2": math.atan2,
+    "tanh": math.tanh,
+    "hypot": math.hypot,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "sign": _sign,
+    "clip": _clip,
+    "isfinite": math.isfinite,
+}
+"""What an expression may call; ``clip(x, low, high)``, ``sign(x)`` in -1.0, 0.0 and 1.0, the others as in Python."""
+
+_COUNTS: Final = {
+    **dict.fromkeys(FUNCTIONS, (1, 1)),
+    "min": (2, 64),
+    "max": (2, 64),
+    "hypot": (1, 64),
+    "log": (1, 2),
+    "atan2": (2, 2),
+    "clip": (3, 3),
+}
+"""Least and most arguments."""
+
+CONSTANTS: Final[dict[str, float]] = {"pi": math.pi, "tau": math.tau, "inf": math.inf}
+COUNTERS: Final = ("time", "step")
+RESERVED: Final = frozenset({*FUNCTIONS, *CONSTANTS, *COUNTERS, "prev", "True", "False"})
+"""What a short name may not be called."""
+PREVIOUS: Final = "prev__"
+DEEPEST: Final = 100
+
+_OPERATORS: Final = (
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
+    *(ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or),
+    *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq),
+)
+_FORMS: Final = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp)
+_REFUSED: Final = {
+    ast.Subscript: "an index [...]",
+    ast.Attribute: "an attribute; only prev.NAME is one",
+    ast.Lambda: "a lambda",
+    ast.NamedExpr: "an assignment",
+    ast.JoinedStr: "a text",
+    ast.BitAnd: "'&'; write 'and'",
+    ast.BitOr: "'|'; write 'or'",
+    ast.BitXor: "'^'; write '**' for a power",
+}
+
+
+class WrongExpression(ValueError):
+    """An expression that cannot be used; ``hint`` says what to write instead."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question for what may have been meant, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
+
+
+class _Checked(ast.NodeTransformer):
+    """An expression with ``prev.x`` as a name of its own, and nothing in it but what is allowed."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.used: set[str] = set()
+        self.previous: set[str] = set()
+        self._depth = 0
+
+    def visit(self, node: ast.AST) -> Any:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise WrongExpression("it is nested too deeply", "use a class: task = 'package.module:Class'")
+        try:
+            return super().visit(node)
+        finally:
+            self._depth -= 1
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if not isinstance(node, _FORMS + _OPERATORS):
+            what = next((said for kind, said in _REFUSED.items() if isinstance(node, kind)), "")
+            raise WrongExpression(
+                f"an expression may not hold {what or 'a ' + type(node).__name__}",
+                "numbers, short names, + - * / // % **, comparisons, and, or, not, if-else and the listed functions",
+            )
+        return super().generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, bool):
+            return node
+        if isinstance(node.value, int | float):
+            try:
+                return ast.copy_location(ast.Constant(float(node.value)), node)
+            except OverflowError:
+                raise WrongExpression("a number is too large") from None
+        raise WrongExpression(f"{node.value!r} is no number")
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        name = node.id
+        if name in self.names:
+            self.used.add(name)
+        elif name in FUNCTIONS:
+            raise WrongExpression(f"{name} is a function", f"write {name}(...)")
+        elif name == "prev":
+            raise WrongExpression("prev needs a name", "write prev.NAME")
+        elif name not in CONSTANTS and name not in COUNTERS:
+            known = (*self.names, *CONSTANTS, *COUNTERS, *FUNCTIONS)
+            raise WrongExpression(f"unknown name {name!r}", nearest(name, known) or self._choice())
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if not (isinstance(node.value, ast.Name) and node.value.id == "prev"):
+            return self.generic_visit(node)
+        if node.attr not in self.names:
+            raise WrongExpression(
+                f"unknown name {node.attr!r} behind prev", nearest(node.attr, self.names) or self._choice()
+            )
+        self.previous.add(node.attr)
+        return ast.copy_location(ast.Name(PREVIOUS + node.attr, ast.Load()), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if not isinstance(node.func, ast.Name):
+            raise WrongExpression("only the listed functions can be called", ", ".join(FUNCTIONS))
+        name = node.func.id
+        if name not in FUNCTIONS:
+            raise WrongExpression(
+                f"unknown function {name!r}", nearest(name, FUNCTIONS) or ", ".join(FUNCTIONS)
+            )
+        if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
+            raise WrongExpression(f"{name} takes plain arguments only")
+        least, most = _COUNTS[name]
+        if not least <= len(node.args) <= most:
+            wanted = str(least) if least == most else f"{least} to {most}"
+            raise WrongExpression(f"{name} takes {wanted} arguments, got {len(node.args)}")
+        node.args = [self.visit(argument) for argument in node.args]
+        return node
+
+    def _choice(self) -> str:
+        return f"[agent.names] has {', '.join(sorted(self.names)) or 'none'}"
+
+
+def parse(source: str, names: Iterable[str]) -> tuple[ast.expr, frozenset[str], frozenset[str]]:
+    """The checked expression, the short names it uses, and those it uses behind prev. Raises WrongExpression."""
+    try:
+        tree = ast.parse(source.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        place = f" at character {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""
+        raise WrongExpression(f"{source!r} is no expression: {said}{place}") from None
+    checked = _Checked(names)
+    body = checked.visit(tree.body)
+    return body, frozenset(checked.used), frozenset(checked.previous)
+
+
+class Judge:
+    """Several expressions as one function. ``sources`` by what they decide, in the order of the results.
+
+    ``function`` takes the numbers of ``names``, then (where ``looks_back``) the previous ones, then time and step; it
+    returns a tuple of results. Raises WrongExpression.
+    """
+
+    def __init__(self, sources: Mapping[str, str], names: Iterable[str]) -> None:
+        known = tuple(names)
+        self.sources = dict(sources)
+        trees: list[ast.expr] = []
+        used: set[str] = set()
+        previous: set[str] = set()
+        for source in self.sources.values():
+            tree, now, before = parse(source, known)
+            trees.append(tree)
+            used |= now | before
+            previous |= before
+        self.names = tuple(name for name in known if name in used)
+        self.looks_back = bool(previous)
+        self._parameters = (
+            *self.names,
+            *(PREVIOUS + name for name in self.names if self.looks_back),
+            *COUNTERS,
+        )
+        self.function = self._compiled(ast.Tuple(trees, ast.Load()))
+
+    def _compiled(self, result: ast.expr) -> Callable[..., Any]:
+        shell = ast.parse(f"def judge({', '.join(self._parameters)}):\n    return 0")
+        definition = shell.body[0]
+        assert isinstance(definition, ast.FunctionDef)
+        definition.body = [ast.Return(result)]
+        compiled = compile_restricted_exec(ast.fix_missing_locations(shell), "<scenario>")
+        if compiled.errors or compiled.code is None:
+            raise WrongExpression("; ".join(compiled.errors))
+        space: dict[str, Any] = {"__builtins__": {}, **FUNCTIONS, **CONSTANTS}
+        exec(compiled.code, space)  # noqa: S102  # restricted, and over the closed list above
+        function: Callable[..., Any] = space["judge"]
+        return function
+
+    def explain(self, arguments: tuple[float, ...]) -> str:
+        """Which expression fails for these arguments, how, and with which values."""
+        for decides, source in self.sources.items():
+            tree, now, before = parse(source, self.names)
+            try:
+                float(self._compiled(tree)(*arguments))
+            except (ArithmeticError, ValueError, TypeError) as error:
+                given = dict(zip(self._parameters, arguments, strict=True))
+                shown = {
+                    **{name: given[name] for name in sorted(now)},
+                    **{f"prev.{name}": given[PREVIOUS + name] for name in sorted(before)},
+                }
+                values = ", ".join(f"{name} = {value:g}" for name, value in shown.items())
+                return f"{decides} = {source!r} failed: {error}" + (f", with {values}" if values else "")
+        return "an expression failed"

@@ -1,0 +1,130 @@
+"""Observations of a scenario: what is selected, in which order and range, and what becomes of what is out of it."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ospbridge.interface import BoxSpace
+from ospbridge.task.base import FEW, bounds
+from ospbridge.task.scenario import NotFinite, OutOfRange, Ranges, SourceKind
+from ospbridge.task.tables import choose
+from ospbridge.task.variables import number_of, source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, StepOutcome
+    from ospbridge.task.scenario import Observe
+    from ospbridge.task.tables import Mistakes
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """``observe`` makes the observation; ``reason`` then says why the episode must end, or is empty."""
+
+    def __init__(self, agent: AgentInterface, observe: Observe, mistakes: Mistakes, *, bounded: bool) -> None:
+        self.agent = agent.name
+        self.reason = ""
+        outputs = [value.name for value in agent.outputs]
+        infos = [value.name for value in agent.infos]
+        chosen = choose(observe.outputs, outputs, "observe.outputs", mistakes, "output")
+        chosen_infos = choose(observe.infos, infos, "observe.infos", mistakes, "info")
+        self.values = [source(SourceKind.VALUE, name) for name in observe.values]
+        self._outputs = None if chosen == outputs else np.array([outputs.index(n) for n in chosen], np.intp)
+        self._infos = np.array([infos.index(name) for name in chosen_infos], np.intp)
+        self._mixed = bool(chosen_infos or self.values)
+        self.names = [*chosen, *chosen_infos, *observe.values]
+        if not self.names:
+            mistakes.note("observe", "observes nothing", "name outputs, infos or values")
+        trusted = observe.ranges is Ranges.ANNOUNCED or (observe.ranges is Ranges.AUTO and bounded)
+        low = np.full(len(self.names), -inf, np.float32)
+        high = np.full(len(self.names), inf, np.float32)
+        announced = {v.name: v for v in (*agent.infos, *agent.outputs)}
+        known = len(chosen) + len(chosen_infos)
+        low[:known], high[:known] = bounds([announced[n] for n in self.names[:known]], bounded=trusted)
+        for pattern, given in observe.range.items():
+            for name in choose((pattern,), self.names, "observe.range", mistakes, "observed value"):
+                at = self.names.index(name)
+                low[at], high[at] = given.low, given.high
+        self._low, self._high = low, high
+        ranged = np.isfinite(low) & np.isfinite(high)
+        self._ranged = bool((np.isfinite(low) | np.isfinite(high)).any())
+        self._out_of_range = observe.out_of_range if self._ranged else OutOfRange.PASS
+        self._not_finite = observe.not_finite
+        self._scale: NDArray[np.float32] | None = None
+        self._shift = np.zeros(len(low), np.float32)
+        space_low, space_high = low, high
+        if observe.scale and ranged.any():
+            half = np.where(ranged, (high - low) / 2, 1.0)
+            self._scale = (1.0 / half).astype(np.float32)
+            self._shift = np.where(ranged, -(low + half) / half, 0.0).astype(np.float32)
+            space_low, space_high = np.where(ranged, -1.0, low), np.where(ranged, 1.0, high)
+        self._bounds = space_low.astype(np.float32), space_high.astype(np.float32)
+        self._history = observe.history
+        self._frames = np.zeros((observe.history, len(low)), np.float32)
+        self.space = BoxSpace(*(np.tile(bound, observe.history) for bound in self._bounds))
+
+    def zeros(self) -> NDArray[np.float32]:
+        """The observation of nothing: zeros, within the space."""
+        self._frames[:] = np.clip(np.float32(0.0), *self._bounds)
+        self.reason = ""
+        return self._frames.ravel().copy()
+
+    def first(self, outcome: StepOutcome) -> NDArray[np.float32]:
+        """The observation that begins an episode; all its history is this."""
+        self._frames[:] = self._frame(outcome)
+        return self._frames.ravel().copy()
+
+    def observe(self, outcome: StepOutcome, *, repeated: bool = False) -> NDArray[np.float32]:
+        """float32[history * n], oldest first. A repetition of an action replaces the newest frame."""
+        frame = self._frame(outcome)
+        if self._history == 1:
+            return frame
+        if not repeated:
+            self._frames[:-1] = self._frames[1:]
+        self._frames[-1] = frame
+        return self._frames.ravel().copy()
+
+    def _frame(self, outcome: StepOutcome) -> NDArray[np.float32]:
+        self.reason = ""
+        frame = outcome.outputs if self._outputs is None else outcome.outputs[self._outputs]
+        if self._mixed:
+            variables = np.array([number_of(v, outcome, self.agent) for v in self.values], np.float32)
+            frame = np.concatenate((frame, outcome.infos[self._infos], variables))
+        if self._not_finite is not NotFinite.PASS and not _finite(frame):
+            frame = self._mended(frame)
+        if self._out_of_range is OutOfRange.END:
+            self._look_at_range(frame)
+        if self._scale is not None:
+            frame = frame * self._scale + self._shift
+        if self._out_of_range is not OutOfRange.PASS:
+            frame = np.minimum(np.maximum(frame, self._bounds[0]), self._bounds[1])
+        return frame
+
+    def _mended(self, frame: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is not finite is no number to learn from: zeros, within the range."""
+        wrong = ~np.isfinite(frame)
+        if self._not_finite is NotFinite.END:
+            at = int(np.flatnonzero(wrong)[0])
+            self.reason = (
+                f"{self.names[at]!r} of agent {self.agent!r} is {frame[at]} (observe.not_finite = 'end')"
+            )
+        return np.where(wrong, np.clip(np.float32(0.0), self._low, self._high), frame).astype(np.float32)
+
+    def _look_at_range(self, frame: NDArray[np.float32]) -> None:
+        outside = (frame < self._low) | (frame > self._high)
+        if not self.reason and outside.any():
+            at = int(np.flatnonzero(outside)[0])
+            self.reason = (
+                f"{self.names[at]!r} of agent {self.agent!r} is {frame[at]:g}, "
+                f"its range ends at {self._low[at]:g} and {self._high[at]:g} (observe.out_of_range = 'end')"
+            )
+
+
+def _finite(frame: NDArray[np.float32]) -> bool:
+    """A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker."""
+    return isfinite(sum(frame.tolist())) if len(frame) <= FEW else bool(np.isfinite(frame).all())

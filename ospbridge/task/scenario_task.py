@@ -1,0 +1,217 @@
+"""A scenario at work for one agent: the task that the tables of a file describe, and the base of tasks in Python.
+
+A class named by ``task = "package.module:Class"`` derives from ``ScenarioTask`` and overrides what it wants to decide,
+mostly ``judge``; everything else goes on as the file says.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.errors import ScenarioInvalid, TaskError
+from ospbridge.interface import BoxSpace, Feedback
+from ospbridge.task.acting import Actor
+from ospbridge.task.base import Task
+from ospbridge.task.expressions import Judge, nearest
+from ospbridge.task.observing import Observer
+from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
+from ospbridge.task.scenario import ResetObservation, Source, SourceKind
+from ospbridge.task.tables import Mistakes, spread
+from ospbridge.task.variables import number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import AgentInterface, StepOutcome
+    from ospbridge.task.scenario import AgentScenario, Scenario
+
+__all__ = ["ScenarioTask"]
+
+#: What decides where the scenario has no expression: the simulator's own info, if there is one.
+_OFFERED: Final = {
+    "reward": (REWARD, "offered_reward", "0.0"),
+    "terminated": (TERMINATED, "offered_terminated > 0.5", "False"),
+    "truncated": (TRUNCATED, "offered_truncated > 0.5", "False"),
+}
+
+
+class ScenarioTask(Task):
+    """``rules`` are the table of the scenario that matches the agent.
+
+    Raises ScenarioInvalid, with all mistakes at once, where the scenario does not fit the agent.
+    """
+
+    def __init__(
+        self, agent: AgentInterface, *, bounded: bool, scenario: Scenario, rules: AgentScenario
+    ) -> None:
+        super().__init__(agent, bounded=bounded)
+        self.scenario = scenario
+        self.rules = rules
+        mistakes = Mistakes()
+        episode = rules.episode
+        if episode.neutral is not None:
+            names = [value.name for value in agent.inputs]
+            given = spread(episode.neutral, names, self.neutral.tolist(), "episode.neutral", mistakes)
+            self.neutral = np.array(given, np.float32)
+        self.action_repeat = scenario.action_repeat
+        self.events = episode.terminated_on
+        self._zeros = episode.reset_observation is ResetObservation.ZEROS
+        self.settle_steps = 0 if self._zeros else episode.settle_steps or 1
+        self._last_step = (episode.max_steps or 0) * scenario.action_repeat
+        self._ends = frozenset(episode.terminated_on)
+        self._actor = Actor(agent, rules.action, self.neutral, mistakes)
+        self._observer = Observer(agent, rules.observe, mistakes, bounded=bounded)
+        self.action_space = self._actor.space
+        self.observation_space: BoxSpace = self._observer.space
+        self.steps = 0
+        """Steps of the simulator since the observation that began the episode."""
+        self._equip(mistakes)
+        if mistakes.found:
+            found = [f"agent {agent.name!r}: {mistake}" for mistake in mistakes.found]
+            raise ScenarioInvalid(
+                f"{scenario.origin or scenario.name} does not fit: {'; '.join(found)}",
+                hint=f"`ospbridge describe {agent.name}` shows the names",
+                mistakes=found,
+            )
+
+    def _equip(self, mistakes: Mistakes) -> None:
+        """Compile the expressions, and find where their numbers come from."""
+        names = dict(self.rules.names)
+        known = self.info_names
+        sources = {}
+        for decides, (info, offered, otherwise) in _OFFERED.items():
+            given: str | None = getattr(self.rules.episode, decides)
+            if given is None and info in known:
+                names[f"offered_{decides}"] = Source(SourceKind.INFO, info)
+                given = offered
+            sources[decides] = otherwise if given is None else given
+        for short, source in self.rules.names.items():
+            if source.kind is not SourceKind.VALUE and source.name not in self._names(source.kind):
+                mistakes.note(
+                    f"names.{short}",
+                    f"no {source.kind} {source.name!r}",
+                    nearest(source.name, self._names(source.kind)),
+                )
+        self._judge = Judge(sources, names)
+        self._function = self._judge.function
+        self._looks_back = self._judge.looks_back
+        self._used = [names[name] for name in self._judge.names]
+        self._step_seconds = self.scenario.time_step or 0.0
+        wanted = [
+            source.name for source in (*self._used, *self._observer.values) if source.kind is SourceKind.VALUE
+        ]
+        self.values = tuple(dict.fromkeys(wanted))
+        self._readers = [] if mistakes.found else [self._reader(source) for source in self._used]
+        kinds = {source.kind for source in self._used}
+        indices = (
+            [self._names(source.kind).index(source.name) for source in self._used]
+            if kinds == {SourceKind.OUTPUT} and not mistakes.found
+            else []
+        )
+        self._outputs: Callable[[Sequence[float]], Any] | None = (
+            itemgetter(*indices) if len(indices) > 1 else None
+        )
+        self._before: tuple[float, ...] = (0.0,) * len(self._used)
+
+    def _names(self, kind: SourceKind) -> list[str]:
+        values = {
+            SourceKind.OUTPUT: self.agent.outputs,
+            SourceKind.INFO: self.agent.infos,
+            SourceKind.INPUT: self.agent.inputs,
+        }[kind]
+        return [value.name for value in values]
+
+    def _reader(self, source: Source) -> Callable[[StepOutcome], float]:
+        """How to find a number in what a step brought."""
+        if source.kind is SourceKind.VALUE:
+            return lambda outcome: number_of(source, outcome, self.agent.name)
+        at = self._names(source.kind).index(source.name)
+        if source.kind is SourceKind.OUTPUT:
+            return lambda outcome: outcome.outputs.item(at)
+        if source.kind is SourceKind.INFO:
+            return lambda outcome: outcome.infos.item(at)
+        return lambda _: self._actor.given.item(at)
+
+    # --- what a class may override ---------------------------------------------------------------------------------
+
+    def start_values(self, random: np.random.Generator) -> Mapping[str, str]:
+        """The scenario's values, and those drawn for this episode."""
+        values = dict(self.scenario.values)
+        for name, limits in self.scenario.randomise.items():
+            values[name] = f"{random.uniform(limits.low, limits.high):.15g}"
+        return values
+
+    def inputs(self, action: Any) -> NDArray[np.float32]:
+        """Inputs for an action, within bounds and rate."""
+        return self._actor.inputs(action)
+
+    def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
+        """The selected numbers, in range and scale."""
+        repeated = (self.steps - 1) % self.action_repeat != 0
+        return self._observer.observe(outcome, repeated=repeated)
+
+    def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
+        """Reward, terminated, truncated, as the expressions say. Raises TaskError where one fails."""
+        now = self._numbers(outcome)
+        arguments = (
+            *now,
+            *(self._before if self._looks_back else ()),
+            self.steps * self._step_seconds,
+            float(self.steps),
+        )
+        self._before = now
+        try:
+            reward, terminated, truncated = self._function(*arguments)
+            reward = float(reward)
+        except (ArithmeticError, ValueError, TypeError):
+            raise self._failed(self._judge.explain(arguments)) from None
+        if not isfinite(reward):
+            raise self._failed(f"reward = {self._judge.sources['reward']!r} is {reward}")
+        return reward, bool(terminated), bool(truncated)
+
+    def restart(self, outcome: StepOutcome) -> None:
+        """An episode begins: nothing was given, and what is seen now is what was seen before."""
+        self.steps = 0
+        self._actor.restart()
+        self._before = (0.0,) * len(self._used) if self._zeros else self._numbers(outcome)
+
+    # --- what the bridge asks --------------------------------------------------------------------------------------
+
+    def begin(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+        """What the settling steps after a reset brought; their flags end nothing."""
+        self.restart(outcome)
+        observation = self._observer.zeros() if self._zeros else self._observer.first(outcome)
+        return Feedback(observation, info=self._info(outcome, seed=seed))
+
+    def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+        """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
+        self.steps += 1
+        reward, terminated, truncated = self.judge(outcome)
+        if outcome.events and not self._ends.isdisjoint(outcome.events):
+            terminated = True
+        if self.steps == self._last_step:
+            truncated = True
+        observation = self.observe(outcome)
+        info = self._info(outcome, seed=seed)
+        reason = self._observer.reason
+        if reason and not terminated:
+            truncated = True
+            info["reason"] = reason
+            return Feedback(observation, reward, terminated, truncated, reason, info)
+        return Feedback(observation, reward, terminated, truncated, "", info)
+
+    def _numbers(self, outcome: StepOutcome) -> tuple[float, ...]:
+        """The numbers behind the short names that are used."""
+        if self._outputs is not None:
+            numbers: tuple[float, ...] = self._outputs(outcome.outputs.tolist())
+            return numbers
+        return tuple([read(outcome) for read in self._readers])
+
+    def _failed(self, what: str) -> TaskError:
+        return TaskError(f"{self.scenario.origin or self.scenario.name}, agent {self.agent.name!r}: {what}")

@@ -1,0 +1,202 @@
+"""Reading the tables of a scenario: every key is checked, every mistake is noted, and reading goes on.
+
+A ``Table`` hands out the values of its keys, or their defaults where they are wrong. What the keys mean is no concern
+of this module.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ospbridge.task.expressions import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from enum import StrEnum
+
+    from ospbridge.task.scenario import PerValue
+
+__all__ = ["Mistakes", "Table", "choose", "spread"]
+
+E = TypeVar("E", bound="StrEnum")
+LARGEST = 2**31 - 1
+
+
+class Mistakes:
+    """What is wrong, in the order found."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def note(self, where: str, what: str, hint: str = "") -> None:
+        """``where``: the key path."""
+        said = f"{where}: {what}" if where else what
+        self.found.append(f"{said} ({hint})" if hint else said)
+
+
+def _kind(value: object) -> str:
+    """What a value is in the words of TOML, and itself where it is short."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+class Table:
+    """One table of the file, at key path ``where``; ``keys`` are all it may hold."""
+
+    def __init__(self, data: Any, where: str, keys: Iterable[str] | None, mistakes: Mistakes) -> None:
+        self.where = where
+        self.mistakes = mistakes
+        self.data: dict[str, Any] = {}
+        if not isinstance(data, dict):
+            mistakes.note(where, f"expected a table, got {_kind(data)}")
+            return
+        self.data = data
+        if keys is None:
+            return
+        known = tuple(keys)
+        for key in data:
+            if key not in known:
+                mistakes.note(
+                    self.at(key), "unknown key", nearest(key, known) or f"known are {', '.join(known)}"
+                )
+
+    def at(self, key: str) -> str:
+        """The path of a key; quoted where TOML would quote it."""
+        name = key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else repr(key)
+        return f"{self.where}.{name}" if self.where else name
+
+    def wrong(self, key: str, expected: str, came: object, hint: str = "") -> None:
+        """Note a value that is not what the key takes."""
+        self.mistakes.note(self.at(key), f"expected {expected}, got {_kind(came)}", hint)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.data
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text that is not empty."""
+        value = self.data.get(key, default)
+        if not isinstance(value, str) or (key in self.data and not value):
+            self.wrong(key, "a text", value)
+            return default
+        return value
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """True or false."""
+        value = self.data.get(key, default)
+        if not isinstance(value, bool):
+            self.wrong(key, "true or false", value)
+            return default
+        return value
+
+    def whole(self, key: str, default: int, least: int, most: int = LARGEST) -> int:
+        """A whole number."""
+        value = self.data.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            upper = f" to {most}" if most != LARGEST else " or more"
+            self.wrong(key, f"a whole number, {least}{upper}", value)
+            return default
+        return value
+
+    def seconds(self, key: str, default: float | None) -> float | None:
+        """A positive number."""
+        if key not in self.data:
+            return default
+        value = self.data[key]
+        if not _is_number(value) or not 0.0 < value < math.inf:
+            self.wrong(key, "a positive number of seconds", value)
+            return default
+        return float(value)
+
+    def choice(self, key: str, default: E) -> E:
+        """One of the words of an enumeration."""
+        value = self.data.get(key, default)
+        kind = type(default)
+        words = [member.value for member in kind]
+        if value not in words:
+            self.wrong(key, " or ".join(repr(word) for word in words), value, nearest(str(value), words))
+            return default
+        return kind(value)
+
+    def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """A list of texts, none of them twice."""
+        value = self.data.get(key, default)
+        if key not in self.data:
+            return default
+        if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+            self.wrong(key, "a list of texts", value)
+            return default
+        if len(set(value)) < len(value):
+            twice = next(text for text in value if value.count(text) > 1)
+            self.mistakes.note(self.at(key), f"{twice!r} stands there twice")
+        return tuple(value)
+
+    def per_value(self, key: str) -> PerValue | None:
+        """One number, a list of numbers, or numbers by name or glob; None where the key is not there."""
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if _is_number(value):
+            return float(value)
+        if isinstance(value, list) and all(map(_is_number, value)):
+            return tuple(map(float, value))
+        if isinstance(value, dict) and all(map(_is_number, value.values())):
+            return {name: float(number) for name, number in value.items()}
+        self.wrong(key, "a number, a list of numbers, or a table of numbers by name or glob", value)
+        return None
+
+
+def spread(
+    given: PerValue, names: Iterable[str], default: list[float], where: str, mistakes: Mistakes
+) -> list[float]:
+    """A number for each of ``names``; where a table names none, the default."""
+    known = list(names)
+    if isinstance(given, float):
+        return [given] * len(known)
+    if isinstance(given, tuple):
+        if len(given) != len(known):
+            mistakes.note(
+                where,
+                f"expected {len(known)} numbers, got {len(given)}",
+                f"one for each of {', '.join(known)}",
+            )
+            return default
+        return list(given)
+    numbers = list(default)
+    for pattern, number in given.items():
+        for name in choose((pattern,), known, where, mistakes):
+            numbers[known.index(name)] = number
+    return numbers
+
+
+def choose(
+    patterns: Iterable[str], names: Iterable[str], where: str, mistakes: Mistakes, what: str = "name"
+) -> list[str]:
+    """The names that fit, in the order of the patterns. A name may itself look like a pattern."""
+    known = list(names)
+    chosen: list[str] = []
+    for pattern in patterns:
+        hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
+        if not hits and not (pattern == "*" and not known):
+            mistakes.note(where, f"no {what} {pattern!r}", nearest(pattern, known) or _some(known, what))
+        chosen += [name for name in hits if name not in chosen]
+    return chosen
+
+
+def _some(names: list[str], what: str) -> str:
+    if not names:
+        return f"there is no {what} at all"
+    shown = ", ".join(names[:6])
+    return f"there are {shown}" + (f" and {len(names) - 6} more" if len(names) > 6 else "")
