@@ -55,6 +55,7 @@ class _Step:
         "done",
         "doubled",
         "early",
+        "familiar",
         "m",
         "owed",
         "owing",
@@ -74,7 +75,9 @@ class _Step:
         self.done: dict[int, StepCompleted] = {}
         self.cut: dict[int, Truncated] = {}
         self.disputed: set[int] = set()
-        """Agents of whom two completions came, or one that an earlier step brought too: which is this step's?"""
+        """Agents of whom two completions came: which is this step's?"""
+        self.familiar: set[int] = set()
+        """Agents whose completion is one that an earlier step brought too: late, or an agent at rest."""
         self.early = False
         self.strange: list[StepCompleted] = []
         """Completions that came too early to be this step's."""
@@ -161,7 +164,7 @@ class _Step:
             return
         self.done[reply.agent_id] = reply
         if known:
-            self.disputed.add(reply.agent_id)
+            self.familiar.add(reply.agent_id)
         if cut is not None:
             self.cut[reply.agent_id] = cut
         if reply.observed:
@@ -178,6 +181,7 @@ class _Step:
         self.done.clear()
         self.cut.clear()
         self.disputed.clear()
+        self.familiar.clear()
         self.m.anomaly("a completion of an earlier step was taken for this one")
 
 
@@ -217,7 +221,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     else:
         m.clock.believe(None)
     m.vote_outstanding = False
-    if s.cut or s.disputed:
+    if s.cut or s.disputed or s.familiar:
         return (yield from _filled(m, s))
     for reply in s.done.values():
         _fits(m, s, reply)
@@ -273,11 +277,18 @@ def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
 
 def _filled(m: ClientMachine, s: _Step, lost: Sequence[int] = ()) -> Exchange[StepResult]:
     """Complete what was cut or lost from the repository."""
-    restored = {*lost, *s.disputed}
-    for agent_id in dict.fromkeys((*lost, *s.disputed, *s.cut)):
-        cut = None if agent_id in s.disputed else s.cut.get(agent_id)
+    restored = {*lost, *s.disputed, *s.familiar}
+    for agent_id in dict.fromkeys((*lost, *s.disputed, *s.familiar, *s.cut)):
+        cut = None if agent_id in s.disputed or agent_id in s.familiar else s.cut.get(agent_id)
         try:
             whole = yield from restore(m, s.votes[agent_id].agent, cut)
+        except OutputsIncomplete as error:
+            if agent_id in s.familiar and agent_id not in s.disputed and agent_id not in s.cut:
+                # It looks like an older one, but an agent at rest looks so too, and nothing can be read back.
+                restored.discard(agent_id)
+                continue
+            m.suspect = error.message
+            raise
         except OspBridgeError as error:
             if not isinstance(error, SessionLost):
                 m.suspect = error.message

@@ -481,3 +481,21 @@ def test_a_text_that_the_server_cut_is_noticed() -> None:
     client = joined(pair)
     assert len(client.do(client.conversation.get("/Synthetic/Long")).value) < 1024
     assert any("cut its answer" in notice.text for notice in client.conversation.machine.notices)
+
+
+@BOTH
+def test_an_agent_at_rest_goes_on_after_a_disturbance_though_nothing_of_it_can_be_read_back(
+    profile: Profile,
+) -> None:
+    world = SyntheticWorld(1, 1)
+    pair = Pair(world, profile)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.reset(1))
+    del pair.server.repository.variables["/Sim/agent/sensor/0"]
+    client.do(talk.step({"agent": [0.0]}))
+    world.step = lambda: None  # type: ignore[method-assign]  # the outputs stand still from now on
+    talk.machine.anomaly("something was late")
+    for _ in range(5):
+        assert not client.do(talk.step({"agent": [0.0]}))["agent"].restored
+    assert client.do(talk.audit()) == ""
