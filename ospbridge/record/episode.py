@@ -1,0 +1,200 @@
+"""A finished episode, and the file that holds it.
+
+The file is an npz archive (``numpy.load`` reads it, without pickle) of these arrays, for N steps:
+
+=================  ================================================================================================
+``observations``   float32[N + 1, n]: the reset's, then one for each step
+``actions``        float32[N, m], or int64[N] where actions are discrete
+``rewards``        float64[N]
+``terminated``     bool[N]
+``truncated``      bool[N]
+``infos``          float64[N + 1, k], the agent's infos in the order of ``info_names``; NaN where a step was lost
+``low``, ``high``  float32[n]: the bounds of the observation space
+``action_low`` ..  ``action_high``: float32[m]; absent where actions are discrete
+``about``          uint8: the rest, as UTF-8 JSON; see ``RecordedEpisode``
+=================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import BoxSpace, DiscreteSpace, Space
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["RecordedEpisode", "read_episode", "write_episode"]
+
+FORMAT: Final = "ospbridge episode"
+VERSION: Final = 1
+_BAD_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedEpisode:
+    """One episode of one agent, as its environment saw it. Arrays as the module says."""
+
+    simulator: str
+    agent: str
+    seed: int
+    """What the simulator was given."""
+    started: datetime
+    ended: datetime
+    how: str
+    """``terminated``, ``truncated``; ``abandoned``: reset or closed before its end; ``lost``: a step raised;
+    ``continued``: it was too long for one file, the next one goes on. The last step counts as truncated then."""
+    reason: str
+    """Why the bridge ended it; empty where the episode ended by itself."""
+    observation_space: BoxSpace
+    action_space: Space
+    info_names: tuple[str, ...]
+    observations: NDArray[np.float32]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: NDArray[np.float64]
+    weights_seq_no: int | None = None
+    """Which weights acted, where that is known."""
+
+    def __len__(self) -> int:
+        """Steps."""
+        return len(self.rewards)
+
+
+class _About(msgspec.Struct, frozen=True):
+    """What of an episode is no array."""
+
+    format: str
+    version: int
+    simulator: str
+    agent: str
+    seed: int
+    started: datetime
+    ended: datetime
+    how: str
+    reason: str
+    info_names: tuple[str, ...]
+    choices: int = 0
+    weights_seq_no: int | None = None
+
+
+def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
+    """Write the archive."""
+    space = episode.action_space
+    about = _About(
+        FORMAT,
+        VERSION,
+        _storable(episode.simulator),
+        _storable(episode.agent),
+        episode.seed,
+        episode.started,
+        episode.ended,
+        episode.how,
+        _storable(episode.reason),
+        tuple(_storable(name) for name in episode.info_names),
+        space.n if isinstance(space, DiscreteSpace) else 0,
+        episode.weights_seq_no,
+    )
+    arrays: dict[str, NDArray[Any]] = {
+        "about": np.frombuffer(msgspec.json.encode(about), np.uint8),
+        "observations": episode.observations,
+        "actions": episode.actions,
+        "rewards": episode.rewards,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+        "infos": episode.infos,
+        "low": episode.observation_space.low,
+        "high": episode.observation_space.high,
+    }
+    if isinstance(space, BoxSpace):
+        arrays |= {"action_low": space.low, "action_high": space.high}
+    np.savez(file, allow_pickle=False, **arrays)
+
+
+def _storable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def read_episode(path: Path) -> RecordedEpisode:
+    """The episode in a file. Raises ConfigurationError for what is none, or is damaged."""
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file):
+            pass
+        with np.load(path, allow_pickle=False) as archive:
+            about = msgspec.json.decode(archive["about"].tobytes(), type=_About)
+            arrays = {name: archive[name] for name in archive.files if name != "about"}
+    except (OSError, EOFError, KeyError, ValueError, msgspec.MsgspecError, *_BAD_ARCHIVE) as error:
+        raise _damaged(path, str(error) or type(error).__name__) from None
+    if about.format != FORMAT or about.version != VERSION:
+        raise ConfigurationError(
+            f"{path} is {about.format!r}, version {about.version}; expected {FORMAT!r}, version {VERSION}",
+            hint="use the release of ospbridge that wrote it",
+        )
+    try:
+        episode = RecordedEpisode(
+            about.simulator,
+            about.agent,
+            about.seed,
+            about.started.astimezone(UTC),
+            about.ended.astimezone(UTC),
+            about.how,
+            about.reason,
+            BoxSpace(arrays["low"], arrays["high"]),
+            DiscreteSpace(about.choices)
+            if about.choices
+            else BoxSpace(arrays["action_low"], arrays["action_high"]),
+            about.info_names,
+            arrays["observations"],
+            arrays["actions"],
+            arrays["rewards"],
+            arrays["terminated"],
+            arrays["truncated"],
+            arrays["infos"],
+            about.weights_seq_no,
+        )
+    except KeyError as error:
+        raise _damaged(path, f"array {error} is missing") from None
+    _check(path, episode)
+    return episode
+
+
+def _check(path: Path, episode: RecordedEpisode) -> None:
+    """The arrays fit each other. Raises ConfigurationError."""
+    steps = len(episode.rewards) if episode.rewards.ndim else 0
+    space = episode.action_space
+    wanted: dict[str, tuple[tuple[int, ...], Any]] = {
+        "observations": ((steps + 1, *episode.observation_space.low.shape), np.float32),
+        "actions": ((steps, *space.low.shape), np.float32)
+        if isinstance(space, BoxSpace)
+        else ((steps,), np.int64),
+        "rewards": ((steps,), np.float64),
+        "terminated": ((steps,), np.bool_),
+        "truncated": ((steps,), np.bool_),
+        "infos": ((steps + 1, len(episode.info_names)), np.float64),
+    }
+    for name, (shape, dtype) in wanted.items():
+        array = getattr(episode, name)
+        if array.shape != shape or array.dtype != dtype:
+            raise _damaged(
+                path,
+                f"{name} is {array.dtype}{list(array.shape)}, expected {np.dtype(dtype)}{list(shape)}",
+            )
+
+
+def _damaged(path: Path, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} is no recorded episode, or damaged: {why}",
+        hint="take it out of the directory; every other file stands for itself",
+    )

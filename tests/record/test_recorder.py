@@ -1,0 +1,225 @@
+"""Recordings: what is in them, when it is there, and what a crash or a full episode costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.record.episode import read_episode
+from ospbridge.record.reading import read_recording, recorded_files
+from ospbridge.record.recorder import EpisodeRecorder
+from tests.record.episodes import INFOS, box, feedback, play, whose
+
+
+def test_an_episode_is_on_disk_as_soon_as_it_ends_with_all_that_it_was(tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    recorder = EpisodeRecorder(tmp_path / "new" / "folder", whose())
+    play(recorder, 3, terminated=True)
+    (episode,) = read_recording(tmp_path / "new" / "folder")
+    assert len(episode) == 3
+    assert (episode.simulator, episode.agent, episode.seed) == ("127.0.0.1:45454", "cart", 7)
+    assert (episode.how, episode.reason, episode.weights_seq_no) == ("terminated", "", None)
+    assert before <= episode.started <= episode.ended <= datetime.now(UTC)
+    assert episode.info_names == INFOS
+    np.testing.assert_array_equal(episode.observations, np.arange(4)[:, None] + np.arange(3))
+    assert episode.observations.dtype == np.float32
+    np.testing.assert_array_equal(episode.actions, [1, 0, 1])
+    np.testing.assert_array_equal(episode.rewards, [0.25, 0.5, 0.75])
+    np.testing.assert_array_equal(episode.infos, [[0, 0], [0.25, -1], [0.5, -2], [0.75, -3]])
+    assert episode.terminated.tolist() == [False, False, True]
+    assert episode.truncated.tolist() == [False, False, False]
+    assert isinstance(episode.action_space, DiscreteSpace)
+    assert episode.action_space.n == 2
+    assert np.isinf(episode.observation_space.low).all()
+
+
+def test_vectors_as_actions_and_why_the_bridge_ended_it_are_kept(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose("a/b ü", actions=2))
+    recorder.begin(feedback(0), weights_seq_no=12)
+    recorder.step(np.array([0.5, -0.5], np.float32), feedback(1, truncated=True, reason="it died, über"))
+    (episode,) = read_recording(tmp_path)
+    np.testing.assert_array_equal(episode.actions, np.array([[0.5, -0.5]], np.float32))
+    assert (episode.agent, episode.how, episode.reason) == ("a/b ü", "truncated", "it died, über")
+    assert episode.weights_seq_no == 12
+    assert isinstance(episode.action_space, BoxSpace)
+    np.testing.assert_array_equal(episode.action_space.high, [1, 1])
+
+
+def test_an_episode_that_did_not_end_is_written_at_the_next_reset_and_when_closed(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 2, seed=1)
+    assert list(read_recording(tmp_path)) == []
+    play(recorder, 0, seed=2)
+    play(recorder, 4, seed=3)
+    recorder.close()
+    recorder.close()
+    first, second = read_recording(tmp_path)
+    assert (first.seed, len(first), first.how) == (1, 2, "abandoned")
+    assert (second.seed, len(second), second.how) == (3, 4, "abandoned")
+    # Whoever learns from it must see that nothing follows its last step.
+    assert second.truncated.tolist() == [False, False, False, True]
+
+
+def test_steps_before_a_reset_and_behind_an_end_are_no_episode(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder.step(0, feedback(1))
+    play(recorder, 1, terminated=True)
+    recorder.step(0, feedback(2))
+    recorder.close()
+    assert [len(episode) for episode in read_recording(tmp_path)] == [1]
+
+
+def test_a_long_episode_grows_without_losing_a_step(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 2000, terminated=True)
+    (episode,) = read_recording(tmp_path)
+    np.testing.assert_array_equal(episode.observations[:, 0], np.arange(2001))
+
+
+def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose(), memory=2000)
+    play(recorder, 100, truncated=True)
+    parts = list(read_recording(tmp_path))
+    assert len(parts) > 2
+    assert {part.how for part in parts[:-1]} == {"continued"}
+    assert parts[-1].how == "truncated"
+    assert sum(len(part) for part in parts) == 100
+    for part, following in pairwise(parts):
+        assert part.truncated[-1]
+        np.testing.assert_array_equal(part.observations[-1], following.observations[0])
+        np.testing.assert_array_equal(part.infos[-1], following.infos[0])
+    together = np.concatenate([parts[0].observations, *(part.observations[1:] for part in parts[1:])])
+    np.testing.assert_array_equal(together[:, 0], np.arange(101))
+
+
+def test_numpy_reads_the_files_without_pickle(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 2, terminated=True)
+    with np.load(recorded_files(tmp_path)[0], allow_pickle=False) as archive:
+        assert {"about", "observations", "actions", "rewards", "infos"} <= set(archive.files)
+
+
+def test_recorders_of_one_directory_do_not_meet(tmp_path: Path) -> None:
+    recorders = [EpisodeRecorder(tmp_path, whose(agent)) for agent in ("a b", "a_b")]
+    for _ in range(5):
+        for recorder in recorders:
+            play(recorder, 1, terminated=True)
+    episodes = list(read_recording(tmp_path))
+    assert [episode.agent for episode in episodes] == ["a b", "a_b"] * 5
+
+
+# --- crashes and damage ----------------------------------------------------------------------------------------------
+
+CRASHING = """
+import os, sys
+from tests.record.episodes import play, whose
+from ospbridge.record.recorder import EpisodeRecorder
+recorder = EpisodeRecorder(sys.argv[1], whose())
+number = 0
+while True:
+    number += 1
+    play(recorder, 50, seed=number, terminated=True)
+    print(number, flush=True)
+"""
+
+
+def test_after_kill_9_every_finished_episode_can_be_read(tmp_path: Path) -> None:
+    for round_ in range(3):
+        directory = tmp_path / str(round_)
+        child = subprocess.Popen(
+            [sys.executable, "-c", CRASHING, str(directory)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        assert child.stdout is not None
+        for _ in range(5 + round_):
+            assert child.stdout.readline()
+        os.kill(child.pid, signal.SIGKILL)
+        finished = 5 + round_ + len(child.stdout.read().split())
+        child.communicate()
+        seeds = [episode.seed for episode in read_recording(directory)]
+        # The last one may be on disk although nobody could say so any more.
+        assert seeds in (list(range(1, finished + 1)), list(range(1, finished + 2)))
+
+
+def test_what_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 1, terminated=True)
+    (tmp_path / ".20260101T000000.000000Z-cart-1-000001.part").write_bytes(b"PK")
+    (tmp_path / ".hidden.npz").write_bytes(b"PK")
+    assert len(list(read_recording(tmp_path))) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "flipped", "other arrays"])
+def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 20, terminated=True)
+    (file,) = recorded_files(tmp_path)
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "foreign":
+        with file.open("wb") as stream:
+            np.save(stream, np.zeros(3))
+    elif damage == "flipped":
+        content[len(content) // 3] ^= 0xFF
+        file.write_bytes(content)
+    else:
+        with np.load(file) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        arrays["rewards"] = arrays["rewards"][:-1]
+        np.savez(file, **arrays)
+    with pytest.raises(ConfigurationError, match=file.name) as caught:
+        list(read_recording(tmp_path))
+    assert caught.value.hint
+
+
+def test_a_file_of_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 1, terminated=True)
+    (file,) = recorded_files(tmp_path)
+    with np.load(file) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    later = arrays["about"].tobytes().replace(b'"version":1', b'"version":9')
+    arrays["about"] = np.frombuffer(later, np.uint8)
+    np.savez(file, **arrays)
+    with pytest.raises(ConfigurationError, match="version 9"):
+        read_episode(file)
+
+
+def test_directories_that_cannot_serve_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read as a recording"):
+        list(read_recording(tmp_path / "none"))
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigurationError, match="cannot be recorded"):
+        EpisodeRecorder(file, whose())
+
+
+def test_a_directory_that_vanishes_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    directory = tmp_path / "gone"
+    recorder = EpisodeRecorder(directory, whose())
+    directory.rmdir()
+    with pytest.raises(ConfigurationError, match="gone"):
+        play(recorder, 1, terminated=True)
+
+
+def test_bounds_survive(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose(actions=3, outputs=1))
+    recorder.begin(feedback(0, outputs=1))
+    recorder.step(np.zeros(3, np.float32), feedback(1, outputs=1, terminated=True))
+    (episode,) = read_recording(tmp_path)
+    np.testing.assert_array_equal(episode.observation_space.low, box(1).low)
