@@ -39,6 +39,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 
     With ``simulator`` the environment joins the simulator itself; with ``bridge`` ("unix:PATH") it attaches to a
     running ``ospbridge connect``; with neither it attaches to the daemon at the default path. Limits are in seconds.
+    ``record`` names a directory that every episode is written to as it ends.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # as gymnasium.Env declares it
@@ -57,6 +58,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         reset_timeout: float = 60.0,
         spin: bool = True,
         trace: str | None = None,
+        record: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None:
@@ -79,6 +81,10 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         else:
             self._seat = _attached(bridge, agent, connect_timeout, wait=wait, spin=spin)
         seat = self._seat
+        if record is not None:
+            from ospbridge.envs.recording import recorded
+
+            seat = self._seat = recorded(seat, record, simulator or bridge or "the daemon")
         self.interface: AgentInterface = seat.interface
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, seat.close)

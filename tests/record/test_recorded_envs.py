@@ -1,0 +1,109 @@
+"""Environments that record: the files hold what the caller saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.errors import ConfigurationError, LocalProtocolError
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.record.reading import read_recording
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+
+
+def play_and_compare(env: gymnasium.Env[Any, Any], directory: Path, episodes: int) -> None:
+    actions = np.random.default_rng(1)
+    for number in range(episodes):
+        observation, info = env.reset(seed=number + 1)
+        seen, given, rewards, infos = [observation], [], [], [list(info["infos"].values())]
+        ended = False
+        while not ended:
+            action = np.array([actions.integers(2)], np.float32)
+            observation, reward, terminated, truncated, info = env.step(action)
+            seen.append(observation)
+            given.append(action)
+            rewards.append(reward)
+            infos.append(list(info["infos"].values()))
+            ended = terminated or truncated
+        # On disk before the next one begins.
+        *_, last = read_recording(directory)
+        assert (last.seed, last.agent, last.how) == (number + 1, "cart", "terminated")
+        np.testing.assert_array_equal(last.observations, seen)
+        np.testing.assert_array_equal(last.actions, given)
+        np.testing.assert_array_equal(last.rewards, rewards)
+        np.testing.assert_array_equal(last.infos, infos)
+    assert len(list(read_recording(directory))) == episodes
+
+
+@BOTH
+def test_a_direct_environment_records_what_its_caller_saw(profile: Profile, tmp_path: Path) -> None:
+    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator:
+        env = gymnasium.make(
+            "ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path / "out")
+        )
+        play_and_compare(env, tmp_path / "out", 3)
+        env.close()
+        (first, *_) = read_recording(tmp_path / "out")
+        assert first.simulator == str(simulator.address)
+
+
+@BOTH
+def test_an_environment_at_a_hub_records_too(
+    profile: Profile, tmp_path: Path, runtime_directory: Path
+) -> None:
+    hub = runtime_directory / "hub"
+    with (
+        UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator,
+        connected(simulator.address, hub),
+    ):
+        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", record=str(tmp_path))
+        play_and_compare(env, tmp_path, 3)
+        env.close()
+
+
+def test_a_lost_session_is_written_with_its_reason(tmp_path: Path) -> None:
+    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
+        env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path))
+        env.reset(seed=1)
+        env.step(np.zeros(1, np.float32))
+        with pytest.raises(LocalProtocolError):
+            env.unwrapped.step(np.full(1, np.nan, np.float32))
+    env.step(np.zeros(1, np.float32))
+    (episode,) = read_recording(tmp_path)
+    assert (len(episode), episode.how) == (2, "truncated")
+    assert "connection refused" in episode.reason
+    env.close()
+
+
+def test_an_episode_under_way_is_written_when_the_environment_closes(tmp_path: Path) -> None:
+    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
+        env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path))
+        env.reset(seed=1)
+        env.step(np.zeros(1, np.float32))
+        env.close()
+    (episode,) = read_recording(tmp_path)
+    assert (len(episode), episode.how) == (1, "abandoned")
+
+
+def test_a_directory_that_cannot_serve_is_told_and_the_agent_stays_free(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
+        with pytest.raises(ConfigurationError, match="cannot be recorded"):
+            gymnasium.make(
+                "ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path / "file")
+            )
+        with BlockingSession.connect(str(simulator.address)) as session:
+            assert all(entry.available for entry in session.agents())
