@@ -54,6 +54,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "sim": CommandPlace("ospbridge.cli.sim", "sim", "Run a simulator that speaks OSP."),
     "bench": CommandPlace("ospbridge.cli.bench", "bench", "Measure what the bridge costs."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
+    "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),
     "restart-communication": CommandPlace(
         "ospbridge.cli.restart",
         "restart_communication",

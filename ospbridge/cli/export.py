@@ -1,0 +1,52 @@
+"""``ospbridge export``: recordings for other programs."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+__all__ = ["export"]
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--minari",
+    "name",
+    metavar="NAME",
+    required=True,
+    help="Make a Minari dataset of this name, such as cart/random-v0.",
+)
+@click.option(
+    "--agent",
+    "agents",
+    metavar="GLOB",
+    multiple=True,
+    help="Export the agents whose names fit; may be repeated. Default: all.",
+)
+def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
+    """Make a dataset of recorded episodes.
+
+    DIR is what an environment was given as record=DIR. The dataset is made where Minari keeps its own, under
+    $MINARI_DATASETS_PATH if that is set; minari.load_dataset(NAME) loads it.
+    """
+    from ospbridge.record.export import export_minari
+
+    with ExitStack() as stack:
+        bar = None
+
+        def progress(done: int, of: int) -> None:
+            nonlocal bar
+            if bar is None:
+                bar = stack.enter_context(
+                    click.progressbar(
+                        length=of, label="episodes", file=sys.stderr, hidden=not sys.stderr.isatty()
+                    )
+                )
+            bar.update(done - bar.pos)
+
+        episodes, steps, path = export_minari(directory, name, agents=agents, progress=progress)
+    click.echo(f"{name}: {episodes} episodes, {steps} steps, in {path}")

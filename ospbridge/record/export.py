@@ -1,0 +1,149 @@
+"""A recording as a Minari dataset. Needs the extra ``minari``.
+
+Names of infos become ``episode.reward`` for ``/episode/reward``: a slash would begin a folder in the dataset's file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.interface import BoxSpace, Space
+from ospbridge.record.episode import RecordedEpisode, read_episode
+from ospbridge.record.reading import recorded_files
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["export_minari"]
+
+
+def export_minari(
+    directory: str | os.PathLike[str],
+    name: str,
+    *,
+    agents: Sequence[str] = (),
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> tuple[int, int, Path]:
+    """Make the dataset ``name`` of the episodes in a directory, of agents that fit the globs (none: all).
+
+    ``progress(done, of)`` is called for each file. Returns episodes, steps and where the dataset is. Raises
+    ConfigurationError where Minari is not installed or a file is damaged, UsageError for a name or a choice of agents
+    that no dataset can be made of. No part of a dataset is left behind then.
+    """
+    try:
+        from minari import create_dataset_from_buffers
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.storage.datasets_root_dir import get_dataset_path
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a dataset needs Minari, which is not installed as a whole: {error}",
+            hint="pip install 'ospbridge[minari]'",
+        ) from None
+    try:
+        parse_dataset_id(name)
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"{name!r} is no name of a Minari dataset",
+            hint="write [NAMESPACE/]NAME-vN, for instance cart/random-v0",
+        ) from None
+    path: Path = get_dataset_path(name)
+    if path.exists():
+        raise UsageError(
+            f"there is a dataset {name!r} already, at {path}",
+            hint=f"choose another version, or remove it with `minari delete {name}`",
+        )
+    files = recorded_files(directory)
+    chosen = _chosen(files, agents, progress)
+    first = next(chosen, None)
+    if first is None:
+        raise UsageError(
+            f"there is no episode to export in {directory}"
+            + (f" of agents that fit {' '.join(agents)}" if agents else f" ({len(files)} files)"),
+            hint="an episode is written when it ends; record=DIR says where",
+        )
+    counts = [0, 0]
+
+    def buffers() -> Iterator[Any]:
+        yield _buffer(first, counts)
+        for episode in chosen:
+            _check_alike(first, episode)
+            yield _buffer(episode, counts)
+
+    try:
+        with warnings.catch_warnings():
+            # Minari asks for author and algorithm, which no recording knows.
+            warnings.simplefilter("ignore", UserWarning)
+            create_dataset_from_buffers(
+                name,
+                buffers(),
+                observation_space=_gym_space(first.observation_space),
+                action_space=_gym_space(first.action_space),
+                description=f"Recorded by ospbridge at {first.simulator}.",
+            )
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return counts[0], counts[1], path
+
+
+def _chosen(
+    files: Sequence[Path], agents: Sequence[str], progress: Callable[[int, int], None]
+) -> Iterator[RecordedEpisode]:
+    for number, file in enumerate(files):
+        episode = read_episode(file)
+        progress(number + 1, len(files))
+        if not agents or any(fnmatch.fnmatchcase(episode.agent, glob) for glob in agents):
+            yield episode
+
+
+def _check_alike(first: RecordedEpisode, other: RecordedEpisode) -> None:
+    """A dataset has one space of observations and one of actions. Raises UsageError."""
+    for what in ("observation_space", "action_space"):
+        if not _alike(getattr(first, what), getattr(other, what)):
+            raise UsageError(
+                f"agents {first.agent!r} and {other.agent!r} differ in their {what.replace('_', ' ')}, "
+                "and a dataset has only one",
+                hint="choose agents that are alike with --agent, one dataset for each kind",
+            )
+
+
+def _alike(one: Space, other: Space) -> bool:
+    if isinstance(one, BoxSpace) and isinstance(other, BoxSpace):
+        return np.array_equal(one.low, other.low) and np.array_equal(one.high, other.high)
+    return one == other
+
+
+def _buffer(episode: RecordedEpisode, counts: list[int]) -> Any:
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    counts[0] += 1
+    counts[1] += len(episode)
+    infos: dict[str, Any] = {}
+    for at, name in enumerate(episode.info_names):
+        key = name.strip("/").replace("/", ".") or "info"
+        infos[f"{key}.{at}" if key in infos else key] = episode.infos[:, at]
+    return EpisodeBuffer(
+        seed=episode.seed,
+        observations=episode.observations,
+        actions=episode.actions,
+        rewards=episode.rewards,
+        terminations=episode.terminated,
+        truncations=episode.truncated,
+        infos=infos,
+    )
+
+
+def _gym_space(space: Space) -> Any:
+    import gymnasium
+
+    if isinstance(space, BoxSpace):
+        return gymnasium.spaces.Box(space.low, space.high, dtype=np.float32)
+    return gymnasium.spaces.Discrete(space.n)

@@ -1,0 +1,148 @@
+"""`ospbridge export`: the dataset is the recording."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ospbridge.cli import main
+from ospbridge.record.reading import read_recording, recorded_files
+from ospbridge.record.recorder import EpisodeRecorder
+from tests.record.episodes import feedback, play, whose
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["export", *map(str, arguments)])
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Minari keeps its datasets in this test."""
+    pytest.importorskip("minari", reason="needs the extra: pip install 'ospbridge[minari]'")
+    pytest.importorskip("h5py", reason="needs the extra: pip install 'ospbridge[minari]'")
+    path = tmp_path / "datasets"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(path))
+    return path
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Three episodes with discrete actions: terminated, truncated, abandoned."""
+    directory = tmp_path / "recording"
+    recorder = EpisodeRecorder(directory, whose())
+    play(recorder, 5, seed=1, terminated=True)
+    play(recorder, 8, seed=2, first=3.0, truncated=True)
+    play(recorder, 1, seed=3)
+    recorder.close()
+    return directory
+
+
+def assert_equal(name: str, directory: Path) -> Any:
+    import minari
+
+    dataset = minari.load_dataset(name)
+    episodes = list(read_recording(directory))
+    assert dataset.total_episodes == len(episodes)
+    assert dataset.total_steps == sum(len(episode) for episode in episodes)
+    for loaded, metadata, episode in zip(
+        dataset.iterate_episodes(),
+        dataset.storage.get_episode_metadata(range(len(episodes))),
+        episodes,
+        strict=True,
+    ):
+        np.testing.assert_array_equal(loaded.observations, episode.observations)
+        np.testing.assert_array_equal(loaded.actions, episode.actions)
+        np.testing.assert_array_equal(loaded.rewards, episode.rewards)
+        np.testing.assert_array_equal(loaded.terminations, episode.terminated)
+        np.testing.assert_array_equal(loaded.truncations, episode.truncated)
+        assert loaded.observations.dtype == np.float32
+        for at, info in enumerate(episode.info_names):
+            np.testing.assert_array_equal(
+                loaded.infos[info.strip("/").replace("/", ".")], episode.infos[:, at]
+            )
+        assert metadata["seed"] == episode.seed
+    return dataset
+
+
+def test_the_dataset_loads_and_its_episodes_are_those_of_the_recording(
+    recording: Path, datasets: Path
+) -> None:
+    result = run(recording, "--minari", "cart/random-v0")
+    assert result.exit_code == 0, result.output
+    assert result.output == (f"cart/random-v0: 3 episodes, 14 steps, in {datasets / 'cart' / 'random-v0'}\n")
+    dataset = assert_equal("cart/random-v0", recording)
+    assert dataset.action_space.n == 2
+    assert dataset.observation_space.shape == (3,)
+
+
+def test_vectors_as_actions_are_exported_too(tmp_path: Path, datasets: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path / "r", whose(actions=2))
+    recorder.begin(feedback(0))
+    for number in range(4):
+        recorder.step(
+            np.array([number / 8, -number / 8], np.float32), feedback(number, terminated=number == 3)
+        )
+    assert run(tmp_path / "r", "--minari", "vectors-v1").exit_code == 0
+    dataset = assert_equal("vectors-v1", tmp_path / "r")
+    np.testing.assert_array_equal(dataset.action_space.high, [1, 1])
+
+
+def test_agents_that_differ_need_datasets_of_their_own(tmp_path: Path, datasets: Path) -> None:
+    for agent, outputs in (("cart", 3), ("arm", 5)):
+        recorder = EpisodeRecorder(tmp_path / "r", whose(agent, outputs=outputs))
+        recorder.begin(feedback(0, outputs=outputs))
+        recorder.step(1, feedback(1, outputs=outputs, terminated=True))
+    mixed = run(tmp_path / "r", "--minari", "mixed-v0")
+    assert mixed.exit_code == 2
+    assert "observation space" in mixed.stderr
+    assert "--agent" in mixed.stderr
+    assert not (datasets / "mixed-v0").exists()
+    assert run(tmp_path / "r", "--minari", "arms-v0", "--agent", "ar*").exit_code == 0
+    none = run(tmp_path / "r", "--minari", "none-v0", "--agent", "robot*")
+    assert none.exit_code == 2
+    assert "no episode" in none.stderr
+
+
+def test_a_name_that_is_taken_or_none_is_refused(recording: Path, datasets: Path) -> None:
+    assert run(recording, "--minari", "cart-v0").exit_code == 0
+    again = run(recording, "--minari", "cart-v0")
+    assert again.exit_code == 2
+    assert "already" in again.stderr
+    assert_equal("cart-v0", recording)
+    for name in ("no version", "../../etc-v0", ""):
+        wrong = run(recording, "--minari", name)
+        assert wrong.exit_code == 2, name
+        assert "for instance" in wrong.stderr
+
+
+def test_a_damaged_file_is_told_and_no_half_dataset_stays(recording: Path, datasets: Path) -> None:
+    recorded_files(recording)[1].write_bytes(b"")
+    result = run(recording, "--minari", "cart-v0")
+    assert result.exit_code == 78
+    assert recorded_files(recording)[1].name in result.stderr
+    assert not (datasets / "cart-v0").exists()
+
+
+def test_an_empty_directory_is_told(tmp_path: Path, datasets: Path) -> None:
+    result = run(tmp_path, "--minari", "cart-v0")
+    assert result.exit_code == 2
+    assert "no episode" in result.stderr
+
+
+def test_without_minari_the_error_says_how_to_get_it(recording: Path) -> None:
+    code = (
+        "import sys; sys.modules['minari'] = None\n"
+        "from ospbridge.cli import main\n"
+        f"main(['export', {str(recording)!r}, '--minari', 'cart-v0'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 78
+    assert "pip install 'ospbridge[minari]'" in done.stderr
