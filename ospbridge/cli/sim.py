@@ -34,6 +34,7 @@ def _sizes(
 
 
 @click.command()
+@click.argument("scenario", required=False)
 @click.option(
     "--env", "envs", multiple=True, metavar="ID", help="Host this Gymnasium environment; may be repeated."
 )
@@ -88,6 +89,7 @@ def _sizes(
 )
 @click.option("--quiet", is_flag=True, help="Say nothing but the address.")
 def sim(  # noqa: PLR0917  # click passes options by name
+    scenario: str | None,
     envs: tuple[str, ...],
     copies: int,
     arena: bool,
@@ -111,6 +113,8 @@ def sim(  # noqa: PLR0917  # click passes options by name
 ) -> None:
     """Run a simulator that speaks OSP.
 
+    SCENARIO is a TOML file, or the name of a scenario that comes with ospbridge: its world is hosted.
+
     The first line of output is the address, HOST:PORT. SIGTERM and Ctrl-C end it with exit code 0.
     """
     from ospbridge.osp.profile import PROFILES
@@ -118,7 +122,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
     from ospbridge.simulator.ledger import Ledger
     from ospbridge.simulator.udp import UdpSimulator
 
-    world = _make_world(envs, copies, arena, robots, synthetic, agents, values, think)
+    world = _make_world(scenario, envs, copies, arena, robots, synthetic, agents, values, think)
     faults = FaultPlan(
         drop=drop, duplicate=duplicate, reorder=reorder, delay=delay, delay_max=delay_max, seed=seed
     )
@@ -151,6 +155,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
 
 
 def _make_world(  # noqa: PLR0917  # the options of the command, in their order
+    scenario: str | None,
     envs: tuple[str, ...],
     copies: int,
     arena: bool,
@@ -161,12 +166,19 @@ def _make_world(  # noqa: PLR0917  # the options of the command, in their order
     think: float,
 ) -> World:
     """The one world that was asked for."""
-    if bool(envs) + arena + (synthetic is not None) > 1:
-        raise click.UsageError("--env, --arena and --synthetic exclude each other: one simulator, one world.")
+    if bool(envs) + arena + (synthetic is not None) + (scenario is not None) > 1:
+        raise click.UsageError(
+            "A scenario, --env, --arena and --synthetic exclude each other: one simulator, one world."
+        )
     if not envs and copies != 1:
         raise click.UsageError("--copies needs --env.")
     if synthetic is None and (agents != 1 or values or think):
         raise click.UsageError("--agents, --values and --think need --synthetic.")
+    if scenario is not None:
+        from ospbridge.simulator.hosting import world_of
+        from ospbridge.task.loading import load
+
+        return world_of(load(scenario))
     if envs:
         from ospbridge.simulator.gym_world import GymWorld
 

@@ -45,18 +45,26 @@ def _mean(inputs: NDArray[np.float32]) -> float:
     return float(np.add.reduce(inputs)) / len(inputs) if len(inputs) else 0.0
 
 
+def _named(prefix: str, wanted: int | Sequence[str]) -> Sequence[str] | None:
+    """Names, or numbers behind a prefix; None for a count below 0."""
+    if not isinstance(wanted, int):
+        return wanted
+    return None if wanted < 0 else [f"{prefix}/{index}" for index in range(wanted)]
+
+
 class SyntheticWorld:
     """``agents`` agents named "agent" (or "agent1", "agent2", ..) with the given numbers of interface values.
 
+    ``inputs``, ``outputs``, ``infos``: how many, or their names.
     ``values``: how many extra variables the repository has. ``think``: seconds slept in each step.
     ``names``: agent names, where others are wanted.
     """
 
     def __init__(
         self,
-        inputs: int,
-        outputs: int,
-        infos: int = 0,
+        inputs: int | Sequence[str],
+        outputs: int | Sequence[str],
+        infos: int | Sequence[str] = 0,
         *,
         agents: int = 1,
         values: int = 0,
@@ -64,7 +72,8 @@ class SyntheticWorld:
         time_step: float = 0.01,
         names: Sequence[str] | None = None,
     ) -> None:
-        if min(inputs, outputs, infos, values) < 0 or agents < 1:
+        motors, sensors, told = _named("/motor", inputs), _named("/sensor", outputs), _named("/info", infos)
+        if motors is None or sensors is None or told is None or values < 0 or agents < 1:
             raise ConfigurationError(
                 "a synthetic world needs 0 or more inputs, outputs, infos and values, and at least one agent"
             )
@@ -73,9 +82,9 @@ class SyntheticWorld:
         self.agents = [
             WorldAgent(
                 name,
-                [InterfaceValue(f"/motor/{index}", -1.0, 1.0) for index in range(inputs)],
-                [InterfaceValue(f"/sensor/{index}", -1.0, 1.0) for index in range(outputs)],
-                [InterfaceValue(f"/info/{index}", 0.0, 1.0) for index in range(infos)],
+                [InterfaceValue(motor, -1.0, 1.0) for motor in motors],
+                [InterfaceValue(sensor, -1.0, 1.0) for sensor in sensors],
+                [InterfaceValue(info, 0.0, 1.0) for info in told],
             )
             for name in names
         ]
@@ -87,7 +96,7 @@ class SyntheticWorld:
         self._occurred: list[str] = []
         self._values = [float(index) for index in range(values)]
         self.variables = [self._variable(index) for index in range(values)]
-        self._ramp = (np.arange(outputs + infos) / 4096).astype(np.float64)
+        self._ramp = (np.arange(len(sensors) + len(told)) / 4096).astype(np.float64)
 
     def _variable(self, index: int) -> Variable:
         def write(value: float) -> bool:

@@ -219,6 +219,7 @@ def _agent(table: Table, *, timed: bool) -> AgentScenario:
     return AgentScenario(
         match=Match(name=match.text("name", "*"), type=match.text("type", "*")),
         env_id=_fitting(table, "env_id", _ENV_ID, "an id such as 'ospbridge/CartPole-v0'"),
+        nondeterministic=table.flag("nondeterministic"),
         task=_fitting(table, "task", _CLASS, "'package.module:Class'"),
         names=names,
         action=_action(Table(table.data.get("action", {}), table.at("action"), _keys(Action), mistakes)),

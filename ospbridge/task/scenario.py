@@ -188,6 +188,7 @@ class AgentScenario:
 
     match: Match = field(default_factory=Match)
     env_id: str = ""
+    nondeterministic: bool = False
     task: str = ""
     names: Mapping[str, Source] = field(default_factory=dict)
     action: Action = field(default_factory=Action)
