@@ -41,6 +41,11 @@ SECONDS = click.FloatRange(0.0, LONGEST, min_open=True)
     help="Take the agents whose names fit; may be repeated. Default: all that are available.",
 )
 @click.option(
+    "--scenario",
+    metavar="FILE",
+    help="Agents that this scenario matches play its task; a TOML file, or the name of a shipped one.",
+)
+@click.option(
     "--hub",
     metavar="unix:PATH",
     help="Where environments attach. Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
@@ -115,6 +120,7 @@ def connect(  # noqa: PLR0917  # click passes options by name
     simulator: Endpoint,
     profile: str,
     agents: tuple[str, ...],
+    scenario: str | None,
     hub: str | None,
     wait: float | None,
     quorum: int,
@@ -140,6 +146,9 @@ def connect(  # noqa: PLR0917  # click passes options by name
     from ospbridge.observe import logs
     from ospbridge.osp.timing import Limits
     from ospbridge.session.hub_client import default_hub
+    from ospbridge.task.loading import load
+    from ospbridge.task.making import task_maker
+    from ospbridge.task.plain import PlainTask
     from ospbridge.transport.unix import parse_unix
 
     logs.configure(json=log_json, level=log_level)
@@ -154,5 +163,6 @@ def connect(  # noqa: PLR0917  # click passes options by name
         reset_policy=ResetPolicy(reset_policy),
         spin=not no_spin,
         trace=trace,
+        make_task=PlainTask if scenario is None else task_maker(load(scenario)),
     )
     trio.run(serve, settings)

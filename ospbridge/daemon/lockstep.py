@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
-from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, UsageError
+from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, TaskError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -197,7 +197,12 @@ class LockStep:
         ended = False
         for attachment in self.playing:
             outcome = outcomes[attachment.name]
-            feedback = attachment.held.task.evaluate(outcome, seed=self.seed)
+            task = attachment.held.task
+            try:
+                feedback = task.evaluate(outcome, seed=self.seed)
+            except TaskError as error:
+                # One agent's expression fails: its episode is over, and nobody else's.
+                feedback = task.cut(attachment.observation.copy(), error.message, seed=self.seed)
             attachment.reward += feedback.reward
             if repeats and attachment.feedback is not None:
                 feedback.reward += attachment.feedback.reward

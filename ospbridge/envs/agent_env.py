@@ -10,13 +10,13 @@ import gymnasium
 import numpy as np
 
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.task.plain import PlainTask
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 
     With ``simulator`` the environment joins the simulator itself; with ``bridge`` ("unix:PATH") it attaches to a
     running ``ospbridge connect``; with neither it attaches to the daemon at the default path. Limits are in seconds.
+    ``scenario`` is a TOML file or the name of a shipped one: spaces, reward and ends are as it says. A daemon plays its
+    own scenario, so it must have been started with the same.
     ``record`` names a directory that every episode is written to as it ends.
     """
 
@@ -49,6 +51,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         simulator: str | None = None,
         agent: str | None = None,
         *,
+        scenario: str | None = None,
         bridge: str | None = None,
         profile: str = "auto",
         wait: float = 0.0,
@@ -70,6 +73,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
             )
         self.render_mode = None
         self._seat: Seat | None = None
+        rules = EnvScenario(scenario)
         if simulator is not None:
             try:
                 limits = Limits(
@@ -77,9 +81,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
                 )
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            self._seat = _direct(simulator, agent, profile, limits, wait=wait, spin=spin, trace=trace)
+            self._seat = _direct(simulator, agent, rules, profile, limits, wait=wait, spin=spin, trace=trace)
         else:
-            self._seat = _attached(bridge, agent, connect_timeout, wait=wait, spin=spin)
+            self._seat = _attached(bridge, agent, rules, connect_timeout, wait=wait, spin=spin)
         seat = self._seat
         if record is not None:
             from ospbridge.envs.recording import recorded
@@ -122,6 +126,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 def _direct(
     simulator: str,
     agent: str | None,
+    rules: EnvScenario,
     profile: str,
     limits: Limits,
     *,
@@ -136,9 +141,9 @@ def _direct(
         from ospbridge.observe.trace import TraceWriter
 
         writer = TraceWriter(Path(trace))
-    shared = acquire(Terms(server, profile, limits, spin, wait), agent, writer)
+    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), writer)
     try:
-        task = PlainTask(shared.agent, bounded=shared.session.profile.outputs_normalised)
+        task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
         return DirectSeat(shared, task)
     except BaseException:
         shared.release()
@@ -146,9 +151,21 @@ def _direct(
 
 
 def _attached(
-    bridge: str | None, agent: str | None, connect_timeout: float, *, wait: float, spin: bool
+    bridge: str | None,
+    agent: str | None,
+    rules: EnvScenario,
+    connect_timeout: float,
+    *,
+    wait: float,
+    spin: bool,
 ) -> Seat:
     from ospbridge.session.hub_client import HubClient
 
     client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
-    return client.attach(agent)
+    seat = client.attach(rules.agent(agent))
+    try:
+        rules.look_at(seat)
+    except BaseException:
+        seat.close()
+        raise
+    return seat

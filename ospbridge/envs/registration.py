@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["AGENT_ID", "register_envs"]
+from typing import Final
+
+__all__ = ["AGENT_ID", "SCENARIO_IDS", "register_envs"]
 
 AGENT_ID = "ospbridge/Agent-v0"
+
+#: The shipped scenarios and whether noise is to be expected; as their files say, which are not read for an import.
+SCENARIO_IDS: Final[dict[str, tuple[str, bool]]] = {
+    "ospbridge/CartPole-v0": ("cartpole", False),
+    "ospbridge/Pendulum-v0": ("pendulum", False),
+    "ospbridge/ArenaAvoid-v0": ("arena_avoid", False),
+    "ospbridge/ArenaTwo-v0": ("arena_two", False),
+    "ospbridge/HalfCheetah-v0": ("half_cheetah", False),
+    "ospbridge/ASeries-v0": ("aseries", True),
+}
 
 
 def register_envs() -> None:
@@ -18,3 +30,11 @@ def register_envs() -> None:
             # Simulators may draw noise that no seed reaches.
             nondeterministic=True,
         )
+    for env_id, (scenario, nondeterministic) in SCENARIO_IDS.items():
+        if env_id not in registry:
+            register(
+                id=env_id,
+                entry_point="ospbridge.envs.agent_env:AgentEnv",
+                nondeterministic=nondeterministic,
+                kwargs={"scenario": scenario},
+            )

@@ -8,6 +8,7 @@ forked child owns none of its parent's sessions.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import threading
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -
     with _lock:
         here = _of_this_thread(terms.simulator)
         for shared in here:
-            alone = len(shared.agents) == 1 and agent in (None, shared.agent.name)
+            alone = len(shared.agents) == 1 and (agent is None or _fits(shared.agent.name, agent))
             if alone and not shared.session.closed:
                 shared.users += 1
                 return shared
@@ -117,6 +118,11 @@ def acquire_all(terms: Terms, patterns: Sequence[str], trace: TraceWriter | None
         if here:
             raise _in_use(here[0], " ".join(patterns))
         return _join(terms, lambda session: session.matching(patterns), trace)
+
+
+def _fits(name: str, agent: str) -> bool:
+    """A name may itself look like a pattern."""
+    return name == agent or fnmatch.fnmatchcase(name, agent)
 
 
 def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:

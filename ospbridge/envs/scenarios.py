@@ -1,0 +1,63 @@
+"""What an environment makes of its scenario: which agent it wants, and the task that it plays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ospbridge.errors import UsageError
+from ospbridge.interface import BoxSpace
+from ospbridge.task.loading import load
+from ospbridge.task.making import make_task
+from ospbridge.task.plain import PlainTask
+
+if TYPE_CHECKING:
+    from ospbridge.envs.seat import Seat
+    from ospbridge.interface import AgentInterface, Space
+    from ospbridge.task.base import Task
+
+__all__ = ["EnvScenario"]
+
+
+class EnvScenario:
+    """``scenario``: a TOML file, the name of a shipped one, or None. Raises ScenarioNotFound, ScenarioInvalid."""
+
+    def __init__(self, scenario: str | None) -> None:
+        self._called = scenario
+        self._scenario = None if scenario is None else load(scenario)
+
+    def agent(self, asked: str | None) -> str | None:
+        """The name or glob of the agent: what was asked for, else what the scenario matches."""
+        if asked is not None or self._scenario is None or len(self._scenario.agent) != 1:
+            return asked
+        match = self._scenario.agent[0].match
+        return match.name if match.name != "*" else None
+
+    def task(self, agent: AgentInterface, *, bounded: bool) -> Task:
+        """The task of an agent. Raises AgentNotFound where the scenario has none for it, and ScenarioInvalid."""
+        if self._scenario is None:
+            return PlainTask(agent, bounded=bounded)
+        return make_task(self._scenario, agent, bounded=bounded)
+
+    def look_at(self, seat: Seat) -> None:
+        """A daemon runs its own tasks: raises UsageError where the one at ``seat`` is not of this scenario."""
+        if self._scenario is None:
+            return
+        for bounded in (True, False):
+            task = self.task(seat.interface, bounded=bounded)
+            if _alike(task.observation_space, seat.observation_space) and _alike(
+                task.action_space, seat.action_space
+            ):
+                return
+        raise UsageError(
+            f"the daemon plays another task than that of scenario {self._called!r} "
+            f"with agent {seat.interface.name!r}: its spaces differ",
+            hint=f"start it with `ospbridge connect --scenario {self._called}`",
+        )
+
+
+def _alike(one: Space, other: Space) -> bool:
+    if isinstance(one, BoxSpace) and isinstance(other, BoxSpace):
+        return np.array_equal(one.low, other.low) and np.array_equal(one.high, other.high)
+    return one == other

@@ -1,0 +1,302 @@
+"""Environments of scenarios: the registered ids, direct and through a daemon."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import ospbridge
+from ospbridge.envs.registration import SCENARIO_IDS
+from ospbridge.errors import AgentNotFound, ScenarioInvalid, ScenarioNotFound, TaskError, UsageError
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.hosting import world_of
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.loading import load
+from ospbridge.task.shipped import shipped
+from tests.envs.daemons import connected
+
+assert ospbridge.__version__
+
+NEEDS_MUJOCO = pytest.mark.skipif(
+    importlib.util.find_spec("mujoco") is None,
+    reason="mujoco is not installed: pip install 'gymnasium[mujoco]'",
+)
+IDS = [
+    pytest.param(env_id, marks=NEEDS_MUJOCO if scenario == "half_cheetah" else ())
+    for env_id, (scenario, _) in SCENARIO_IDS.items()
+]
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    found: Profile = request.param
+    return found
+
+
+@contextmanager
+def hosted(scenario: str, profile: Profile = DOCUMENT) -> Iterator[UdpSimulator]:
+    with UdpSimulator(world_of(load(scenario)), port=0, profile=profile) as simulator:
+        yield simulator
+
+
+def agent_of(env_id: str) -> str | None:
+    return "robot2" if env_id == "ospbridge/ArenaTwo-v0" else None
+
+
+def checked(env: gymnasium.Env[Any, Any]) -> None:
+    with warnings.catch_warnings():
+        # Raw sensors are unbounded, and motors need not be symmetric: the checker frowns at both.
+        warnings.filterwarnings("ignore", message=".*infinity.*")
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
+        check_env(env.unwrapped)
+
+
+def test_every_shipped_scenario_has_an_id_and_every_id_a_scenario() -> None:
+    said = {
+        agent.env_id: (name, agent.nondeterministic)
+        for name in shipped()
+        for agent in load(name).agent
+        if agent.env_id
+    }
+    assert said == SCENARIO_IDS
+    assert {scenario for scenario, _ in SCENARIO_IDS.values()} == set(shipped())
+    for env_id, (_, nondeterministic) in SCENARIO_IDS.items():
+        assert gymnasium.spec(env_id).nondeterministic is nondeterministic
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_checker_of_gymnasium_is_content_direct(env_id: str, profile: Profile) -> None:
+    with hosted(SCENARIO_IDS[env_id][0], profile) as simulator:
+        env = gymnasium.make(env_id, simulator=str(simulator.address), agent=agent_of(env_id))
+        checked(env)
+        env.close()
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_checker_of_gymnasium_is_content_through_a_daemon(
+    env_id: str, profile: Profile, runtime_directory: Path
+) -> None:
+    scenario = SCENARIO_IDS[env_id][0]
+    hub = runtime_directory / "hub.sock"
+    with hosted(scenario, profile) as simulator, connected(simulator.address, hub, "--scenario", scenario):
+        env = gymnasium.make(env_id, bridge=f"unix:{hub}", agent=agent_of(env_id))
+        checked(env)
+        env.close()
+
+
+@pytest.mark.loopback
+def test_cartpole_equals_the_local_environment(profile: Profile) -> None:
+    with hosted("cartpole", profile) as simulator:
+        env = gymnasium.make("ospbridge/CartPole-v0", simulator=str(simulator.address))
+        local = gymnasium.make("CartPole-v1")
+        local.action_space.seed(1)
+        for seed in range(1, 11):
+            np.testing.assert_array_equal(env.reset(seed=seed)[0], local.reset(seed=seed)[0])
+            ended = False
+            while not ended:
+                action = local.action_space.sample()
+                seen, *told, _ = env.step(int(action))
+                wanted, *expected, _ = local.step(action)
+                np.testing.assert_array_equal(seen, wanted)
+                assert told == expected
+                ended = bool(told[1])
+        env.close()
+        local.close()
+
+
+@pytest.mark.loopback
+def test_the_pendulums_expression_is_the_cost_that_gymnasium_computes(profile: Profile) -> None:
+    local = gymnasium.make("Pendulum-v1")
+    with hosted("pendulum", profile) as simulator:
+        env = gymnasium.make("ospbridge/Pendulum-v0", simulator=str(simulator.address))
+        env.reset(seed=3)
+        local.reset(seed=3)
+        scale = np.array([1.0, 1.0, 8.0], np.float32)
+        for step in range(200):
+            action = np.array([np.sin(step / 7)], np.float32)
+            seen, reward, _, truncated, _ = env.step(action)
+            wanted, cost, *_ = local.step(2 * action)
+            np.testing.assert_allclose(seen * scale, wanted, atol=1e-5)
+            assert reward == pytest.approx(float(cost), abs=1e-3)
+            assert truncated is (step == 199)
+        env.close()
+    local.close()
+
+
+@pytest.mark.loopback
+def test_a_daemon_and_a_direct_environment_play_the_same_episode(runtime_directory: Path) -> None:
+    hub = runtime_directory / "hub.sock"
+
+    def played(env: gymnasium.Env[Any, Any]) -> list[tuple[Any, ...]]:
+        env.action_space.seed(1)
+        first, info = env.reset(seed=5)
+        found: list[tuple[Any, ...]] = [(first.tolist(), sorted(info))]
+        for _ in range(50):
+            seen, reward, terminated, truncated, info = env.step(env.action_space.sample())
+            found.append((seen.tolist(), reward, terminated, truncated, sorted(info)))
+            if terminated or truncated:
+                break
+        env.close()
+        return found
+
+    with hosted("arena_avoid") as simulator:
+        direct = played(gymnasium.make("ospbridge/ArenaAvoid-v0", simulator=str(simulator.address)))
+        with connected(simulator.address, hub, "--scenario", "arena_avoid"):
+            through = played(gymnasium.make("ospbridge/ArenaAvoid-v0", bridge=f"unix:{hub}"))
+    assert direct == through
+    assert len({tuple(step[-1]) for step in direct}) == 1
+
+
+@pytest.mark.loopback
+def test_the_arenas_bump_ends_the_episode(profile: Profile) -> None:
+    with hosted("arena_avoid", profile) as simulator:
+        env = gymnasium.make("ospbridge/ArenaAvoid-v0", simulator=str(simulator.address))
+        env.reset(seed=1)
+        for _ in range(499):
+            _, _, terminated, truncated, info = env.step(np.ones(2, np.float32))
+            if terminated:
+                break
+        assert terminated
+        assert not truncated
+        assert "/Arena/Bump" in info["events"]
+        env.close()
+
+
+@pytest.mark.loopback
+def test_a_daemon_without_the_scenario_is_refused(runtime_directory: Path) -> None:
+    hub = runtime_directory / "hub.sock"
+    with (
+        hosted("cartpole") as simulator,
+        connected(simulator.address, hub),
+        pytest.raises(UsageError, match=r"plays another task.*connect --scenario cartpole"),
+    ):
+        gymnasium.make("ospbridge/CartPole-v0", bridge=f"unix:{hub}")
+
+
+# --- files of the user's ------------------------------------------------------------------------------------------
+
+
+def cart(tmp_path: Path, text: str, top: str = "") -> str:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'name = "mine"\n{top}\n[[agent]]\n[agent.names]\nx = "output:/cart/position"\n{text}')
+    return str(file)
+
+
+def cart_env(simulator: UdpSimulator, scenario: str, **options: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(
+        "ospbridge/Agent-v0", simulator=str(simulator.address), scenario=scenario, **options
+    )
+
+
+@pytest.fixture
+def carts(profile: Profile) -> Iterator[UdpSimulator]:
+    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator:
+        yield simulator
+
+
+def test_a_wrong_scenario_is_told_before_any_simulator_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioInvalid, match="unknown name 'y'"):
+        gymnasium.make(
+            "ospbridge/Agent-v0",
+            simulator="127.0.0.1:1",
+            scenario=cart(tmp_path, '[agent.episode]\nreward = "y"\n'),
+        )
+    with pytest.raises(ScenarioNotFound, match="did you mean 'cartpole'"):
+        gymnasium.make("ospbridge/Agent-v0", simulator="127.0.0.1:1", scenario="cartpol")
+
+
+@pytest.mark.loopback
+def test_what_does_not_fit_the_agent_is_told_and_the_agent_is_free_again(
+    carts: UdpSimulator, tmp_path: Path
+) -> None:
+    wrong = cart(tmp_path, '[agent.observe]\noutputs = ["/cart/positon"]\n')
+    with pytest.raises(ScenarioInvalid, match="did you mean '/cart/position'"):
+        cart_env(carts, wrong)
+    other = tmp_path / "other.toml"
+    other.write_text('name = "other"\n[[agent]]\nmatch = { type = "Robot" }\n')
+    with pytest.raises(AgentNotFound, match="has no task for agent 'cart'"):
+        cart_env(carts, str(other))
+    cart_env(carts, cart(tmp_path, "")).close()
+
+
+@pytest.mark.loopback
+def test_values_are_set_and_drawn_from_the_seed_at_each_reset(carts: UdpSimulator, tmp_path: Path) -> None:
+    top = (
+        '[values]\n"/Sim/cart/Parameter/gravity" = 5.0\n'
+        '[randomise]\n"/Sim/cart/Parameter/length" = { low = 0.4, high = 0.6 }\n'
+    )
+    text = '[agent.observe]\nvalues = ["/Sim/cart/Parameter/gravity", "/Sim/cart/Parameter/length"]\n'
+    env = cart_env(carts, cart(tmp_path, text, top))
+    assert env.observation_space.shape == (6,)
+    lengths = []
+    for seed in (1, 2, 1):
+        seen, _ = env.reset(seed=seed)
+        assert seen[4] == 5.0
+        lengths.append(float(seen[5]))
+    assert lengths[0] == lengths[2] != lengths[1]
+    assert all(0.4 <= length <= 0.6 for length in lengths)
+    env.close()
+
+
+@pytest.mark.loopback
+def test_action_repeat_adds_up_rewards_and_counts_actions(carts: UdpSimulator, tmp_path: Path) -> None:
+    text = '[agent.episode]\nreward = "1"\nterminated = "False"\nmax_steps = 3\n'
+    env = cart_env(carts, cart(tmp_path, text, "action_repeat = 4"))
+    env.reset(seed=1)
+    told = [env.step(env.action_space.sample())[1:4] for _ in range(3)]
+    assert told == [(4.0, False, False), (4.0, False, False), (4.0, False, True)]
+    env.close()
+
+
+@pytest.mark.loopback
+def test_a_reset_observation_of_zeros_takes_no_step(carts: UdpSimulator, tmp_path: Path) -> None:
+    text = '[agent.observe]\nhistory = 2\n[agent.episode]\nreset_observation = "zeros"\n'
+    env = cart_env(carts, cart(tmp_path, text))
+    seen, _ = env.reset(seed=1)
+    assert seen.tolist() == [0.0] * 8
+    seen, *_ = env.step(np.zeros(1, np.float32))
+    assert seen[:4].tolist() == [0.0] * 4
+    assert seen[4:].any()
+    env.close()
+
+
+@pytest.mark.loopback
+def test_an_expression_that_fails_is_an_error_and_the_next_reset_goes_on(
+    carts: UdpSimulator, tmp_path: Path
+) -> None:
+    env = cart_env(carts, cart(tmp_path, '[agent.episode]\nreward = "1 / (x - x)"\n'))
+    for _ in range(2):
+        env.reset(seed=1)
+        with pytest.raises(
+            TaskError, match=r"reward = '1 / \(x - x\)' failed: float division by zero, with x = "
+        ):
+            env.step(np.zeros(1, np.float32))
+    env.close()
+
+
+@pytest.mark.loopback
+def test_in_a_daemon_an_expression_that_fails_truncates_with_the_reason(
+    carts: UdpSimulator, tmp_path: Path, runtime_directory: Path
+) -> None:
+    hub = runtime_directory / "hub.sock"
+    scenario = cart(tmp_path, '[agent.episode]\nreward = "1 / (x - x)"\n')
+    with connected(carts.address, hub, "--scenario", scenario):
+        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", scenario=scenario)
+        for _ in range(2):
+            env.reset(seed=1)
+            _, reward, terminated, truncated, info = env.step(np.zeros(1, np.float32))
+            assert (reward, terminated, truncated) == (0.0, False, True)
+            assert "division by zero" in info["reason"]
+        env.close()
