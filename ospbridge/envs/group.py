@@ -53,6 +53,11 @@ class Group(Protocol):
     observation_spaces: dict[str, BoxSpace]
     action_spaces: dict[str, Space]
 
+    @property
+    def playing(self) -> bool:
+        """Somebody plays: a step can be given."""
+        ...
+
     def reset(self, seed: int) -> dict[str, Feedback]:
         """Reset the world and let it settle; all agents play. ``seed`` in [1, 2**31 - 1]."""
         ...
@@ -260,12 +265,17 @@ class DirectGroup:
     def _open(self) -> SharedSession:
         if self._closed:
             raise SessionClosed("this environment was closed")
-        if self.shared.pid != os.getpid():
+        if not self.mine:
             raise SessionClosed(
                 "this environment belongs to the parent process",
                 hint="make environments in the process that steps them",
             )
         return self.shared
+
+    @property
+    def mine(self) -> bool:
+        """This is the process that made it: a forked child must not speak for its parent."""
+        return self.shared.pid == os.getpid()
 
     def close(self) -> None:
         """Leave the session."""

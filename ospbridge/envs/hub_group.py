@@ -153,6 +153,10 @@ class HubGroup:
         self._playing = []
         return found
 
+    def hang_up(self) -> None:
+        """Give the agents back without a word, because an answer is still awaited."""
+        self._client.lose()
+
     def close(self) -> None:
         """Give the agents back."""
         self._client.close(detach=True)

@@ -27,6 +27,7 @@ def register_envs() -> None:
         register(
             id=AGENT_ID,
             entry_point="ospbridge.envs.agent_env:AgentEnv",
+            vector_entry_point="ospbridge.envs.vector:OspVectorEnv",
             # Simulators may draw noise that no seed reaches.
             nondeterministic=True,
         )

@@ -55,6 +55,8 @@ class SharedSession:
     trace: TraceWriter | None = None
     users: int = 0
     owner: object = None
+    exclusive: bool = False
+    """It belongs to one environment and is never shared."""
     broken: str = ""
     """Why the session must be rebuilt before the next reset; empty while it is sound."""
     budget: Budget = field(default_factory=lambda: Budget(monotonic()))
@@ -102,7 +104,7 @@ def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -
     with _lock:
         here = _of_this_thread(terms.simulator)
         for shared in here:
-            alone = len(shared.agents) == 1 and (agent is None or _fits(shared.agent.name, agent))
+            alone = not shared.exclusive and (agent is None or _fits(shared.agent.name, agent))
             if alone and not shared.session.closed:
                 shared.users += 1
                 return shared
@@ -117,7 +119,9 @@ def acquire_all(terms: Terms, patterns: Sequence[str], trace: TraceWriter | None
         here = _of_this_thread(terms.simulator)
         if here:
             raise _in_use(here[0], " ".join(patterns))
-        return _join(terms, lambda session: session.matching(patterns), trace)
+        shared = _join(terms, lambda session: session.matching(patterns), trace)
+        shared.exclusive = True
+        return shared
 
 
 def _fits(name: str, agent: str) -> bool:

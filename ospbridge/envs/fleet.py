@@ -1,0 +1,167 @@
+"""Several lock-step groups driven side by side from one thread: sessions of this process, or connections to hubs.
+
+A group is the agents of one simulator that one session, or one hub connection, controls. Groups know nothing of each
+other; a turn gives some of them a step and others a reset, all requests are out before any answer is read, and what
+ends one group's episode ends no other's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ospbridge.envs.group import LOSSES
+from ospbridge.session.fleet_link import FleetLink, cores_wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ospbridge.envs.group import DirectGroup, Found, Group
+    from ospbridge.envs.hub_group import HubGroup
+
+__all__ = ["DirectFleet", "Fleet", "HubFleet", "Turn"]
+
+HURRY: Final = 0.5
+"""Seconds after which daemons that are still to be told goodbye are hung up on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one group is to do: a reset where ``seed`` is not 0, else a step."""
+
+    group: int
+    seed: int = 0
+    actions: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Fleet(Protocol):
+    """Groups of one kind."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """In the order of the environments."""
+        ...
+
+    def send(self, turns: Sequence[Turn]) -> None:
+        """All requests of these turns. Raises LocalProtocolError for an action that cannot be sent: nothing was."""
+        ...
+
+    def recv(self) -> list[Found | Exception]:
+        """What the turns brought, in their order; an error that is no end of an episode stands in its turn's place."""
+        ...
+
+    def close(self) -> None:
+        """Give all agents back, within 2 s. Safe to call again, and between ``send`` and ``recv``."""
+        ...
+
+
+class DirectFleet:
+    """Groups of which each has a session of this process."""
+
+    def __init__(self, groups: Sequence[DirectGroup], *, spin: bool) -> None:
+        self.groups = groups
+        hosts = [group.shared.terms.simulator.host for group in groups]
+        self._link = FleetLink(spin=spin, cores=cores_wanted(hosts))
+        self._turns: tuple[Turn, ...] = ()
+        self._closed = False
+
+    def send(self, turns: Sequence[Turn]) -> None:
+        groups = self.groups
+        # An action that cannot be sent is told before anything has happened; then what may take its time.
+        exchanges = {turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed}
+        for turn in turns:
+            if turn.seed:
+                exchanges[turn.group] = groups[turn.group].resetting(turn.seed)
+        self._link.begin([(groups[turn.group].shared.session, exchanges[turn.group]) for turn in turns])
+        self._turns = tuple(turns)
+
+    def recv(self) -> list[Found | Exception]:
+        results = self._link.finish()
+        self._try_again(results)
+        return [
+            _taken(group.begun if turn.seed else group.stepped, result)
+            for turn, result in zip(self._turns, results, strict=True)
+            for group in (self.groups[turn.group],)
+        ]
+
+    def _try_again(self, results: list[Any]) -> None:
+        """A reset that found the session lost rebuilds it and tries once more, beside the others that do."""
+        work = []
+        for at, (turn, result) in enumerate(zip(self._turns, results, strict=True)):
+            if turn.seed and isinstance(result, LOSSES):
+                group = self.groups[turn.group]
+                group.shared.broken = result.message
+                try:
+                    work.append((at, group.shared, group.resetting(turn.seed)))
+                except Exception as error:  # noqa: BLE001  # this group's result, raised in its turn
+                    results[at] = error
+        if not work:
+            return
+        again = self._link.run([(shared.session, exchange) for _, shared, exchange in work])
+        for (at, _, _), result in zip(work, again, strict=True):
+            results[at] = result
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        groups = [group for group in self.groups if group.mine]
+        if groups:
+            self._link.leave([group.shared.session for group in groups])
+        else:
+            self._link.disown()
+        for group in self.groups:
+            group.close()
+
+
+class HubFleet:
+    """Groups of which each has a connection to a hub: one message a turn for all agents of a group."""
+
+    def __init__(self, groups: Sequence[HubGroup]) -> None:
+        self.groups = groups
+        self._sent: list[tuple[Turn, Exception | None]] = []
+
+    def send(self, turns: Sequence[Turn]) -> None:
+        groups = self.groups
+        for turn in turns:
+            if not turn.seed:
+                groups[turn.group].prepare_step(turn.actions)
+        self._sent = []
+        for turn in turns:
+            group = groups[turn.group]
+            failed: Exception | None = None
+            try:
+                if turn.seed:
+                    group.ask_reset(turn.seed)
+                else:
+                    group.ask_step()
+            except Exception as error:  # noqa: BLE001  # raised by ``recv``, behind the others' answers
+                failed = error
+            self._sent.append((turn, failed))
+
+    def recv(self) -> list[Found | Exception]:
+        sent, self._sent = self._sent, []
+        found: list[Found | Exception] = []
+        for turn, failed in sent:
+            group = self.groups[turn.group]
+            found.append(failed or _taken(group.begun if turn.seed else group.stepped))
+        return found
+
+    def close(self) -> None:
+        waiting = {turn.group for turn, failed in self._sent if failed is None}
+        self._sent = []
+        hurry_at = monotonic() + HURRY
+        for at, group in enumerate(self.groups):
+            if at in waiting or monotonic() > hurry_at:
+                # Where an answer is on its way that nobody will read, only hanging up gives the agents back.
+                group.hang_up()
+            group.close()
+
+
+def _taken(take: Callable[..., Found], *result: Any) -> Found | Exception:
+    """Every group takes its answer before the error of one of them is raised."""
+    try:
+        return take(*result)
+    except Exception as error:  # noqa: BLE001  # raised by the caller
+        return error

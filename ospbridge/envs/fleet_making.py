@@ -1,0 +1,139 @@
+"""Finding the agents of a vector environment: on simulators joined directly, or on daemons' hubs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ospbridge.envs.fleet import DirectFleet, HubFleet
+from ospbridge.envs.group import DirectGroup
+from ospbridge.envs.hub_group import HubGroup
+from ospbridge.envs.sharing import Terms, acquire_all
+from ospbridge.errors import UsageError
+from ospbridge.interface import BoxSpace
+from ospbridge.osp.profile import profile_named
+from ospbridge.transport.addresses import parse_endpoint, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ospbridge.envs.fleet import Fleet
+    from ospbridge.envs.group import Group
+    from ospbridge.interface import Space
+    from ospbridge.osp.timing import Limits
+    from ospbridge.task.base import Task
+
+__all__ = ["fleet_of"]
+
+
+def fleet_of(
+    simulators: Sequence[str] | None,
+    bridges: Sequence[str] | None,
+    patterns: Sequence[str],
+    *,
+    num_envs: int,
+    profile: str,
+    limits: Limits,
+    wait: float,
+    spin: bool,
+    trace: str | None,
+    make_task: Callable[..., Task],
+) -> Fleet:
+    """A fleet of exactly ``num_envs`` agents with equal spaces. Raises UsageError where that is not what there is."""
+    if simulators is not None and bridges is not None:
+        raise UsageError(
+            "both simulator and bridge were given",
+            hint="simulator joins directly, bridge goes through a daemon",
+        )
+    if simulators == () or bridges == ():
+        raise UsageError("an empty list of addresses was given", hint="name at least one")
+    with ExitStack() as undo:
+        fleet: Fleet
+        if simulators is not None:
+            profile_named(profile)
+            direct: list[DirectGroup] = []
+            for at, simulator in enumerate(simulators):
+                _, server = resolve(parse_endpoint(simulator))
+                terms = Terms(server, profile, limits, spin, wait)
+                direct.append(_direct(terms, patterns, _trace_file(trace, at, len(simulators)), make_task))
+                undo.callback(direct[-1].close)
+            _check(direct, simulators, num_envs)
+            fleet = DirectFleet(direct, spin=spin)
+        else:
+            attached: list[HubGroup] = []
+            for bridge in bridges or (None,):
+                attached.append(_attached(bridge, patterns, limits.connect, wait=wait, spin=spin))
+                undo.callback(attached[-1].close)
+            _check(attached, bridges or ("the default hub",), num_envs)
+            fleet = HubFleet(attached)
+        undo.pop_all()
+        return fleet
+
+
+def _trace_file(trace: str | None, at: int, count: int) -> Path | None:
+    """The datagrams of each simulator go to a file of their own: behind the first, NAME.1.SUFFIX and so on."""
+    if trace is None:
+        return None
+    file = Path(trace)
+    return file if not at or count == 1 else file.with_name(f"{file.stem}.{at}{file.suffix}")
+
+
+def _direct(
+    terms: Terms, patterns: Sequence[str], trace: Path | None, make_task: Callable[..., Task]
+) -> DirectGroup:
+    writer = None
+    if trace is not None:
+        from ospbridge.observe.trace import TraceWriter
+
+        writer = TraceWriter(trace)
+    shared = acquire_all(terms, patterns, writer)
+    try:
+        return DirectGroup(shared, make_task)
+    except BaseException:
+        shared.release()
+        raise
+
+
+def _attached(
+    bridge: str | None, patterns: Sequence[str], connect_timeout: float, *, wait: float, spin: bool
+) -> HubGroup:
+    from ospbridge.session.hub_client import HubClient
+
+    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
+    # None named would mean the only free one.
+    return HubGroup(client, client.attach_all(patterns or ("*",)))
+
+
+def _check(groups: Sequence[Group], addresses: Sequence[str], num_envs: int) -> None:
+    """Raises UsageError where the number of agents is another one, or their spaces differ."""
+    found = [
+        (address, name) for address, group in zip(addresses, groups, strict=True) for name in group.interfaces
+    ]
+    if len(found) != num_envs:
+        each = "; ".join(
+            f"{address} has {', '.join(group.interfaces)}"
+            for address, group in zip(addresses, groups, strict=True)
+        )
+        raise UsageError(
+            f"num_envs is {num_envs}, but {len(found)} agents were found: {each}",
+            hint=f"num_envs={len(found)}, or choose other agents with agents=GLOB",
+        )
+    spaces = [
+        (group.observation_spaces[name], group.action_spaces[name])
+        for group in groups
+        for name in group.interfaces
+    ]
+    for (address, name), (observation, action) in zip(found, spaces, strict=True):
+        if not (_equal(observation, spaces[0][0]) and _equal(action, spaces[0][1])):
+            raise UsageError(
+                f"agent {name!r} of {address} has other spaces than agent {found[0][1]!r} of {found[0][0]}",
+                hint="a vector environment needs equal ones; choose the agents with agents=GLOB",
+            )
+
+
+def _equal(one: Space, other: Space) -> bool:
+    if isinstance(one, BoxSpace) and isinstance(other, BoxSpace):
+        pairs = ((one.low, other.low), (one.high, other.high))
+        return all(a.shape == b.shape and bool((a == b).all()) for a, b in pairs)
+    return one == other

@@ -1,0 +1,44 @@
+"""``options["reset_mask"]``: which worlds it covers, as gymnasium's SyncVectorEnv says it and OSP allows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ospbridge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["groups_in_mask"]
+
+
+def groups_in_mask(mask: Any, sizes: Sequence[int]) -> list[int]:
+    """Indices of the groups, of so many environments each, that a mask covers. Raises UsageError for any other."""
+    count = sum(sizes)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,):
+        given = f"{mask.dtype}{list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise UsageError(
+            f'options["reset_mask"] must be a numpy array bool[{count}], got {given}',
+            hint="terminations | truncations is one",
+        )
+    if not mask.any():
+        raise UsageError(
+            'options["reset_mask"] covers no environment', hint="leave the option out to reset all"
+        )
+    chosen = []
+    first = 0
+    for at, size in enumerate(sizes):
+        part = mask[first : first + size]
+        if part.any() and not part.all():
+            left_out = ", ".join(str(first + i) for i in np.flatnonzero(~part))
+            raise UsageError(
+                f'options["reset_mask"] covers only a part of environments {first} to {first + size - 1}, which are '
+                f"agents of one simulator and reset together: {left_out} left out",
+                hint="cover a simulator's environments wholly or not at all",
+            )
+        if part.any():
+            chosen.append(at)
+        first += size
+    return chosen

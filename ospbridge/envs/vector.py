@@ -1,0 +1,327 @@
+"""Many agents as one Gymnasium vector environment: of one simulator, of a fleet of them, or of daemons' hubs.
+
+How episodes end and begin again is said in docs/explanation/autoreset.md.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from ospbridge.envs.fleet import Turn
+from ospbridge.envs.fleet_making import fleet_of
+from ospbridge.envs.group import over
+from ospbridge.envs.masks import groups_in_mask
+from ospbridge.envs.seeding import drawn_seed, osp_seed
+from ospbridge.envs.spaces import gym_space
+from ospbridge.errors import LocalProtocolError, SessionClosed, UsageError
+from ospbridge.osp.timing import Limits
+from ospbridge.task.plain import PlainTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from ospbridge.envs.fleet import Fleet
+    from ospbridge.envs.group import Found, Group
+    from ospbridge.task.base import Task
+
+__all__ = ["OspVectorEnv"]
+
+
+class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
+    """``gymnasium.make_vec("ospbridge/Agent-v0", num_envs=4, simulator="127.0.0.1:45454", agents="robot*")``.
+
+    Environment i is agent i: those of the first simulator in its order, then those of the next. ``simulator`` is an
+    address or several (a fleet), ``bridge`` one hub or several; ``agents`` a name, a glob, or several, for each of
+    them. ``num_envs`` must equal the number of agents found.
+
+    The agents of one simulator step and reset together: the end of one's episode truncates the others', with the
+    reason in ``info``; simulators of a fleet do so each on its own. A lost simulator truncates its environments and is
+    rebuilt by their next reset. Autoreset is as gymnasium's ``SyncVectorEnv`` has it, in all three modes;
+    observations, actions and infos are those of ``AgentEnv``. Limits are in seconds.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        simulator: str | Sequence[str] | None = None,
+        agents: str | Sequence[str] = (),
+        *,
+        bridge: str | Sequence[str] | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        profile: str = "auto",
+        wait: float = 0.0,
+        connect_timeout: float = 30.0,
+        query_timeout: float = 5.0,
+        step_timeout: float = 30.0,
+        reset_timeout: float = 60.0,
+        spin: bool = True,
+        trace: str | None = None,
+        render_mode: str | None = None,
+        make_task: Callable[..., Task] = PlainTask,
+    ) -> None:
+        if render_mode is not None:
+            raise UsageError(f"render_mode {render_mode!r} is not offered", hint="use render_mode=None")
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+            limits = Limits(
+                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        fleet = fleet_of(
+            _several(simulator),
+            _several(bridge),
+            _several(agents) or (),
+            num_envs=num_envs,
+            profile=profile,
+            limits=limits,
+            wait=wait,
+            spin=spin,
+            trace=trace,
+            make_task=make_task,
+        )
+        self._fleet: Fleet | None = fleet
+        # Also when the environment is never closed: collected, or alive when the interpreter exits.
+        self._finalizer = weakref.finalize(self, fleet.close)
+        self.num_envs = num_envs
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.copy = copy
+        self._groups = [_Seats(group) for group in fleet.groups]
+        first = 0
+        for seats in self._groups:
+            seats.first = first
+            first += len(seats.names)
+        group = fleet.groups[0]
+        name = self._groups[0].names[0]
+        self.single_observation_space = gym_space(group.observation_spaces[name])
+        self.single_action_space = gym_space(group.action_spaces[name])
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._observations = np.zeros((num_envs, *group.observation_spaces[name].low.shape), np.float32)
+        self._rewards = np.zeros(num_envs, np.float64)
+        self._terminations = np.zeros(num_envs, np.bool_)
+        self._truncations = np.zeros(num_envs, np.bool_)
+        self._sent: list[tuple[_Seats, Turn]] = []
+
+    # --- resets ----------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Reset all worlds, or those that ``options["reset_mask"]`` (bool[num_envs]) covers.
+
+        ``seed``: an int gives environment i the seed ``seed + i``, a sequence says each. A world takes that of its
+        first environment. Raises BarrierStuck where other clients do not vote.
+        """
+        self._ready()
+        seeds = self._seeds(seed)
+        mask = (options or {}).get("reset_mask")
+        chosen = self._groups
+        if mask is not None:
+            chosen = [self._groups[at] for at in groups_in_mask(mask, [len(s.names) for s in self._groups])]
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        for seats in chosen:
+            if (own := seeds[seats.first]) is not None:
+                seats.random, _ = np_random(own)
+                seats.next_seed = osp_seed(own)
+        infos: dict[str, Any] = {}
+        self._begin_again(chosen, infos)
+        for seats in chosen:
+            self._terminations[seats.slice] = self._truncations[seats.slice] = False
+        return self._told_observations(), infos
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, (int, np.integer)):
+            return [int(seed) + at for at in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise UsageError(
+                f"{len(seed)} seeds for {self.num_envs} environments",
+                hint="give one for each, or a single int",
+            )
+        return seed
+
+    def _begin_again(self, chosen: Iterable[_Seats], infos: dict[str, Any]) -> None:
+        """Reset worlds side by side."""
+        fleet = self._open()
+        turns = [(seats, Turn(self._groups.index(seats), seats.draw())) for seats in chosen]
+        if turns:
+            fleet.send([turn for _, turn in turns])
+            results = fleet.recv()
+            for (seats, _), found in zip(turns, results, strict=True):
+                if not isinstance(found, Exception):
+                    self._take_begun(seats, found, infos)
+            _raise_first(results)
+
+    def _take_begun(self, seats: _Seats, found: Found, infos: dict[str, Any]) -> None:
+        seats.ended = False
+        for at, name in enumerate(seats.names, seats.first):
+            feedback = found[name]
+            self._observations[at] = feedback.observation
+            self._add_info(infos, feedback.info, at)
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def step(
+        self, actions: Any
+    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """One action of each environment. Raises BarrierStuck where other clients hold a simulator up."""
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: Any) -> None:
+        """The first half of ``step``: returns while the simulators work. ``recv`` must follow."""
+        fleet = self._ready()
+        if len(actions) != self.num_envs:
+            raise LocalProtocolError(
+                f"{len(actions)} actions for {self.num_envs} environments",
+                hint="env.action_space.sample() shows the form",
+            )
+        turns = []
+        for at, seats in enumerate(self._groups):
+            if seats.ended and self.autoreset_mode is AutoresetMode.NEXT_STEP:
+                turns.append((seats, Turn(at, seats.draw())))
+            elif seats.ended or not seats.group.playing:
+                raise self._not_playing(seats)
+            else:
+                own = {name: actions[i] for i, name in enumerate(seats.names, seats.first)}
+                turns.append((seats, Turn(at, actions=own)))
+        fleet.send([turn for _, turn in turns])
+        self._sent = turns
+
+    def _not_playing(self, seats: _Seats) -> LocalProtocolError:
+        which = ", ".join(str(at) for at in range(self.num_envs)[seats.slice])
+        hint = "call reset first"
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            hint += ', with options={"reset_mask": terminations | truncations} for those that ended'
+        return LocalProtocolError(
+            f"the episodes of environments {which} are over, or none was begun", hint=hint
+        )
+
+    def recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """The second half of ``step``."""
+        fleet = self._open()
+        if not self._sent:
+            raise LocalProtocolError("no step is under way", hint="call send first")
+        sent, self._sent = self._sent, []
+        infos: dict[str, Any] = {}
+        ended = []
+        results = fleet.recv()
+        for (seats, turn), found in zip(sent, results, strict=True):
+            if isinstance(found, Exception):
+                continue
+            if turn.seed:
+                self._take_begun(seats, found, infos)
+                self._rewards[seats.slice] = 0.0
+                self._terminations[seats.slice] = self._truncations[seats.slice] = False
+                continue
+            seats.end_together(found)
+            self._take_step(seats, found, infos)
+            if seats.ended:
+                ended.append(seats)
+        _raise_first(results)
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            self._begin_again(ended, infos)
+        return (
+            self._told_observations(),
+            self._rewards.copy(),
+            self._terminations.copy(),
+            self._truncations.copy(),
+            infos,
+        )
+
+    def _take_step(self, seats: _Seats, found: Found, infos: dict[str, Any]) -> None:
+        final = seats.ended and self.autoreset_mode is AutoresetMode.SAME_STEP
+        for at, name in enumerate(seats.names, seats.first):
+            feedback = found[name]
+            self._observations[at] = feedback.observation
+            self._rewards[at] = feedback.reward
+            self._terminations[at] = feedback.terminated
+            self._truncations[at] = feedback.truncated
+            info = feedback.info
+            if final:
+                info = {"final_obs": feedback.observation, "final_info": info}
+            self._add_info(infos, info, at)
+
+    def _told_observations(self) -> NDArray[np.float32]:
+        return self._observations.copy() if self.copy else self._observations
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def close_extras(self, **_: Any) -> None:
+        """Give all agents back, within 2 s. Safe to call again."""
+        self._fleet = None
+        self._sent = []
+        finalizer = getattr(self, "_finalizer", None)
+        if finalizer is not None:
+            finalizer()
+
+    def _open(self) -> Fleet:
+        if self._fleet is None:
+            raise SessionClosed("this environment was closed")
+        return self._fleet
+
+    def _ready(self) -> Fleet:
+        if self._sent:
+            raise LocalProtocolError("a step is under way", hint="call recv first")
+        return self._open()
+
+
+class _Seats:
+    """One group's environments: which they are, how their world is seeded, whether their episode is over."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.names = list(group.interfaces)
+        self.first = 0
+        self.ended = False
+        self.next_seed = 0
+        """For the next reset; 0: to be drawn."""
+        self.random, _ = np_random()
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.first, self.first + len(self.names))
+
+    def draw(self) -> int:
+        """The simulator's seed for the reset to come: what a single environment would give it."""
+        seed, self.next_seed = self.next_seed, 0
+        return seed or drawn_seed(self.random)
+
+    def end_together(self, found: Found) -> None:
+        """The end of one episode is the end of all of the group (reset policy any)."""
+        first = next((name for name, feedback in found.items() if over(feedback)), None)
+        if first is None:
+            return
+        self.ended = True
+        for feedback in found.values():
+            if not over(feedback):
+                feedback.truncated = True
+                feedback.reason = feedback.info["reason"] = (
+                    f"the episode of agent {first!r} ended, and all agents of a simulator reset together"
+                )
+
+
+def _several(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """A setting that may be one or several."""
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _raise_first(results: Iterable[object]) -> None:
+    """What concerns one world is raised when all have been taken in."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

@@ -1,0 +1,405 @@
+"""The vector environment: what gymnasium's own vector environments promise, and what OSP adds."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+import ospbridge
+from ospbridge.errors import (
+    AgentsInUse,
+    AgentTaken,
+    BarrierStuck,
+    LocalProtocolError,
+    SessionClosed,
+    UsageError,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.vectors import assert_same, cart_poles, fleet, sync_of_singles, trajectory
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
+
+
+def carts(count: int, choice: int = 1) -> Any:
+    return np.full((count, 1), choice, np.float32)
+
+
+def run_into_the_end(envs: Any, choice: int = 1) -> Any:
+    """Steps with one choice until an episode ends; the result of that step."""
+    for _ in range(100):
+        result = envs.step(carts(envs.num_envs, choice))
+        if (result[2] | result[3]).any():
+            return result
+    raise AssertionError("no episode ended")
+
+
+# --- trajectories --------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@MODES
+def test_a_fleet_returns_what_single_environments_side_by_side_return(
+    profile: Profile, mode: AutoresetMode
+) -> None:
+    with cart_poles(4, profile=profile) as addresses:
+        ours = trajectory(fleet(addresses, 4, autoreset_mode=mode), 150)
+        its = trajectory(sync_of_singles(addresses, mode), 150)
+    assert len(ours) > 150
+    assert_same(ours, its)
+
+
+@BOTH
+def test_a_fleet_of_carts_moves_as_the_local_ones_do(profile: Profile) -> None:
+    local = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4)
+    wanted, _ = local.reset(seed=3)
+    choices = np.random.default_rng(3)
+    with cart_poles(4, profile=profile) as addresses:
+        envs = fleet(addresses, 4)
+        observations, _ = envs.reset(seed=3)
+        np.testing.assert_array_equal(observations, wanted)
+        first_episode = np.ones(4, np.bool_)
+        steps = 0
+        while first_episode.any():
+            chosen = choices.integers(2, size=4)
+            wanted, wanted_rewards, *wanted_flags, _ = local.step(chosen)
+            observations, rewards, *flags, _ = envs.step(chosen.reshape(4, 1).astype(np.float32))
+            np.testing.assert_array_equal(observations[first_episode], wanted[first_episode])
+            np.testing.assert_array_equal(rewards[first_episode], wanted_rewards[first_episode])
+            np.testing.assert_array_equal(
+                np.array(flags)[:, first_episode], np.array(wanted_flags)[:, first_episode]
+            )
+            first_episode &= ~(wanted_flags[0] | wanted_flags[1])
+            steps += 1
+        assert steps > 10
+        envs.close()
+    local.close()
+
+
+@BOTH
+def test_four_agents_of_one_simulator_get_their_own_observations(profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(2, 5, 1, agents=4), port=0, profile=profile) as simulator:
+        envs = fleet(str(simulator.address), 4, agents="agent*")
+        assert envs.observation_space.shape == (4, 5)
+        _, info = envs.reset(seed=5)
+        assert info["osp_seed"].tolist() == [5] * 4
+        for number in range(20):
+            actions = (np.arange(8).reshape(4, 2) / 16 + number / 64).astype(np.float32)
+            observations, *_ = envs.step(actions)
+            for at in range(4):
+                np.testing.assert_array_equal(observations[at], expected(actions[at], number + 2, 5, seed=5))
+        envs.close()
+
+
+def test_a_fleet_of_simulators_with_two_agents_each() -> None:
+    with cart_poles(2, copies=2) as addresses:
+        envs = fleet(addresses, 4)
+        observations, info = envs.reset(seed=11)
+        # A world is seeded as its first environment.
+        assert info["osp_seed"].tolist() == [11, 11, 13, 13]
+        assert (observations[0] != observations[2]).any()
+        _, _, terminations, truncations, info = run_into_the_end(envs)
+        for world in (slice(0, 2), slice(2, 4)):
+            ended = terminations[world] | truncations[world]
+            assert ended.all() or not ended.any()
+        envs.close()
+
+
+# --- autoreset -----------------------------------------------------------------------------------------------------
+
+
+@MODES
+def test_the_end_of_one_episode_ends_those_of_its_simulator(mode: AutoresetMode) -> None:
+    with UdpSimulator(_two_lengths(), port=0) as simulator:
+        envs = fleet(str(simulator.address), 2, autoreset_mode=mode)
+        envs.reset(seed=1)
+        observations, _, terminations, truncations, info = run_into_the_end(envs)
+        told = info["final_info"] if mode is AutoresetMode.SAME_STEP else info
+        assert (terminations | truncations).all()
+        assert not (terminations & truncations).any()
+        if truncations.any():
+            (cut,) = np.flatnonzero(truncations)
+            assert "all agents of a simulator reset together" in told["reason"][cut]
+        if mode is AutoresetMode.SAME_STEP:
+            assert info["_final_obs"].all()
+            assert (info["final_obs"][0] != observations[0]).any()
+        envs.close()
+
+
+def _two_lengths() -> Any:
+    from ospbridge.simulator.gym_world import GymWorld
+
+    return GymWorld(["CartPole-v1", "CartPole-v1"])
+
+
+def test_next_step_resets_with_the_step_after_the_end_and_ignores_its_action() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2)
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        envs.reset(seed=2)
+        result = run_into_the_end(envs)
+        ended = result[2] | result[3]
+        _, rewards, terminations, truncations, info = envs.step(carts(2))
+        assert not (terminations | truncations)[ended].any()
+        assert (rewards[ended] == 0).all()
+        assert (info["osp_seed"][ended] != result[4]["osp_seed"][ended]).all()
+        envs.close()
+
+
+def test_same_step_keeps_the_last_observation_and_info_of_those_that_ended() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2, autoreset_mode=AutoresetMode.SAME_STEP)
+        envs.reset(seed=2)
+        observations, _, terminations, _, info = run_into_the_end(envs)
+        at = int(np.flatnonzero(terminations)[0])
+        assert info["_final_obs"].tolist() == info["_final_info"].tolist() == terminations.tolist()
+        assert abs(info["final_obs"][at][2]) > 0.2
+        assert abs(observations[at][2]) < 0.1
+        assert info["final_info"]["osp_seed"][at] == 2 + at
+        assert info["osp_seed"][at] != 2 + at
+        envs.close()
+
+
+def test_disabled_waits_for_a_reset_of_those_that_ended() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2, autoreset_mode="Disabled")
+        envs.reset(seed=2)
+        before, _, terminations, truncations, _ = run_into_the_end(envs)
+        with pytest.raises(LocalProtocolError, match=r"environments \d are over.*reset_mask"):
+            envs.step(carts(2))
+        mask = terminations | truncations
+        after, info = envs.reset(options={"reset_mask": mask})
+        assert info["_osp_seed"].tolist() == mask.tolist()
+        np.testing.assert_array_equal(after[~mask], before[~mask])
+        assert (after[mask] != before[mask]).any()
+        envs.step(carts(2))
+        envs.close()
+
+
+def test_a_mask_covers_a_simulator_wholly_or_not_at_all() -> None:
+    with cart_poles(2, copies=2) as addresses:
+        envs = fleet(addresses, 4, autoreset_mode="Disabled")
+        envs.reset(seed=2)
+        with pytest.raises(UsageError, match=r"a part of environments 2 to 3.*reset together: 2 left out"):
+            envs.reset(options={"reset_mask": np.array([True, True, False, True])})
+        _, info = envs.reset(seed=20, options={"reset_mask": np.array([False, False, True, True])})
+        assert info["osp_seed"].tolist() == [0, 0, 22, 22]
+        assert info["_osp_seed"].tolist() == [False, False, True, True]
+        envs.step(carts(4))
+        envs.close()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [[True, False], np.ones(3, np.bool_), np.ones(2, np.int64), np.zeros(2, np.bool_)],
+    ids=["list", "shape", "dtype", "empty"],
+)
+def test_a_mask_that_is_none_is_refused(mask: Any) -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2)
+        with pytest.raises(UsageError, match="reset_mask"):
+            envs.reset(options={"reset_mask": mask})
+        envs.close()
+
+
+# --- gymnasium -----------------------------------------------------------------------------------------------------
+
+
+def test_make_vec_makes_it_and_the_spec_survives_json() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2, vectorization_mode="vector_entry_point", step_timeout=3.0)
+        assert type(envs).__name__ == "OspVectorEnv"
+        assert envs.num_envs == 2
+        assert envs.action_space.contains(envs.action_space.sample())
+        assert envs.spec is not None
+        assert json.loads(envs.spec.to_json())["kwargs"]["simulator"] == addresses
+        envs.close()
+
+
+def test_the_wrapper_for_episode_statistics_works() -> None:
+    with cart_poles(2) as addresses:
+        envs = RecordEpisodeStatistics(fleet(addresses, 2))
+        envs.reset(seed=4)
+        for steps in range(1, 100):
+            _, _, terminations, _, info = envs.step(carts(2))
+            if terminations.any():
+                at = int(np.flatnonzero(terminations)[0])
+                assert info["episode"]["l"][at] == steps
+                assert info["episode"]["r"][at] == steps
+                break
+        else:
+            raise AssertionError("no episode ended")
+        envs.close()
+
+
+def test_without_copies_the_same_array_is_returned_again() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2, copy=False)
+        first, _ = envs.reset(seed=1)
+        second, *_ = envs.step(carts(2))
+        assert second is first
+        envs.close()
+        envs = fleet(addresses, 2)
+        first, _ = envs.reset(seed=1)
+        kept = first.copy()
+        second, *_ = envs.step(carts(2))
+        np.testing.assert_array_equal(first, kept)
+        assert not np.shares_memory(first, second)
+        envs.close()
+
+
+def test_send_and_recv_are_the_halves_of_step() -> None:
+    with cart_poles(2) as addresses:
+        envs: Any = fleet(addresses, 2).unwrapped
+        envs.reset(seed=1)
+        with pytest.raises(LocalProtocolError, match="call send first"):
+            envs.recv()
+        envs.send(carts(2))
+        with pytest.raises(LocalProtocolError, match="call recv first"):
+            envs.send(carts(2))
+        with pytest.raises(LocalProtocolError, match="call recv first"):
+            envs.reset()
+        # Longer than the patience: the answers are there, so nothing may be taken for silence.
+        time.sleep(0.4)
+        halves = envs.recv()
+        assert not any(group.group.shared.session.machine.guarded for group in envs._groups)
+        envs.reset(seed=1)
+        assert_same(envs.step(carts(2)), halves)
+        envs.send(carts(2))
+        envs.close()
+
+
+def test_a_wrong_action_is_told_before_anything_is_sent() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2)
+        envs.reset(seed=1)
+        with pytest.raises(LocalProtocolError, match="3 actions for 2 environments"):
+            envs.step(carts(3))
+        with pytest.raises(LocalProtocolError, match="nan"):
+            envs.step(np.array([[1.0], [np.nan]], np.float32))
+        ours, *_ = envs.step(carts(2))
+        envs.reset(seed=1)
+        its, *_ = envs.step(carts(2))
+        np.testing.assert_array_equal(ours, its)
+        envs.close()
+
+
+def test_stepping_before_the_first_reset_is_an_error() -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2)
+        with pytest.raises(LocalProtocolError, match="or none was begun"):
+            envs.step(carts(2))
+        envs.close()
+        with pytest.raises(SessionClosed):
+            envs.reset()
+
+
+# --- agents --------------------------------------------------------------------------------------------------------
+
+
+def test_another_number_of_agents_is_refused_and_all_are_given_back() -> None:
+    with cart_poles(2, copies=2) as addresses:
+        with pytest.raises(UsageError, match=r"num_envs is 3, but 4 agents were found.*num_envs=4"):
+            fleet(addresses, 3)
+        with pytest.raises(UsageError, match="num_envs is 2, but 1 agents were found"):
+            fleet(addresses[0], 2, agents="cart1")
+        for address in addresses:
+            with BlockingSession.connect(address) as session:
+                assert all(entry.available for entry in session.agents())
+
+
+def test_agents_with_other_spaces_are_refused() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3), port=0) as one,
+        UdpSimulator(SyntheticWorld(3, 3), port=0) as other,
+        pytest.raises(UsageError, match="other spaces than agent 'agent'"),
+    ):
+        fleet([str(one.address), str(other.address)], 2)
+
+
+def test_a_single_environment_beside_it_in_one_thread_is_refused() -> None:
+    with cart_poles(1, copies=2) as addresses:
+        envs = fleet(addresses[0], 1, agents="cart1")
+        for agent in ("cart1", "cart2", None):
+            with pytest.raises(AgentsInUse):
+                gymnasium.make("ospbridge/Agent-v0", simulator=addresses[0], agent=agent)
+        with pytest.raises(AgentsInUse):
+            fleet(addresses[0], 1, agents="cart2")
+        envs.close()
+        gymnasium.make("ospbridge/Agent-v0", simulator=addresses[0], agent="cart2").close()
+
+
+def test_an_agent_that_another_client_holds_is_told() -> None:
+    with cart_poles(1) as addresses, BlockingSession.connect(addresses[0]) as session:
+        session.register("cart")
+        with pytest.raises(AgentTaken):
+            fleet(addresses[0], 1)
+
+
+# --- losses --------------------------------------------------------------------------------------------------------
+
+
+def test_a_foreign_client_that_does_not_step_is_told_and_the_others_go_on() -> None:
+    with cart_poles(1) as [free], UdpSimulator(_two_lengths(), port=0) as shared:
+        with BlockingSession.connect(str(shared.address)) as other:
+            (_, second) = [entry.name for entry in other.agents()]
+            other.register(second)
+            envs = fleet([free, str(shared.address)], 2, agents="cart*", reset_timeout=0.6, step_timeout=0.6)
+            with pytest.raises(BarrierStuck):
+                envs.reset(seed=1)
+        _, info = envs.reset(seed=1)
+        assert info["osp_seed"].tolist() == [1, 2]
+        envs.step(carts(2))
+        envs.close()
+
+
+def test_closing_a_fleet_gives_all_agents_back_at_once() -> None:
+    with cart_poles(6) as addresses:
+        envs = fleet(addresses, 6)
+        envs.reset()
+        started = time.monotonic()
+        envs.close()
+        envs.close()
+        assert time.monotonic() - started < 1
+        for address in addresses:
+            with BlockingSession.connect(address) as session:
+                assert all(entry.available for entry in session.agents())
+
+
+def test_a_simulator_that_comes_back_is_rebuilt_by_the_next_reset_and_the_other_plays_on() -> None:
+    with cart_poles(1) as [steady]:
+        first = UdpSimulator(_one(), port=0).start()
+        port = first.address.port
+        envs = fleet([steady, str(first.address)], 2, step_timeout=2.0, query_timeout=0.5)
+        envs.reset(seed=6)
+        envs.step(carts(2, 0))
+        first.close()
+        with UdpSimulator(_one(), port=port):
+            _, _, terminations, truncations, info = envs.step(carts(2))
+            assert not terminations.any()
+            assert truncations.tolist() == [False, True]
+            assert info["reason"][0] == ""
+            assert "gone" in info["reason"][1] or "refused" in info["reason"][1]
+            _, _, terminations, truncations, info = envs.step(carts(2))
+            assert not (terminations | truncations).any()
+            assert info["reason"].tolist() == ["", ""]
+            envs.step(carts(2, 0))
+            envs.close()
+
+
+def _one() -> Any:
+    from ospbridge.simulator.gym_world import GymWorld
+
+    return GymWorld(["CartPole-v1"])
