@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.panel import FPS, Panel, check_render_mode, render_modes
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire
@@ -41,10 +42,11 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     running ``ospbridge connect``; with neither it attaches to the daemon at the default path. Limits are in seconds.
     ``scenario`` is a TOML file or the name of a shipped one: spaces, reward and ends are as it says. A daemon plays its
     own scenario, so it must have been started with the same.
-    ``record`` names a directory that every episode is written to as it ends.
+    ``record`` names a directory that every episode is written to as it ends. ``render_mode`` "ansi" or "rgb_array"
+    shows the agent's sensors and inputs over time.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # as gymnasium.Env declares it
+    metadata: dict[str, Any] = {"render_modes": render_modes(), "render_fps": FPS}  # noqa: RUF012  # as gymnasium.Env declares it
 
     def __init__(
         self,
@@ -64,14 +66,14 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         record: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            raise UsageError(f"render_mode {render_mode!r} is not offered", hint="use render_mode=None")
+        check_render_mode(render_mode)
         if simulator is not None and bridge is not None:
             raise UsageError(
                 "both simulator and bridge were given",
                 hint="simulator joins directly, bridge goes through a daemon",
             )
-        self.render_mode = None
+        self.render_mode = render_mode
+        self._panel: Panel | None = None
         self._seat: Seat | None = None
         rules = EnvScenario(scenario)
         if simulator is not None:
@@ -89,6 +91,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
             from ospbridge.envs.recording import recorded
 
             seat = self._seat = recorded(seat, record, simulator or bridge or "the daemon")
+        if render_mode is not None:
+            seat = self._seat = self._panel = Panel(seat, render_mode)
         self.interface: AgentInterface = seat.interface
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, seat.close)
@@ -111,6 +115,15 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
             seat = self._open()
         feedback = seat.step(action)
         return feedback.observation, feedback.reward, feedback.terminated, feedback.truncated, feedback.info
+
+    def render(self) -> Any:
+        """Sensors and inputs over time: text for "ansi", uint8[720, 960, 3] for "rgb_array"."""
+        if self._panel is None:
+            raise UsageError(
+                "this environment was made without a render_mode",
+                hint="make it with render_mode='ansi' or 'rgb_array'",
+            )
+        return self._panel.render()
 
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again."""

@@ -1,0 +1,248 @@
+"""The instrument panel: what text and pictures show, and that nobody pays who does not look."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import ospbridge
+from ospbridge.envs.agent_env import AgentEnv
+from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.panel import HISTORY, Channels, Panel
+from ospbridge.errors import UsageError
+from ospbridge.interface import (
+    AgentInterface,
+    BoxSpace,
+    DiscreteSpace,
+    Feedback,
+    InterfaceValue,
+    Space,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+assert ospbridge.__version__
+NEEDS_PILLOW = "needs the extra: pip install 'ospbridge[video]'"
+
+
+class MadeUpSeat:
+    """Sensor k shows the step's number plus k; the tenth step ends the episode."""
+
+    def __init__(
+        self, sensors: int, inputs: int, *, action: Space | None = None, bound: float = np.inf
+    ) -> None:
+        self.interface = AgentInterface(
+            1,
+            "robot1",
+            tuple(InterfaceValue(f"/Leg/Knee{at}/DesiredTorque", -1.0, 1.0) for at in range(inputs)),
+            tuple(InterfaceValue(f"/Arm/Shoulder{at}/Velocity", -bound, bound) for at in range(sensors)),
+            (InterfaceValue("/Body/X", -1.0, 1.0),),
+        )
+        self.observation_space = BoxSpace(
+            np.full(sensors, -bound, np.float32), np.full(sensors, bound, np.float32)
+        )
+        self.action_space = action or BoxSpace(-np.ones(inputs, np.float32), np.ones(inputs, np.float32))
+        self.number = 0
+
+    def _feedback(self) -> Feedback:
+        observation = np.float32(self.number) + np.arange(len(self.observation_space.low), dtype=np.float32)
+        ended = self.number == 10
+        return Feedback(
+            observation,
+            0.5,
+            truncated=ended,
+            reason="lost" if ended else "",
+            info={"infos": {"/Body/X": 0.25}},
+        )
+
+    def reset(self, seed: int) -> Feedback:
+        self.number = 0
+        return self._feedback()
+
+    def step(self, action: Any) -> Feedback:
+        self.number += 1
+        return self._feedback()
+
+    def close(self) -> None:
+        pass
+
+
+def panel(mode: str, sensors: int, inputs: int, *, steps: int = 3, **options: Any) -> Panel:
+    made = Panel(MadeUpSeat(sensors, inputs, **options), mode)
+    made.reset(1)
+    for _ in range(steps):
+        made.step(np.full(inputs, -0.25, np.float32) if "action" not in options else 1)
+    return made
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_shows_names_values_bars_inputs_reward_and_time() -> None:
+    text = panel("ansi", 2, 1, bound=4.0).render()
+    assert isinstance(text, str)
+    head, state, *lines = text.splitlines()
+    assert head.startswith("robot1   episode 1   step 3   ")
+    assert head.endswith("reward 0.500   return 1.500")
+    assert state == "playing"
+    assert lines == [
+        "sensors",
+        "  /Arm/Shoulder0/Velocity        3.000 [............========#...] -4.000 .. 4.000",
+        "  /Arm/Shoulder1/Velocity        4.000 [............===========#] -4.000 .. 4.000",
+        "inputs",
+        "  /Leg/Knee0/DesiredTorque      -0.250 [.........#===...........] -1.000 .. 1.000",
+        "infos",
+        "  /Body/X                        0.250",
+    ]
+
+
+def test_how_an_episode_ended_is_shown_and_the_next_begins_anew() -> None:
+    made = panel("ansi", 1, 1, steps=10)
+    assert str(made.render()).splitlines()[1] == "truncated: lost"
+    made.reset(2)
+    head, state, *_ = str(made.render()).splitlines()
+    assert "episode 2   step 0" in head
+    assert state == "playing"
+
+
+def test_before_the_first_reset_there_is_a_panel_without_numbers() -> None:
+    assert "no episode yet" in str(Panel(MadeUpSeat(2, 2), "ansi").render())
+
+
+def test_numbers_that_a_task_made_have_no_names_of_the_agents_and_choices_are_shown() -> None:
+    made = Panel(MadeUpSeat(3, 2, action=DiscreteSpace(4)), "ansi")
+    made.sensors.names = ["sensor 0"]
+    made.reset(1)
+    made.step(2)
+    assert "action (0 to 3)" in str(made.render())
+
+
+def test_names_that_would_steer_the_terminal_are_shown_escaped() -> None:
+    channels = Channels(["\x1b[31mred"], np.zeros(1, np.float32), np.ones(1, np.float32))
+    assert channels.names == ["\\x1b[31mred"]
+
+
+def test_traces_keep_the_last_steps_in_order() -> None:
+    channels = Channels(["a"], np.full(1, -np.inf, np.float32), np.full(1, np.inf, np.float32))
+    for number in range(HISTORY + 10):
+        channels.add([number])
+    np.testing.assert_array_equal(channels.traces[:, 0], np.arange(10, HISTORY + 10))
+    assert channels.range(0) == (10.0, HISTORY + 9.0)
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sensors, inputs", [(4, 1), (30, 10), (37, 42), (1000, 60), (1, 0)])
+def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs: int) -> None:
+    pytest.importorskip("PIL", reason=NEEDS_PILLOW)
+    made = Panel(MadeUpSeat(sensors, inputs), "rgb_array")
+    pictures = [made.render()]
+    made.reset(1)
+    for _ in range(3):
+        made.step(np.zeros(inputs, np.float32))
+        pictures.append(made.render())
+    for picture in pictures:
+        assert isinstance(picture, np.ndarray)
+        assert picture.shape == (720, 960, 3)
+        assert picture.dtype == np.uint8
+    for picture, following in pairwise(pictures):
+        assert not np.array_equal(picture, following)
+
+
+def test_what_is_not_finite_is_no_trouble_to_draw() -> None:
+    pytest.importorskip("PIL", reason=NEEDS_PILLOW)
+    made = panel("rgb_array", 3, 1)
+    made.sensors.add([np.nan, np.inf, -np.inf])
+    made.sensors.add([1e30, -1e30, 0.0])
+    made.render()
+
+
+def test_long_names_are_shortened_word_by_word() -> None:
+    pytest.importorskip("PIL", reason=NEEDS_PILLOW)
+    from PIL import Image, ImageDraw, ImageFont
+
+    from ospbridge.envs.panel_picture import _fitted
+
+    draw = ImageDraw.Draw(Image.new("RGB", (10, 10)))
+    font = ImageFont.load_default(12)
+    name = "/LeftArm/Shoulder12/AngularVelocity"
+    assert _fitted(draw, name, font, 1000) == name
+    lengths = [draw.textlength(_fitted(draw, name, font, room), font=font) for room in (200, 150, 100, 50)]
+    assert all(length <= room for length, room in zip(lengths, (200, 150, 100, 50), strict=True))
+    assert "12" in _fitted(draw, name, font, 120)
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_the_checker_of_gymnasium_is_content_with_every_mode(profile: Profile) -> None:
+    with UdpSimulator(ArenaWorld(1), port=0, profile=profile) as simulator:
+        env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*infinity.*")
+            warnings.filterwarnings("ignore", message=".*not within the observation space.*")
+            check_env(env.unwrapped)
+        env.close()
+
+
+@pytest.mark.loopback
+def test_record_video_writes_a_film(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason=NEEDS_PILLOW)
+    pytest.importorskip("moviepy", reason=NEEDS_PILLOW)
+    with UdpSimulator(ArenaWorld(1), port=0) as simulator:
+        made = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), render_mode="rgb_array")
+        env: gymnasium.Env[Any, Any] = gymnasium.wrappers.RecordVideo(
+            made, str(tmp_path / "films"), episode_trigger=lambda _: True
+        )
+        env.reset(seed=1)
+        for _ in range(20):
+            env.step(env.action_space.sample())
+        env.close()
+    (film,) = (tmp_path / "films").glob("*.mp4")
+    assert film.stat().st_size > 1000
+
+
+# --- for those who do not look ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+def test_without_a_render_mode_the_step_path_is_the_seats_own() -> None:
+    with UdpSimulator(ArenaWorld(1), port=0) as simulator:
+        env = AgentEnv(simulator=str(simulator.address))
+        assert type(env._seat) is DirectSeat
+        with pytest.raises(UsageError, match="without a render_mode") as caught:
+            env.render()
+        assert "rgb_array" in caught.value.hint
+        env.close()
+
+
+def test_an_unknown_mode_is_refused_before_anything_is_joined() -> None:
+    with pytest.raises(UsageError, match="'human' is not offered"):
+        AgentEnv(simulator="127.0.0.1:1", render_mode="human")
+
+
+def test_without_pillow_pictures_are_refused_with_the_way_to_get_it() -> None:
+    code = (
+        "import importlib.util, sys\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'PIL' else found(name, *a)\n"
+        "from ospbridge.envs.agent_env import AgentEnv\n"
+        "from ospbridge.errors import ConfigurationError\n"
+        "assert AgentEnv.metadata['render_modes'] == ['ansi']\n"
+        "try: AgentEnv(simulator='127.0.0.1:1', render_mode='rgb_array')\n"
+        "except ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "pip install 'ospbridge[video]'" in done.stdout
