@@ -1,0 +1,95 @@
+"""The vector environment through daemons: the same as over sessions of its own, one message for many agents."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import ospbridge
+from ospbridge.errors import LocalProtocolError, UsageError
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from tests.envs.daemons import connected
+from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture
+def hubs(runtime_directory: Path) -> list[Path]:
+    """Where the daemons of this test listen."""
+    return [runtime_directory / "one", runtime_directory / "two"]
+
+
+def attached(hubs: list[Path], count: int, **options: Any) -> VectorEnv[Any, Any, Any]:
+    bridge = [f"unix:{hub}" for hub in hubs]
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=count, bridge=bridge, **options)
+
+
+@pytest.mark.parametrize("policy", ["all", "any"])
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
+def test_two_hubs_return_what_the_two_simulators_return(
+    mode: AutoresetMode, policy: str, hubs: list[Path]
+) -> None:
+    with cart_poles(2, copies=2) as addresses:
+        direct = trajectory(fleet(addresses, 4, autoreset_mode=mode), 80)
+        with (
+            connected(addresses[0], hubs[0], "--reset-policy", policy),
+            connected(addresses[1], hubs[1], "--reset-policy", policy),
+        ):
+            through = trajectory(attached(hubs, 4, autoreset_mode=mode), 80)
+    without_reasons(direct)
+    without_reasons(through)
+    assert_same(through, direct)
+
+
+def without_reasons(told: Any) -> None:
+    """The daemon cuts with words of its own where its policy is any."""
+    for *_, info in told:
+        for which in (info, info.get("final_info", {})):
+            which.pop("reason", None)
+
+
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_a_daemon_that_was_killed_truncates_its_environments_and_is_attached_to_again(
+    profile: Profile, hubs: list[Path]
+) -> None:
+    with cart_poles(2, profile=profile) as addresses, connected(addresses[0], hubs[0]):
+        with connected(addresses[1], hubs[1]) as daemon:
+            envs = attached(hubs, 2)
+            envs.reset(seed=3)
+            envs.step(np.ones((2, 1), np.float32))
+            daemon.send_signal(signal.SIGKILL)
+            daemon.wait()
+            _, _, terminations, truncations, info = envs.step(np.ones((2, 1), np.float32))
+            assert truncations.tolist() == [False, True]
+            assert not terminations.any()
+            assert info["reason"][0] == ""
+            assert "lost" in info["reason"][1]
+        with connected(addresses[1], hubs[1]):
+            _, _, _, truncations, info = envs.step(np.ones((2, 1), np.float32))
+            assert not truncations.any()
+            assert info["reason"].tolist() == ["", ""]
+            envs.step(np.ones((2, 1), np.float32))
+            envs.close()
+
+
+def test_mistakes_are_told_and_agents_given_back(hubs: list[Path]) -> None:
+    with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
+        with pytest.raises(UsageError, match="num_envs is 3, but 2 agents were found"):
+            attached(hubs[:1], 3)
+        with pytest.raises(UsageError, match="both simulator and bridge"):
+            attached(hubs[:1], 2, simulator=addresses[0])
+        envs: Any = attached(hubs[:1], 2)
+        envs.reset(seed=1)
+        with pytest.raises(LocalProtocolError, match="nan"):
+            envs.step(np.array([[1.0], [np.nan]], np.float32))
+        envs.send(np.ones((2, 1), np.float32))
+        envs.close()
+        attached(hubs[:1], 1, agents="cart1").close()

@@ -1,0 +1,198 @@
+"""Many sessions side by side: nobody waits for another's simulator, and errors stay where they happen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionClosed, SessionLost
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.fleet_link import FleetLink, cores_wanted
+from ospbridge.simulator.faults import FaultPlan
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+
+pytestmark = pytest.mark.loopback
+ACTION = np.array([0.25], np.float32)
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+def profile(request: pytest.FixtureRequest) -> Profile:
+    found: Profile = request.param
+    return found
+
+
+@contextmanager
+def sessions(
+    *worlds: SyntheticWorld, profile: Profile = DOCUMENT, limits: Limits | None = None, **options: Any
+) -> Iterator[list[BlockingSession]]:
+    """A session for each world's only agent, after a reset with its number as the seed."""
+    with ExitStack() as stack:
+        found = []
+        for seed, world in enumerate(worlds, 1):
+            simulator = stack.enter_context(UdpSimulator(world, port=0, profile=profile, **options))
+            session = stack.enter_context(BlockingSession.connect(str(simulator.address), limits=limits))
+            session.register("agent")
+            session.reset(seed)
+            found.append(session)
+        yield found
+
+
+def step(session: BlockingSession) -> Any:
+    return session.conversation.step(dict.fromkeys(session.controlled, ACTION))
+
+
+def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile) -> None:
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(5)), profile=profile) as several:
+        link = FleetLink()
+        for number in range(1, 40):
+            for seed, result in enumerate(link.run([(s, step(s)) for s in several]), 1):
+                np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
+        link.leave(several)
+        assert all(session.closed for session in several)
+
+
+def test_all_is_well_with_lost_doubled_and_late_datagrams() -> None:
+    faults = FaultPlan(drop=0.02, duplicate=0.02, delay=0.05, delay_max=0.02, seed=4)
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(4)), faults=faults) as several:
+        link = FleetLink()
+        for number in range(1, 60):
+            for seed, result in enumerate(link.run([(s, step(s)) for s in several]), 1):
+                np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
+        assert all(session.audit() == "" for session in several)
+
+
+@pytest.mark.parametrize("spin", [False, True])
+def test_thinking_simulators_think_at_the_same_time(spin: bool) -> None:
+    with sessions(*(SyntheticWorld(1, 3, think=0.05) for _ in range(6))) as several:
+        link = FleetLink(spin=spin, cores=1)
+        link.run([(s, step(s)) for s in several])
+        started = time.monotonic()
+        link.run([(s, step(s)) for s in several])
+        assert time.monotonic() - started < 3 * 0.05
+
+
+def test_one_that_is_held_up_keeps_its_limit_and_the_others_have_their_results() -> None:
+    limits = Limits(step=0.5)
+    with (
+        sessions(SyntheticWorld(1, 3), limits=limits) as (free,),
+        UdpSimulator(SyntheticWorld(1, 3, agents=2), port=0) as shared,
+        BlockingSession.connect(str(shared.address)) as other,
+        BlockingSession.connect(str(shared.address), limits=limits) as stuck,
+    ):
+        stuck.register("agent1")
+        stuck.reset(1)
+        other.register("agent2")
+        link = FleetLink()
+        started = time.monotonic()
+        done, late = link.run([(free, step(free)), (stuck, step(stuck))])
+        assert 0.4 < time.monotonic() - started < 5
+        assert isinstance(late, BarrierStuck)
+        np.testing.assert_array_equal(done["agent"].outputs, expected(ACTION, 1, 3, seed=1))
+
+
+def test_a_killed_simulator_is_told_and_the_others_go_on() -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "ospbridge", "sim", "--synthetic", "1,3,0", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    address = program.stdout.readline().strip()
+    try:
+        with (
+            sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several,
+            BlockingSession.connect(address, limits=Limits(query=0.5, close=0.5)) as doomed,
+        ):
+            doomed.register("agent")
+            doomed.reset(9)
+            link = FleetLink()
+            everybody = [several[0], doomed, several[1]]
+            link.run([(s, step(s)) for s in everybody])
+            os.kill(program.pid, signal.SIGKILL)
+            program.wait()
+            one, lost, other = link.run([(s, step(s)) for s in everybody])
+            assert isinstance(lost, SessionLost)
+            np.testing.assert_array_equal(one["agent"].outputs, expected(ACTION, 2, 3, seed=1))
+            np.testing.assert_array_equal(other["agent"].outputs, expected(ACTION, 2, 3, seed=2))
+            _, again, _ = link.run([(s, step(s)) for s in everybody])
+            assert isinstance(again, SessionLost)
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_an_error_of_one_exchange_is_its_result() -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = FleetLink()
+        wrong, right = link.run([(one, one.conversation.step({})), (other, step(other))])
+        assert isinstance(wrong, LocalProtocolError)
+        assert "agent" in right
+        other.close()
+        right, closed = link.run([(one, step(one)), (other, step(other))])
+        assert "agent" in right
+        assert isinstance(closed, SessionClosed)
+
+
+def test_begin_and_finish_are_the_halves_of_run() -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
+        link = FleetLink()
+        link.begin([(s, step(s)) for s in several])
+        with pytest.raises(LocalProtocolError, match="under way"):
+            link.begin([(s, step(s)) for s in several])
+        time.sleep(0.4)
+        assert all("agent" in result for result in link.finish())
+        assert not any(session.machine.guarded for session in several)
+        assert link.finish() == []
+
+
+def test_leaving_in_the_middle_of_a_step_takes_less_than_two_seconds() -> None:
+    with sessions(*(SyntheticWorld(1, 3, think=0.05) for _ in range(3))) as several:
+        link = FleetLink()
+        link.begin([(s, step(s)) for s in several])
+        started = time.monotonic()
+        link.leave(several)
+        assert time.monotonic() - started < 2
+        assert all(session.closed for session in several)
+
+
+def test_leaving_simulators_that_hang_takes_two_seconds_for_all() -> None:
+    with ExitStack() as stack:
+        programs = [
+            subprocess.Popen(
+                [sys.executable, "-m", "ospbridge", "sim", "--synthetic", "1,3,0", "--port", "0"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(3)
+        ]
+        for program in programs:
+            stack.callback(program.communicate)
+            stack.callback(program.kill)
+        several = []
+        for program in programs:
+            assert program.stdout is not None
+            several.append(BlockingSession.connect(program.stdout.readline().strip()))
+            several[-1].register("agent")
+        for program in programs:
+            os.kill(program.pid, signal.SIGSTOP)
+        started = time.monotonic()
+        FleetLink().leave(several)
+        assert time.monotonic() - started < 2.5
+
+
+def test_only_simulators_of_this_machine_want_a_core_of_it() -> None:
+    assert cores_wanted(["127.0.0.1"]) == 2
+    assert cores_wanted(["10.0.0.1", "10.0.0.2", "robots.example"]) == 2
+    assert cores_wanted(["127.0.0.1", "::1", "localhost", "10.0.0.1"]) == 4
