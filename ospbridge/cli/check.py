@@ -1,0 +1,106 @@
+"""``ospbridge check``: every mistake of a scenario, before it costs a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ospbridge.cli.options import LONGEST, SimulatorAccess, SimulatorAddress, json_option
+from ospbridge.cli.output import note, print_json
+from ospbridge.cli.stopping import stoppable
+
+if TYPE_CHECKING:
+    from ospbridge.envs.checking import Findings
+    from ospbridge.interface import Endpoint
+    from ospbridge.task.scenario import Scenario
+
+__all__ = ["check"]
+
+
+@click.command()
+@click.argument("file")
+@click.option(
+    "--simulator",
+    type=SimulatorAddress(),
+    metavar="HOST:PORT",
+    help="Look there too whether all agents, names, values and events exist.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["auto", "document", "nerd"]),
+    default="auto",
+    show_default=True,
+    help="Which kind of OSP server it is; auto finds out.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, LONGEST, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when no simulator has answered for so long.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write every datagram with its meaning to FILE.",
+)
+@json_option('Print {"file", "mistakes", "agents", "unchecked"}: lists of texts.')
+def check(
+    *,
+    file: str,
+    simulator: Endpoint | None,
+    profile: str,
+    timeout: float,
+    trace: Path | None,
+    as_json: bool,
+) -> None:
+    """Find the mistakes of a scenario.
+
+    FILE is a TOML file, or the name of a scenario that comes with ospbridge. Each mistake is printed on a line of its
+    own, with its key path. Exit code 78 says that there are some. A class that the scenario names is imported.
+    """
+    from ospbridge.envs.checking import Findings, held_against, importable
+    from ospbridge.errors import ScenarioInvalid
+    from ospbridge.task.loading import find, load
+
+    path = find(file)
+    findings = Findings()
+    scenario: Scenario | None = None
+    try:
+        scenario = load(file)
+        findings.mistakes += importable(scenario)
+    except ScenarioInvalid as error:
+        findings.mistakes += error.mistakes or [error.message]
+    if simulator is not None and scenario is not None and not findings.mistakes:
+        with stoppable(), SimulatorAccess(simulator, profile, trace, timeout).session() as session:
+            findings = held_against(scenario, session)
+    if as_json:
+        print_json(
+            {
+                "file": str(path),
+                "mistakes": findings.mistakes,
+                "agents": findings.agents,
+                "unchecked": findings.unchecked,
+            }
+        )
+    else:
+        _show(path, findings, simulator)
+    if findings.mistakes:
+        raise click.exceptions.Exit(ScenarioInvalid.exit_code)
+
+
+def _show(path: Path, findings: Findings, simulator: Endpoint | None) -> None:
+    for mistake in findings.mistakes:
+        click.echo(f"{path}: {' '.join(mistake.split())}")
+    for what in findings.unchecked:
+        note(f"not checked: {what}")
+    if findings.mistakes:
+        return
+    if simulator is None:
+        click.echo(f"{path}: no mistakes")
+    else:
+        click.echo(f"{path}: no mistakes; {simulator} has {', '.join(findings.agents)}")

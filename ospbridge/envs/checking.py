@@ -1,0 +1,135 @@
+"""A scenario held against a running simulator: whether everything that it names exists there.
+
+It looks and asks, and changes nothing: no agent is controlled, no value is set. Whether an event exists can only be
+asked by registering for it, which is left out where that would endanger the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import ScenarioInvalid
+from ospbridge.task.expressions import nearest
+from ospbridge.task.making import make_task, task_class
+from ospbridge.task.scenario import TIME_STEP, SourceKind
+from ospbridge.task.tables import Mistakes
+from ospbridge.task.variables import number_in, source
+
+if TYPE_CHECKING:
+    from ospbridge.interface import AgentInterface
+    from ospbridge.session.blocking import BlockingSession
+    from ospbridge.task.scenario import AgentScenario, Scenario, Source
+
+__all__ = ["Findings", "held_against", "importable"]
+
+ITERATIONS = "/Simulation/IterationsPerStep"
+
+
+@dataclass(slots=True)
+class Findings:
+    """``mistakes``; the names of the ``agents`` that match; ``unchecked``: what could not be looked at, and why."""
+
+    mistakes: list[str] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def importable(scenario: Scenario) -> list[str]:
+    """What is wrong with the classes that the scenario names; they are imported."""
+    found: list[str] = []
+    for table in scenario.agent:
+        try:
+            task_class(table.task)
+        except ScenarioInvalid as error:
+            found += error.mistakes
+    return found
+
+
+def held_against(scenario: Scenario, session: BlockingSession) -> Findings:
+    """Every mistake that this simulator shows."""
+    findings = Findings()
+    mistakes = Mistakes()
+    entries = session.agents()
+    agents = [session.describe(entry.name) for entry in entries]
+    for at, table in enumerate(scenario.agent):
+        matching = [agent for agent in agents if scenario.for_agent(agent) is table]
+        if not matching:
+            mistakes.note(f"agent[{at}].match", f"no agent is {table.match}", _offered(table, agents))
+        findings.agents += [agent.name for agent in matching]
+        for agent in matching:
+            try:
+                make_task(scenario, agent, bounded=session.profile.outputs_normalised)
+            except ScenarioInvalid as error:
+                mistakes.found += error.mistakes
+    _look_at_values(scenario, session, mistakes)
+    _look_at_clock(scenario, session, mistakes)
+    _look_at_events(scenario, session, mistakes, findings.unchecked)
+    findings.mistakes = mistakes.found
+    return findings
+
+
+def _offered(table: AgentScenario, agents: list[AgentInterface]) -> str:
+    names = [agent.name for agent in agents]
+    offered = ", ".join(f"{agent.name!r} of type {agent.type!r}" for agent in agents[:6])
+    return nearest(table.match.name, names) or (f"there are {offered}" if offered else "it offers no agents")
+
+
+def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
+    wanted: dict[str, str] = {}
+    sources: list[tuple[str, Source]] = []
+    for table_name in ("values", "randomise"):
+        for name in getattr(scenario, table_name):
+            wanted.setdefault(name, table_name)
+    for at, table in enumerate(scenario.agent):
+        for short, found in table.names.items():
+            if found.kind is SourceKind.VALUE:
+                sources.append((f"agent[{at}].names.{short}", found))
+        observed = f"agent[{at}].observe.values"
+        sources += [(observed, source(SourceKind.VALUE, name)) for name in table.observe.values]
+    if not wanted and not sources:
+        return
+    known = [entry.name for entry in session.values()]
+    for name, where in wanted.items():
+        if name not in known:
+            mistakes.note(where, f"the simulator has no value {name!r}", nearest(name, known))
+    for where, found in sources:
+        if found.name not in known:
+            mistakes.note(where, f"the simulator has no value {found.name!r}", nearest(found.name, known))
+            continue
+        text = session.get(found.name).value
+        try:
+            number_in(text, found.component)
+        except ValueError:
+            hint = f"name a component: {found.name}#0" if text.startswith("(") else ""
+            mistakes.note(where, f"{found.name!r} is {text!r}, which is no number", hint)
+
+
+def _look_at_clock(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
+    if scenario.time_step is None or TIME_STEP in scenario.values:
+        return
+    known = {entry.name for entry in session.values("/Simulation/.*")}
+    if not {TIME_STEP, ITERATIONS} <= known:
+        return
+    step = float(session.get(TIME_STEP).value) * float(session.get(ITERATIONS).value)
+    if abs(step - scenario.time_step) > 1e-6 * step:
+        mistakes.note("time_step", f"is {scenario.time_step:g} s, a step of the simulator takes {step:g} s")
+
+
+def _look_at_events(
+    scenario: Scenario, session: BlockingSession, mistakes: Mistakes, unchecked: list[str]
+) -> None:
+    events = {name: at for at, table in enumerate(scenario.agent) for name in table.episode.terminated_on}
+    if events and not session.profile.end_after_events_is_safe:
+        unchecked.append(
+            f"events ({', '.join(events)}): a client that asks a simulator of this kind for events "
+            "cannot leave it in order"
+        )
+        return
+    for name, at in events.items():
+        if not session.register_event(name):
+            mistakes.note(
+                f"agent[{at}].episode.terminated_on",
+                f"the simulator has no event {name!r}",
+                "events must be named exactly; see the simulator's own documents",
+            )

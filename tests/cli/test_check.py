@@ -1,0 +1,138 @@
+"""`ospbridge check`: every mistake of a scenario on a line of its own, with and without a simulator."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from ospbridge.cli import main
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.task.shipped import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from ospbridge.osp.world import World
+    from tests.cli.conftest import Served
+
+
+def check(*args: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["check", *args])
+    assert result.exit_code == exit_code, (result.output, result.exception)
+    return result
+
+
+def written(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n' + text)
+    return str(file)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_what_ships_has_no_mistakes(name: str) -> None:
+    assert check(name).stdout.endswith(f"{name}.toml: no mistakes\n")
+
+
+def test_every_mistake_has_a_line_and_the_exit_code_is_78(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        'action_repeats = 2\n[[agent]]\n[agent.names]\ntheta = "output:/a"\n'
+        '[agent.episode]\nreward = "thta"\nmax_steps = 0\n',
+    )
+    assert check(file, exit_code=78).stdout.splitlines() == [
+        f"{file}: action_repeats: unknown key (did you mean 'action_repeat'?)",
+        f"{file}: agent[0].episode.reward: unknown name 'thta' (did you mean 'theta'?)",
+        f"{file}: agent[0].episode.max_steps: expected a whole number, 1 or more, got 0",
+    ]
+
+
+def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    file = written(tmp_path, "[[agent]\n")
+    assert "at line 2" in check(file, exit_code=78).stdout
+
+
+def test_json_has_exactly_the_promised_keys(tmp_path: Path) -> None:
+    file = written(tmp_path, "[[agent]]\nmatsch = {}\n")
+    assert json.loads(check(file, "--json", exit_code=78).stdout) == {
+        "file": file,
+        "mistakes": ["agent[0].matsch: unknown key (did you mean 'match'?)"],
+        "agents": [],
+        "unchecked": [],
+    }
+
+
+def test_a_file_that_is_not_there_is_told_with_what_ships(tmp_path: Path) -> None:
+    result = check(str(tmp_path / "none.toml"), exit_code=78)
+    assert "there is no file" in result.stderr
+    assert "cartpole" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "task, wrong",
+    [
+        ("no_such_module:Task", "No module named 'no_such_module'"),
+        ("ospbridge.task.scenario_task:ScenarioTsk", "did you mean 'ScenarioTask'"),
+        ("ospbridge.task.plain:PlainTask", "does not derive from ScenarioTask"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_told(tmp_path: Path, task: str, wrong: str) -> None:
+    assert wrong in check(written(tmp_path, f'[[agent]]\ntask = "{task}"\n'), exit_code=78).stdout
+
+
+@pytest.mark.loopback
+def test_with_a_simulator_all_that_does_not_exist_there_is_told(
+    serve: Callable[[World], Served], tmp_path: Path
+) -> None:
+    served = serve(GymWorld(["CartPole-v1"]))
+    file = written(
+        tmp_path,
+        "time_step = 0.5\n"
+        '[values]\n"/Sim/cart/Parameter/gravty" = 1\n'
+        '[[agent]]\nmatch = { name = "robot*" }\n'
+        "[[agent]]\n[agent.names]\n"
+        'x = "output:/cart/positon"\nv = "value:/Sim/cart/Parameter/lenght"\n'
+        '[agent.observe]\noutputs = ["/cort/*"]\nvalues = ["/Simulation/Seed#2"]\n'
+        "[agent.action]\nlow = [1, 2]\n",
+    )
+    told = served.run("check", file, exit_code=78).stdout.replace(f"{file}: ", "").splitlines()
+    begins = [
+        "agent[0].match: no agent is 'robot*' (there are 'cart' of type 'CartPole-v1')",
+        "agent 'cart': action.low: expected 1 numbers, got 2 (one for each of /cart/push)",
+        "agent 'cart': observe.outputs: no output '/cort/*' (",
+        "agent 'cart': names.x: no output '/cart/positon' (did you mean '/cart/position'",
+        "values: the simulator has no value '/Sim/cart/Parameter/gravty' (did you mean",
+        "agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenght' (did you mean",
+        "agent[1].observe.values: '/Simulation/Seed' is '0', which is no number",
+        "time_step: is 0.5 s, a step of the simulator takes 0.01 s",
+    ]
+    assert [line[: len(begin)] for line, begin in zip(told, begins, strict=False)] == begins
+    assert len(told) == len(begins)
+    served.assert_all_free()
+
+
+@pytest.mark.loopback
+def test_with_a_simulator_the_agents_that_match_are_named(
+    serve: Callable[[World], Served], profile: str
+) -> None:
+    result = serve(ArenaWorld(1)).run("check", "arena_avoid")
+    assert result.stdout.rstrip().endswith("has robot1")
+    # Asking a NERD server for an event would keep the command from leaving in order.
+    assert ("not checked: events (/Arena/Bump)" in result.stderr) is (profile == "nerd")
+
+
+@pytest.mark.loopback
+def test_an_event_that_does_not_exist_is_told_where_it_can_be_asked(
+    serve: Callable[[World], Served], tmp_path: Path, profile: str
+) -> None:
+    file = written(tmp_path, '[[agent]]\n[agent.episode]\nterminated_on = ["/Arena/Bumb"]\n')
+    result = serve(ArenaWorld(1)).run("check", file, exit_code=0 if profile == "nerd" else 78)
+    assert ("agent[0].episode.terminated_on: the simulator has no event '/Arena/Bumb'" in result.stdout) is (
+        profile == "document"
+    )
