@@ -1,0 +1,140 @@
+"""The vector environment over simulators that are processes of their own: they die, and they think side by side."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.errors import SessionClosed
+from ospbridge.session.blocking import BlockingSession
+from tests.envs.vectors import fleet
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+@contextmanager
+def simulators(count: int, *options: str) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
+    """Addresses and processes of so many simulators."""
+    with ExitStack() as stack:
+        programs = []
+        for _ in range(count):
+            program = subprocess.Popen(
+                [sys.executable, "-m", "ospbridge", "sim", *options, "--port", "0", "--quiet"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(program.communicate)
+            stack.callback(program.kill)
+            programs.append(program)
+        addresses = []
+        for program in programs:
+            assert program.stdout is not None
+            addresses.append(program.stdout.readline().strip())
+        yield addresses, programs
+
+
+def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_when_it_is_back() -> None:
+    with simulators(3, "--synthetic", "1,1,0") as (addresses, programs):
+        envs = fleet(addresses, 3, query_timeout=0.5)
+        actions = np.zeros((3, 1), np.float32)
+        envs.reset(seed=1)
+        envs.step(actions)
+        os.kill(programs[1].pid, signal.SIGKILL)
+        programs[1].wait()
+        started = time.monotonic()
+        _, _, terminations, truncations, info = envs.step(actions)
+        assert time.monotonic() - started < 5
+        assert truncations.tolist() == [False, True, False]
+        assert not terminations.any()
+        assert [bool(reason) for reason in info["reason"]] == [False, True, False]
+        port = addresses[1].rpartition(":")[2]
+        with subprocess.Popen(
+            [sys.executable, "-m", "ospbridge", "sim", "--synthetic", "1,1,0", "--port", port, "--quiet"]
+        ) as successor:
+            _, _, _, truncations, info = envs.step(actions)
+            assert not truncations.any()
+            assert info["reason"].tolist() == ["", "", ""]
+            envs.step(actions)
+            envs.close()
+            successor.kill()
+
+
+def test_a_forked_child_cannot_step_and_harms_nothing() -> None:
+    with simulators(2, "--synthetic", "1,1,0") as (addresses, _):
+        envs = fleet(addresses, 2)
+        envs.reset(seed=1)
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+
+        def child() -> None:
+            try:
+                envs.step(np.zeros((2, 1), np.float32))
+            except SessionClosed as error:
+                queue.put(error.message)
+            envs.close()
+
+        process = context.Process(target=child)
+        process.start()
+        assert "parent process" in queue.get(timeout=20)
+        process.join(timeout=20)
+        assert process.exitcode == 0
+        envs.step(np.zeros((2, 1), np.float32))
+        envs.close()
+
+
+def test_a_vector_environment_that_nobody_closed_gives_its_agents_back_at_exit() -> None:
+    with simulators(2, "--synthetic", "1,1,0") as (addresses, _):
+        code = (
+            "import gymnasium, ospbridge\n"
+            f"envs = gymnasium.make_vec('ospbridge/Agent-v0', num_envs=2, simulator={addresses!r})\n"
+            "envs.reset()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stderr == ""
+        for address in addresses:
+            with BlockingSession.connect(address) as session:
+                assert all(entry.available for entry in session.agents())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_eight_simulators_that_sleep_are_at_least_five_times_as_fast_as_one() -> None:
+    with simulators(8, "--synthetic", "1,1,0", "--think", "0.001") as (addresses, _):
+        ratios = []
+        for _ in range(3):
+            one = steps_per_second(fleet(addresses[:1], 1))
+            eight = steps_per_second(fleet(addresses, 8))
+            ratios.append(eight / one)
+            if ratios[-1] >= 5:
+                break
+        assert max(ratios) >= 5, ratios
+
+
+def steps_per_second(envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> float:
+    """Of all environments together: the median of some runs."""
+    actions = np.zeros((envs.num_envs, 1), np.float32)
+    envs.reset(seed=1)
+    rates = []
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(100):
+            envs.step(actions)
+        rates.append(100 * envs.num_envs / (time.perf_counter() - started))
+    envs.close()
+    return median(rates)
