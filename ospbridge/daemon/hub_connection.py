@@ -230,10 +230,7 @@ class HubConnection:
         self._attachments.update((a.name, a) for a in attachments)
         limits = conductor.settings.limits
         return Attached(
-            [
-                AgentDescription.of(a.held.interface, a.held.task.observation_space, a.held.task.action_space)
-                for a in attachments
-            ],
+            [_description(a) for a in attachments],
             conductor.profile,
             conductor.outputs_normalised,
             limits.step,
@@ -253,6 +250,17 @@ class HubConnection:
             del self._attachments[attachment.name]
         self._conductor.leave(attachments)
         return Detached()
+
+
+def _description(attachment: Attachment) -> AgentDescription:
+    task = attachment.held.task
+    return AgentDescription.of(
+        attachment.held.interface,
+        task.observation_space,
+        task.action_space,
+        observation_names=task.observation_names,
+        action_names=task.action_names,
+    )
 
 
 def _feedback(attachment: Attachment) -> AgentFeedback:

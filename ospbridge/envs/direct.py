@@ -43,6 +43,8 @@ class DirectSeat:
         self.interface = shared.agent
         self.observation_space = task.observation_space
         self.action_space = task.action_space
+        self.observation_names = task.observation_names
+        self.action_names = task.action_names
         self._task = task
         self._name = shared.agent.name
         self._seed = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.panel_picture import PanelPicture
     from ospbridge.envs.seat import Seat
-    from ospbridge.interface import Feedback, InterfaceValue
+    from ospbridge.interface import Feedback
 
 __all__ = ["FPS", "HISTORY", "Channels", "Panel", "check_render_mode", "render_modes", "short"]
 
@@ -111,13 +111,15 @@ class Panel:
         self.interface = agent
         self.observation_space = seat.observation_space
         self.action_space = seat.action_space
+        self.observation_names = seat.observation_names
+        self.action_names = seat.action_names
         self.mode = mode
         observed, acted = seat.observation_space, seat.action_space
         self.sensors = Channels(
-            _names(agent.outputs, len(observed.low), "sensor"), observed.low, observed.high
+            _names(seat.observation_names, len(observed.low), "sensor"), observed.low, observed.high
         )
         if isinstance(acted, BoxSpace):
-            self.inputs = Channels(_names(agent.inputs, len(acted.low), "input"), acted.low, acted.high)
+            self.inputs = Channels(_names(seat.action_names, len(acted.low), "input"), acted.low, acted.high)
         else:
             self.inputs = Channels(
                 [f"action (0 to {acted.n - 1})"], np.zeros(1, np.float32), np.full(1, acted.n - 1, np.float32)
@@ -217,11 +219,9 @@ class Panel:
         return "\n".join(lines) + "\n"
 
 
-def _names(values: Sequence[InterfaceValue], count: int, kind: str) -> list[str]:
-    """The agent's own names, where the task hands its numbers on as they are."""
-    if len(values) == count:
-        return [value.name for value in values]
-    return [f"{kind} {at}" for at in range(count)]
+def _names(names: Sequence[str], count: int, kind: str) -> Sequence[str]:
+    """A task in Python may make other numbers than it names."""
+    return names if len(names) == count else [f"{kind} {at}" for at in range(count)]
 
 
 def _bar(value: float, low: float, high: float) -> str:

@@ -33,6 +33,8 @@ class RecordingSeat:
         self.interface = seat.interface
         self.observation_space = seat.observation_space
         self.action_space = seat.action_space
+        self.observation_names = seat.observation_names
+        self.action_names = seat.action_names
         names = tuple(value.name for value in seat.interface.infos)
         self._recorder = EpisodeRecorder(
             directory,

@@ -16,6 +16,10 @@ class Seat(Protocol):
     interface: AgentInterface
     observation_space: BoxSpace
     action_space: Space
+    observation_names: list[str]
+    """What the numbers of an observation are."""
+    action_names: list[str]
+    """What the numbers of an action are; of no meaning where it is discrete."""
 
     def reset(self, seed: int) -> Feedback:
         """Reset the world and let it settle; ``seed`` in [1, 2**31 - 1]."""

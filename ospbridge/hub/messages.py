@@ -9,13 +9,16 @@ What this module must not do: read a clock, draw a random number, touch a socket
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "VERSION",
@@ -117,14 +120,36 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
     observation: tuple[bytes, bytes]
     action: tuple[bytes, bytes]
     choices: Choices = 0
+    observation_names: list[str] = []
+    """What the numbers of an observation are; none: the outputs, in order."""
+    action_names: list[str] = []
+    """What the numbers of an action are; none: the inputs, in order."""
 
     @classmethod
-    def of(cls, agent: AgentInterface, observation: BoxSpace, action: Space) -> AgentDescription:
+    def of(
+        cls,
+        agent: AgentInterface,
+        observation: BoxSpace,
+        action: Space,
+        *,
+        observation_names: Sequence[str] = (),
+        action_names: Sequence[str] = (),
+    ) -> AgentDescription:
         inputs, outputs, infos = (
             [(value.name, value.min, value.max) for value in values]
             for values in (agent.inputs, agent.outputs, agent.infos)
         )
-        return cls(agent.name, agent.type, inputs, outputs, infos, _bounds(observation), *_told(action))
+        return cls(
+            agent.name,
+            agent.type,
+            inputs,
+            outputs,
+            infos,
+            _bounds(observation),
+            *_told(action),
+            [] if list(observation_names) == [name for name, _, _ in outputs] else list(observation_names),
+            [] if list(action_names) == [name for name, _, _ in inputs] else list(action_names),
+        )
 
     def interface(self) -> AgentInterface:
         """As the rest of the package knows it. Local ids belong to the daemon's session, so the id is 0."""

@@ -334,6 +334,8 @@ class HubSeat:
         self.outputs_normalised = attached.outputs_normalised
         self.observation_space = agent.observation_space()
         self.action_space = agent.action_space()
+        self.observation_names = agent.observation_names or [name for name, _, _ in agent.outputs]
+        self.action_names = agent.action_names or [name for name, _, _ in agent.inputs]
         self._description = agent
         self._info_names = [value.name for value in self.interface.infos]
         self._frame = bytearray()

@@ -32,15 +32,15 @@ class Actor:
         self._neutral = neutral
         self.given = neutral
         names = [value.name for value in agent.inputs]
-        self._names = choose(action.inputs, names, "action.inputs", mistakes, "input")
-        chosen = np.array([names.index(name) for name in self._names], np.intp)
-        self._chosen = None if self._names == names else chosen
+        self.names = choose(action.inputs, names, "action.inputs", mistakes, "input")
+        chosen = np.array([names.index(name) for name in self.names], np.intp)
+        self._chosen = None if self.names == names else chosen
         self._action = action
         self._mistakes = mistakes
         low, high = bounds(agent.inputs, bounded=True)
         self._low = self._spread(action.low, low[chosen], "low")
         self._high = self._spread(action.high, high[chosen], "high")
-        for at, name in enumerate(self._names):
+        for at, name in enumerate(self.names):
             if self._low[at] >= self._high[at]:
                 mistakes.note("action.low", f"is not below high for input {name!r}")
         unlimited = np.full(len(chosen), np.inf, np.float32)
@@ -54,16 +54,16 @@ class Actor:
         if given is None:
             return default
         return np.array(
-            spread(given, self._names, default.tolist(), f"action.{key}", self._mistakes), np.float32
+            spread(given, self.names, default.tolist(), f"action.{key}", self._mistakes), np.float32
         )
 
     def _discrete(self) -> DiscreteSpace:
         rows = self._action.choices
-        if rows and len(rows[0]) != len(self._names):
+        if rows and len(rows[0]) != len(self.names):
             self._mistakes.note(
                 "action.choices",
-                f"expected {len(self._names)} inputs a choice, got {len(rows[0])}",
-                f"one for each of {', '.join(self._names)}",
+                f"expected {len(self.names)} inputs a choice, got {len(rows[0])}",
+                f"one for each of {', '.join(self.names)}",
             )
             return DiscreteSpace(len(rows))
         table = np.tile(self._neutral, (len(rows), 1))
@@ -76,7 +76,7 @@ class Actor:
             return BoxSpace(self._low, self._high)
         open_ended = [
             name
-            for name, low, high in zip(self._names, self._low, self._high, strict=True)
+            for name, low, high in zip(self.names, self._low, self._high, strict=True)
             if not (np.isfinite(low) and np.isfinite(high))
         ]
         if open_ended:
@@ -87,7 +87,7 @@ class Actor:
             )
         self._half = (self._high - self._low) * np.float32(0.5)
         self._middle = self._low + self._half
-        ones = np.ones(len(self._names), np.float32)
+        ones = np.ones(len(self.names), np.float32)
         return BoxSpace(-ones, ones)
 
     def restart(self) -> None:
@@ -101,7 +101,7 @@ class Actor:
             if self._rate is not None:
                 wanted = self._full(self._slowed(self._part(wanted), self._rate))
         else:
-            wanted = vector(action, len(self._names), self._agent)
+            wanted = vector(action, len(self.names), self._agent)
             if self._bounded:
                 wanted = self._bound(wanted)
             if self._action.normalised:
@@ -122,7 +122,7 @@ class Actor:
         ):
             at = int(np.flatnonzero(inside != wanted)[0])
             raise LocalProtocolError(
-                f"an action of agent {self._agent!r} gives input {self._names[at]!r} {wanted[at]}, "
+                f"an action of agent {self._agent!r} gives input {self.names[at]!r} {wanted[at]}, "
                 f"its bounds are {space.low[at]} and {space.high[at]}",
                 hint="clip it, or set action.out_of_bounds = 'clip' in the scenario",
             )

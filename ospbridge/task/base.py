@@ -52,6 +52,10 @@ class Task:
         low, high = bounds(agent.inputs, bounded=True)
         self.neutral: NDArray[np.float32] = np.clip(np.zeros(len(low), np.float32), low, high)
         """float32[n_inputs]: what the agent rests at. 0, clipped into each input's range."""
+        self.observation_names = [value.name for value in agent.outputs]
+        """What the numbers of an observation are, for people."""
+        self.action_names = [value.name for value in agent.inputs]
+        """What the numbers of an action are, for people; a discrete action has none."""
         self.info_names = [value.name for value in agent.infos]
 
     # --- what a task may decide ------------------------------------------------------------------------------------

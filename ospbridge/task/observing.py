@@ -68,6 +68,12 @@ class Observer:
         self._frames = np.zeros((observe.history, len(low)), np.float32)
         self.space = BoxSpace(*(np.tile(bound, observe.history) for bound in self._bounds))
 
+    @property
+    def all_names(self) -> list[str]:
+        """Names of the numbers of an observation, older frames too: ``/A (-1)`` is ``/A`` a step before."""
+        ages = range(self._history - 1, -1, -1)
+        return [f"{name} (-{age})" if age else name for age in ages for name in self.names]
+
     def zeros(self) -> NDArray[np.float32]:
         """The observation of nothing: zeros, within the space."""
         self._frames[:] = np.clip(np.float32(0.0), *self._bounds)

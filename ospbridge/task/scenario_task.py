@@ -69,6 +69,8 @@ class ScenarioTask(Task):
         self._observer = Observer(agent, rules.observe, mistakes, bounded=bounded)
         self.action_space = self._actor.space
         self.observation_space: BoxSpace = self._observer.space
+        self.action_names = self._actor.names
+        self.observation_names = self._observer.all_names
         self.steps = 0
         """Steps of the simulator since the observation that began the episode."""
         self._equip(mistakes)

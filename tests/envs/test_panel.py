@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ospbridge.interface import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
 
 assert ospbridge.__version__
 NEEDS_PILLOW = "needs the extra: pip install 'ospbridge[video]'"
@@ -52,6 +54,8 @@ class MadeUpSeat:
             np.full(sensors, -bound, np.float32), np.full(sensors, bound, np.float32)
         )
         self.action_space = action or BoxSpace(-np.ones(inputs, np.float32), np.ones(inputs, np.float32))
+        self.observation_names = [value.name for value in self.interface.outputs]
+        self.action_names = [value.name for value in self.interface.inputs]
         self.number = 0
 
     def _feedback(self) -> Feedback:
@@ -119,12 +123,51 @@ def test_before_the_first_reset_there_is_a_panel_without_numbers() -> None:
     assert "no episode yet" in str(Panel(MadeUpSeat(2, 2), "ansi").render())
 
 
-def test_numbers_that_a_task_made_have_no_names_of_the_agents_and_choices_are_shown() -> None:
-    made = Panel(MadeUpSeat(3, 2, action=DiscreteSpace(4)), "ansi")
-    made.sensors.names = ["sensor 0"]
+def test_choices_are_shown_and_numbers_that_a_task_does_not_name_are_counted() -> None:
+    seat = MadeUpSeat(3, 2, action=DiscreteSpace(4))
+    seat.observation_names = ["one"]
+    made = Panel(seat, "ansi")
     made.reset(1)
     made.step(2)
-    assert "action (0 to 3)" in str(made.render())
+    text = str(made.render())
+    assert "action (0 to 3)" in text
+    assert "sensor 2" in text
+
+
+SCENARIO = """
+name = "turned round"
+[[agent]]
+match = { name = "robot*" }
+[agent.observe]
+outputs = ["/Right/*", "/Left/*"]
+history = 2
+[agent.action]
+inputs = ["/Right/*", "/Left/*"]
+"""
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("way", ["direct", "hub"])
+def test_numbers_have_the_names_that_the_scenario_gives_them(
+    way: str, tmp_path: Path, runtime_directory: Path
+) -> None:
+    file = tmp_path / "turned.toml"
+    file.write_text(SCENARIO)
+    hub = runtime_directory / "hub"
+    with ExitStack() as stack:
+        simulator = stack.enter_context(UdpSimulator(ArenaWorld(1), port=0))
+        if way == "direct":
+            env = AgentEnv(str(simulator.address), scenario=str(file), render_mode="ansi")
+        else:
+            stack.enter_context(connected(simulator.address, hub, "--scenario", str(file)))
+            env = AgentEnv(bridge=f"unix:{hub}", render_mode="ansi")
+        env.reset(seed=1)
+        env.step(np.zeros(2, np.float32))
+        shown = [line.split("  ")[1].strip() for line in env.render().splitlines() if line.startswith("  ")]
+        velocities = ["/Right/Wheel/Velocity", "/Left/Wheel/Velocity"]
+        assert shown[:4] == [f"{name} (-1)" for name in velocities] + velocities
+        assert shown[4:6] == ["/Right/Wheel/DesiredVelocity", "/Left/Wheel/DesiredVelocity"]
+        env.close()
 
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped() -> None:
