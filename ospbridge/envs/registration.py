@@ -36,6 +36,7 @@ def register_envs() -> None:
             register(
                 id=env_id,
                 entry_point="ospbridge.envs.agent_env:AgentEnv",
+                vector_entry_point="ospbridge.envs.vector:OspVectorEnv",
                 nondeterministic=nondeterministic,
                 kwargs={"scenario": scenario},
             )

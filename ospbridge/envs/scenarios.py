@@ -40,19 +40,27 @@ class EnvScenario:
             return PlainTask(agent, bounded=bounded)
         return make_task(self._scenario, agent, bounded=bounded)
 
+    def agents(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """Names or globs of agents: what was asked for, else what the scenario matches."""
+        if asked or self._scenario is None:
+            return asked
+        return tuple(dict.fromkeys(table.match.name for table in self._scenario.agent))
+
     def look_at(self, seat: Seat) -> None:
         """A daemon runs its own tasks: raises UsageError where the one at ``seat`` is not of this scenario."""
+        self.compare(seat.interface, seat.observation_space, seat.action_space)
+
+    def compare(self, agent: AgentInterface, observation: BoxSpace, action: Space) -> None:
+        """Raises UsageError where a daemon's spaces are not those of this scenario's task."""
         if self._scenario is None:
             return
         for bounded in (True, False):
-            task = self.task(seat.interface, bounded=bounded)
-            if _alike(task.observation_space, seat.observation_space) and _alike(
-                task.action_space, seat.action_space
-            ):
+            task = self.task(agent, bounded=bounded)
+            if _alike(task.observation_space, observation) and _alike(task.action_space, action):
                 return
         raise UsageError(
             f"the daemon plays another task than that of scenario {self._called!r} "
-            f"with agent {seat.interface.name!r}: its spaces differ",
+            f"with agent {agent.name!r}: its spaces differ",
             hint=f"start it with `ospbridge connect --scenario {self._called}`",
         )
 

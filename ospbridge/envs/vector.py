@@ -17,21 +17,21 @@ from gymnasium.vector.utils import batch_space
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group import over
+from ospbridge.envs.infos import in_columns
 from ospbridge.envs.masks import groups_in_mask
+from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.timing import Limits
-from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from ospbridge.envs.fleet import Fleet
     from ospbridge.envs.group import Found, Group
-    from ospbridge.task.base import Task
 
 __all__ = ["OspVectorEnv"]
 
@@ -45,8 +45,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
 
     The agents of one simulator step and reset together: the end of one's episode truncates the others', with the
     reason in ``info``; simulators of a fleet do so each on its own. A lost simulator truncates its environments and is
-    rebuilt by their next reset. Autoreset is as gymnasium's ``SyncVectorEnv`` has it, in all three modes;
-    observations, actions and infos are those of ``AgentEnv``. Limits are in seconds.
+    rebuilt by their next reset. ``scenario`` is as in ``AgentEnv``, and says which agents where ``agents`` does not.
+    Autoreset is as gymnasium's ``SyncVectorEnv`` has it, in all three modes; observations, actions and infos are those
+    of ``AgentEnv``. Limits are in seconds.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         agents: str | Sequence[str] = (),
         *,
         bridge: str | Sequence[str] | None = None,
+        scenario: str | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         profile: str = "auto",
@@ -67,7 +69,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         spin: bool = True,
         trace: str | None = None,
         render_mode: str | None = None,
-        make_task: Callable[..., Task] = PlainTask,
     ) -> None:
         if render_mode is not None:
             raise UsageError(f"render_mode {render_mode!r} is not offered", hint="use render_mode=None")
@@ -78,17 +79,18 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+        rules = EnvScenario(scenario)
         fleet = fleet_of(
             _several(simulator),
             _several(bridge),
-            _several(agents) or (),
+            rules.agents(_several(agents) or ()),
             num_envs=num_envs,
             profile=profile,
             limits=limits,
             wait=wait,
             spin=spin,
             trace=trace,
-            make_task=make_task,
+            make_task=rules.task,
         )
         self._fleet: Fleet | None = fleet
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
@@ -97,6 +99,10 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.copy = copy
         self._groups = [_Seats(group) for group in fleet.groups]
+        if bridge is not None:
+            for group in fleet.groups:
+                for name, interface in group.interfaces.items():
+                    rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])
         first = 0
         for seats in self._groups:
             seats.first = first
@@ -111,6 +117,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._rewards = np.zeros(num_envs, np.float64)
         self._terminations = np.zeros(num_envs, np.bool_)
         self._truncations = np.zeros(num_envs, np.bool_)
+        self._infos: list[dict[str, Any] | None] = [None] * num_envs
         self._sent: list[tuple[_Seats, Turn]] = []
 
     # --- resets ----------------------------------------------------------------------------------------------------
@@ -134,11 +141,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if (own := seeds[seats.first]) is not None:
                 seats.random, _ = np_random(own)
                 seats.next_seed = osp_seed(own)
-        infos: dict[str, Any] = {}
-        self._begin_again(chosen, infos)
+        self._infos = [None] * self.num_envs
+        self._begin_again(chosen)
         for seats in chosen:
             self._terminations[seats.slice] = self._truncations[seats.slice] = False
-        return self._told_observations(), infos
+        return self._told_observations(), self._told_infos()
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
@@ -152,7 +159,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             )
         return seed
 
-    def _begin_again(self, chosen: Iterable[_Seats], infos: dict[str, Any]) -> None:
+    def _begin_again(self, chosen: Iterable[_Seats]) -> None:
         """Reset worlds side by side."""
         fleet = self._open()
         turns = [(seats, Turn(self._groups.index(seats), seats.draw())) for seats in chosen]
@@ -161,15 +168,15 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             results = fleet.recv()
             for (seats, _), found in zip(turns, results, strict=True):
                 if not isinstance(found, Exception):
-                    self._take_begun(seats, found, infos)
+                    self._take_begun(seats, found)
             _raise_first(results)
 
-    def _take_begun(self, seats: _Seats, found: Found, infos: dict[str, Any]) -> None:
+    def _take_begun(self, seats: _Seats, found: Found) -> None:
         seats.ended = False
         for at, name in enumerate(seats.names, seats.first):
             feedback = found[name]
             self._observations[at] = feedback.observation
-            self._add_info(infos, feedback.info, at)
+            self._infos[at] = feedback.info
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -215,33 +222,33 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         if not self._sent:
             raise LocalProtocolError("no step is under way", hint="call send first")
         sent, self._sent = self._sent, []
-        infos: dict[str, Any] = {}
+        finals: dict[str, Any] = {}
         ended = []
         results = fleet.recv()
         for (seats, turn), found in zip(sent, results, strict=True):
             if isinstance(found, Exception):
                 continue
             if turn.seed:
-                self._take_begun(seats, found, infos)
+                self._take_begun(seats, found)
                 self._rewards[seats.slice] = 0.0
                 self._terminations[seats.slice] = self._truncations[seats.slice] = False
                 continue
             seats.end_together(found)
-            self._take_step(seats, found, infos)
+            self._take_step(seats, found, finals)
             if seats.ended:
                 ended.append(seats)
         _raise_first(results)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            self._begin_again(ended, infos)
+            self._begin_again(ended)
         return (
             self._told_observations(),
             self._rewards.copy(),
             self._terminations.copy(),
             self._truncations.copy(),
-            infos,
+            self._told_infos() | finals,
         )
 
-    def _take_step(self, seats: _Seats, found: Found, infos: dict[str, Any]) -> None:
+    def _take_step(self, seats: _Seats, found: Found, finals: dict[str, Any]) -> None:
         final = seats.ended and self.autoreset_mode is AutoresetMode.SAME_STEP
         for at, name in enumerate(seats.names, seats.first):
             feedback = found[name]
@@ -249,13 +256,23 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._rewards[at] = feedback.reward
             self._terminations[at] = feedback.terminated
             self._truncations[at] = feedback.truncated
-            info = feedback.info
+            self._infos[at] = feedback.info
             if final:
-                info = {"final_obs": feedback.observation, "final_info": info}
-            self._add_info(infos, info, at)
+                self._add_info(finals, {"final_obs": feedback.observation, "final_info": feedback.info}, at)
 
     def _told_observations(self) -> NDArray[np.float32]:
         return self._observations.copy() if self.copy else self._observations
+
+    def _told_infos(self) -> dict[str, Any]:
+        """In gymnasium's layout, of those environments that have told one."""
+        told = [info for info in self._infos if info is not None]
+        infos = in_columns(told) if len(told) == self.num_envs else None
+        if infos is None:
+            infos = {}
+            for at, info in enumerate(self._infos):
+                if info is not None:
+                    self._add_info(infos, info, at)
+        return infos
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

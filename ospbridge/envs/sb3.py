@@ -1,0 +1,122 @@
+"""A vector environment of ospbridge for Stable-Baselines3, which has a vector interface of its own.
+
+Several agents or simulators, one learner, requests to all simulators out before any answer is read:
+``OspVecEnv.make("ospbridge/CartPole-v0", num_envs=8, simulator=[...])``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from ospbridge.errors import ConfigurationError, UsageError
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as error:
+    raise ConfigurationError(
+        f"Stable-Baselines3 cannot be imported: {error}", hint="pip install 'ospbridge[sb3]'"
+    ) from None
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gymnasium.vector import VectorEnv
+    from numpy.typing import NDArray
+
+__all__ = ["OspVecEnv"]
+
+
+class OspVecEnv(VecEnv):  # type: ignore[misc]  # untyped where it is not installed
+    """``env`` must be a vector environment whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        if env.metadata.get("autoreset_mode") is not AutoresetMode.SAME_STEP:
+            raise UsageError(
+                f"autoreset mode {env.metadata.get('autoreset_mode')} does not fit Stable-Baselines3",
+                hint="make it with autoreset_mode='SameStep', or use OspVecEnv.make",
+            )
+        self.env = env
+        self._seeds_asked: list[int | None] | None = None
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+
+    @classmethod
+    def make(cls, env_id: str = "ospbridge/Agent-v0", **options: Any) -> Self:
+        """Make the vector environment and wrap it; ``options`` are those of ``gymnasium.make_vec``."""
+        return cls(
+            gymnasium.make_vec(
+                env_id,
+                vectorization_mode="vector_entry_point",
+                autoreset_mode=AutoresetMode.SAME_STEP,
+                **options,
+            )
+        )
+
+    def reset(self) -> NDArray[np.float32]:
+        """Reset all worlds, with the seeds that ``seed`` was given."""
+        seeds, self._seeds_asked = self._seeds_asked, None
+        observations, infos = self.env.reset(seed=seeds)  # type: ignore[arg-type]  # ours takes one for each
+        self.reset_infos = self._told_apart(infos)
+        return observations  # type: ignore[no-any-return]  # what gymnasium's vector environment returns
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Environment i is given ``seed + i`` at the next reset."""
+        self._seeds_asked = [None if seed is None else seed + at for at in range(self.num_envs)]
+        return self._seeds_asked
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """All requests out; ``step_wait`` reads the answers."""
+        self.env.send(actions)  # type: ignore[attr-defined]  # ours has it
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Observations (of the next episode where one ended), rewards, whether episodes ended, infos."""
+        observations, rewards, terminations, truncations, infos = self.env.recv()  # type: ignore[attr-defined]
+        ended = terminations | truncations
+        told = self._told_apart(infos)
+        for at in np.flatnonzero(ended):
+            told[at]["terminal_observation"] = infos["final_obs"][at]
+            told[at]["TimeLimit.truncated"] = bool(truncations[at] and not terminations[at])
+            told[at]["reason"] = infos["final_info"]["reason"][at]
+        return observations, rewards.astype(np.float32), ended, told
+
+    def _told_apart(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
+        """One dict each; only what a learner can use of every step is carried over."""
+        told: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for key in ("osp_seed", "reason"):
+            if key in infos:
+                for at in np.flatnonzero(infos.get(f"_{key}", ())):
+                    told[at][key] = infos[key][at]
+        return told
+
+    def close(self) -> None:
+        """Give all agents back."""
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
+        """An attribute of the vector environment, for each index alike."""
+        value = getattr(self.env, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
+        """The environments of one vector have no attributes of their own."""
+        raise UsageError(
+            f"{attr_name!r} cannot be set for single environments of a vector", hint="set it when making them"
+        )
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: int | Iterable[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the vector environment once; its result for each index alike."""
+        result = getattr(self.env, method_name)(*args, **kwargs)
+        return [result for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(
+        self, wrapper_class: type[Any], indices: int | Iterable[int] | None = None
+    ) -> list[bool]:
+        """Single environments of a vector are never wrapped."""
+        return [False for _ in self._get_indices(indices)]
