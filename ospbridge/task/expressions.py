@@ -186,7 +186,8 @@ class _Checked(ast.NodeTransformer):
 def parse(source: str, names: Iterable[str]) -> tuple[ast.expr, frozenset[str], frozenset[str]]:
     """The checked expression, the short names it uses, and those it uses behind prev. Raises WrongExpression."""
     try:
-        tree = ast.parse(source.strip(), mode="eval")
+        # Texts of several lines are one expression: there are no texts within it that blanks could matter to.
+        tree = ast.parse(" ".join(source.split()), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         place = f" at character {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""

@@ -1,0 +1,314 @@
+"""Scenario files: what is read from them, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import ScenarioInvalid, ScenarioNotFound
+from ospbridge.task.loading import find, load, read
+from ospbridge.task.scenario import (
+    ActionKind,
+    ArenaTable,
+    GymTable,
+    Match,
+    Range,
+    Source,
+    SourceKind,
+    SyntheticTable,
+)
+from ospbridge.task.shipped import shipped
+
+AGENT = 'name = "x"\n[[agent]]\n'
+
+
+def mistakes(text: str) -> tuple[str, ...]:
+    with pytest.raises(ScenarioInvalid) as caught:
+        read(text, "file.toml")
+    assert str(caught.value).startswith("file.toml has ")
+    return caught.value.mistakes
+
+
+def test_the_smallest_scenario() -> None:
+    scenario = read(AGENT)
+    assert scenario.name == "x"
+    (agent,) = scenario.agent
+    assert agent.match == Match(name="*", type="*")
+    assert agent.action.kind is ActionKind.CONTINUOUS
+    assert scenario.world is None
+
+
+def test_everything_at_once() -> None:
+    scenario = read(
+        """
+name = "full"
+description = "all of it"
+action_repeat = 2
+time_step = 0.02
+[values]
+"/g" = 9.81
+[randomise]
+"/m" = { low = 0.5, high = 2 }
+[world]
+kind = "arena"
+robots = 3
+[[agent]]
+match = { name = "robot*", type = "Agent" }
+env_id = "mine/Full-v3"
+nondeterministic = true
+task = "a.b:C"
+[agent.names]
+x = "output:/x"
+h = "value:/body#2"
+[agent.action]
+kind = "discrete"
+choices = [[1, 2], [3, 4.5]]
+[agent.observe.range]
+"/x" = { low = -1, high = 1 }
+[agent.episode]
+reward = 1
+max_steps = 5
+"""
+    )
+    agent = scenario.agent[0]
+    assert scenario.values == {"/g": "9.81"}
+    assert scenario.randomise == {"/m": Range(0.5, 2.0)}
+    assert scenario.world == ArenaTable(robots=3)
+    assert agent.names == {
+        "x": Source(SourceKind.OUTPUT, "/x"),
+        "h": Source(SourceKind.VALUE, "/body", 2),
+    }
+    assert agent.action.kind is ActionKind.DISCRETE
+    assert agent.action.choices == ((1.0, 2.0), (3.0, 4.5))
+    assert agent.episode.reward == "1.0"
+    assert agent.nondeterministic
+    assert [str(source) for source in agent.names.values()] == ["output:/x", "value:/body#2"]
+
+
+@pytest.mark.parametrize(
+    "table, world",
+    [
+        ('kind = "gym"\nenv = "CartPole-v1"\ncopies = 2', GymTable(env="CartPole-v1", copies=2)),
+        ('kind = "arena"', ArenaTable()),
+        (
+            'kind = "synthetic"\ninputs = ["/a"]\nagents = ["b"]',
+            SyntheticTable(agents=("b",), inputs=("/a",)),
+        ),
+    ],
+)
+def test_worlds(table: str, world: object) -> None:
+    assert read(f'name = "x"\n[world]\n{table}\n[[agent]]\n').world == world
+
+
+@pytest.mark.parametrize(
+    "text, mistake",
+    [
+        ("[[agent]]\n", 'name: a scenario needs a name (for instance name = "cartpole")'),
+        ('name = "x"\n', "agent: a scenario needs an agent (begin its table with [[agent]])"),
+        ('name = ""\n[[agent]]\n', "name: expected a text, got ''"),
+        ('naem = "y"\n' + AGENT, "naem: unknown key (did you mean 'name'?)"),
+        ("action_repeat = true\n" + AGENT, "action_repeat: expected a whole number, 1 to 10000, got true"),
+        ("time_step = 0\n" + AGENT, "time_step: expected a positive number of seconds, got 0"),
+        ("values = 3\n" + AGENT, "values: expected a table, got 3"),
+        (
+            'name = "x"\n[values]\n"/a b" = []\n[[agent]]\n',
+            "values.'/a b': expected a text, a number, or true or false, got a list of 0",
+        ),
+        (
+            'name = "x"\n[randomise]\n"/m" = { low = 1 }\n[[agent]]\n',
+            "randomise.'/m': expected two finite numbers, low below high ({ low = 0.5, high = 2.0 })",
+        ),
+        (
+            'name = "x"\n[world]\nkind = "gym"\n[[agent]]\n',
+            'world.env: a gym world needs an environment (env = "CartPole-v1")',
+        ),
+        (
+            'name = "x"\n[world]\nkind = "arena"\nrobot = 1\n[[agent]]\n',
+            "world.robot: unknown key (did you mean 'robots'?)",
+        ),
+        (AGENT + "match = 'cart'\n", "agent[0].match: expected a table, got 'cart'"),
+        (
+            AGENT + "[agent.names]\nx = 'outputs:/x'\n",
+            (
+                "agent[0].names.x: expected 'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME', "
+                "got 'outputs:/x' (did you mean 'output'?)"
+            ),
+        ),
+        (
+            AGENT + "[agent.names]\nstep = 'output:/x'\n",
+            "agent[0].names.step: is a word of expressions already (choose another one)",
+        ),
+        (
+            AGENT + "[agent.names]\n_x = 'output:/x'\n",
+            "agent[0].names._x: no short name (letters, digits and single _, beginning with a letter)",
+        ),
+        (
+            AGENT + "[agent.action]\nchoices = 3\n",
+            (
+                "agent[0].action.choices: expected a list with a list of inputs for each choice, such as [[-1.0], [1.0]], "
+                "got 3"
+            ),
+        ),
+        (
+            AGENT + "[agent.action]\nkind = 'discrete'\n",
+            (
+                "agent[0].action.choices: expected a list with a list of inputs for each choice, such as [[-1.0], [1.0]], "
+                "got a list of 0"
+            ),
+        ),
+        (
+            AGENT + "[agent.action]\nkind = 'continuous'\nchoices = [[1]]\n",
+            'agent[0].action.choices: belongs to discrete actions (kind = "discrete")',
+        ),
+        (
+            AGENT + "[agent.action]\nchoices = [[1]]\nlow = 0\n",
+            'agent[0].action.low: belongs to continuous actions (kind = "continuous")',
+        ),
+        (
+            AGENT + "[agent.action]\nlow = 'a'\n",
+            "agent[0].action.low: expected a number, a list of numbers, or a table of numbers by name or glob, got 'a'",
+        ),
+        (AGENT + "[agent.action]\nrate = [0.5, 0]\n", "agent[0].action.rate: must be greater than 0"),
+        (
+            AGENT + "[agent.action]\nlow = nan\n",
+            "agent[0].action.low: expected a number, a list of numbers, or a table of numbers by name or glob, got nan",
+        ),
+        (
+            AGENT + "[agent.observe]\noutputs = ['a', 'a']\n",
+            "agent[0].observe.outputs: 'a' stands there twice",
+        ),
+        (AGENT + "[agent.observe]\nscale = 1\n", "agent[0].observe.scale: expected true or false, got 1"),
+        (
+            AGENT + "[agent.episode]\nreward = true\n",
+            "agent[0].episode.reward: expected an expression as a text, got true",
+        ),
+        (
+            AGENT + "[agent.episode]\nterminated = 'x > 1'\n",
+            "agent[0].episode.terminated: unknown name 'x' ([agent.names] has none)",
+        ),
+        (
+            AGENT + "[agent.episode]\ntruncated = 'time > 1'\n",
+            (
+                "agent[0].episode.truncated: time needs time_step "
+                "(say at the top how many seconds a step takes: time_step = 0.01)"
+            ),
+        ),
+        (
+            AGENT + "[agent.episode]\nreset_observation = 'zeros'\nsettle_steps = 2\n",
+            "agent[0].episode.settle_steps: there is no settling with reset_observation = 'zeros' (leave it out)",
+        ),
+        (
+            AGENT + "env_id = 'a/B-v0'\n[[agent]]\nenv_id = 'a/B-v0'\n",
+            "agent: env_id 'a/B-v0' is given to more than one agent",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -> None:
+    assert mistakes(text) == (mistake,)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    found = mistakes(
+        'nam = 1\n[[agent]]\n[agent.action]\nkind = "x"\n[agent.episode]\nreward = "y"\nmax_steps = -1\n'
+    )
+    assert len(found) == 5
+
+
+def test_a_name_with_a_wrong_source_is_not_called_unknown_as_well() -> None:
+    (found,) = mistakes(AGENT + "[agent.names]\nx = 'output'\n[agent.episode]\nreward = 'x'\n")
+    assert found.startswith("agent[0].names.x: expected")
+
+
+def test_what_is_no_toml_is_told_with_line_and_column() -> None:
+    (found,) = mistakes('name = "x"\nvalues = {\n')
+    assert found.startswith("no TOML: ")
+    assert "line " in found
+
+
+def test_what_is_not_utf_8_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "latin.toml"
+    file.write_bytes(b'name = "x"\ndescription = "\xe4"\n[[agent]]\n')
+    with pytest.raises(ScenarioInvalid, match="line 2: not UTF-8"):
+        load(str(file))
+
+
+def test_a_huge_file_is_no_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "huge.toml"
+    file.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ScenarioInvalid, match="it has 1000001 bytes"):
+        load(str(file))
+
+
+def test_deep_nesting_is_a_mistake_and_no_crash() -> None:
+    mistakes(f"name = {'[' * 100_000}")
+
+
+def test_a_shipped_scenario_is_found_by_name_and_a_file_by_path(tmp_path: Path) -> None:
+    assert load("cartpole").name == "cartpole"
+    assert find("cartpole").suffix == ".toml"
+    file = tmp_path / "cartpole.toml"
+    file.write_text(AGENT)
+    assert load(str(file)).name == "x"
+    assert load(str(file)).origin == str(file)
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [("cartpol", "did you mean 'cartpole'"), ("none.toml", "shipped are"), ("a/b", "shipped are")],
+)
+def test_what_is_not_there_is_told_with_what_is(name: str, hint: str) -> None:
+    with pytest.raises(ScenarioNotFound) as caught:
+        load(name)
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_scenario_is_called_as_its_file(name: str) -> None:
+    scenario = load(name)
+    assert scenario.name == name
+    assert scenario.description.endswith(".")
+    assert scenario.world is not None
+
+
+VALUES = st.recursive(
+    st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+KEYS = [
+    *(
+        "name",
+        "values",
+        "randomise",
+        "world",
+        "agent",
+        "match",
+        "env_id",
+        "task",
+        "names",
+        "action",
+        "observe",
+    ),
+    *("episode", "kind", "choices", "low", "high", "rate", "inputs", "outputs", "infos", "range", "ranges"),
+    *("history", "reward", "terminated", "terminated_on", "max_steps", "neutral", "settle_steps"),
+    *("action_repeat", "time_step", "scale", "normalised", "reset_observation", "out_of_range"),
+]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.dictionaries(st.sampled_from(KEYS), VALUES))
+def test_any_tables_are_a_scenario_or_mistakes_and_nothing_else(
+    top: dict[str, object], agent: dict[str, object]
+) -> None:
+    from ospbridge.task import loading
+    from ospbridge.task.scenario import Scenario
+    from ospbridge.task.tables import Mistakes, Table
+
+    found = Mistakes()
+    inner = {"action": agent, "observe": agent, "episode": agent, "names": agent, **agent}
+    for tables in (top, {**top, "agent": [agent]}, {**top, "agent": [inner], "world": agent}):
+        loading._scenario(Table(tables, "", loading._keys(Scenario), found), "any")

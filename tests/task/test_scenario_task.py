@@ -1,0 +1,391 @@
+"""A scenario at work: actions, observations, rewards, ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
+from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.task.loading import read
+from ospbridge.task.making import make_task, task_maker
+from ospbridge.task.plain import PlainTask
+from ospbridge.task.scenario_task import ScenarioTask
+from tests.task.agents import INFOS, arm, outcome, task
+
+NAMES = '[agent.names]\nleft = "output:/Left/Angle [-1,1]"\nforce = "output:/Force"\n'
+
+
+def box(space: object) -> tuple[list[float], list[float]]:
+    assert isinstance(space, BoxSpace)
+    assert space.low.dtype == space.high.dtype == np.float32
+    return space.low.tolist(), space.high.tolist()
+
+
+def step(tried: ScenarioTask, *outputs: float, **more: Any) -> Feedback:
+    return tried.evaluate(outcome(*outputs, **more), seed=1)
+
+
+# --- actions ------------------------------------------------------------------------------------------------------
+
+
+def test_actions_are_the_inputs_in_their_ranges() -> None:
+    tried = task()
+    assert box(tried.action_space) == ([-2.0, 0.0], [2.0, 1.0])
+    assert tried.inputs([0.5, 0.5]).tolist() == [0.5, 0.5]
+    assert tried.inputs([9.0, -9.0]).tolist() == [2.0, 0.0]
+
+
+def test_normalised_actions_span_the_ranges() -> None:
+    tried = task("[agent.action]\nnormalised = true\n")
+    assert box(tried.action_space) == ([-1.0, -1.0], [1.0, 1.0])
+    assert tried.inputs([-1.0, -1.0]).tolist() == [-2.0, 0.0]
+    assert tried.inputs([0.0, 0.0]).tolist() == [0.0, 0.5]
+    assert tried.inputs([7.0, 1.0]).tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "low, bounds",
+    [
+        ("-1", ([-1.0, -1.0], [2.0, 1.0])),
+        ("[-1, 0.5]", ([-1.0, 0.5], [2.0, 1.0])),
+        ('{ "/Left/*" = -0.5 }', ([-0.5, 0.0], [2.0, 1.0])),
+    ],
+)
+def test_limits_are_given_for_all_for_each_or_by_name(low: str, bounds: object) -> None:
+    assert box(task(f"[agent.action]\nlow = {low}\n").action_space) == bounds
+
+
+def test_the_rate_limits_the_change_from_action_to_action_and_begins_at_neutral() -> None:
+    tried = task('[agent.action]\nrate = { "/Left/Motor" = 0.5 }\n')
+    tried.begin(outcome(), seed=1)
+    assert tried.inputs([2.0, 1.0]).tolist() == [0.5, 1.0]
+    assert tried.inputs([2.0, 0.0]).tolist() == [1.0, 0.0]
+    assert tried.inputs([-2.0, 0.0]).tolist() == [0.5, 0.0]
+    tried.begin(outcome(), seed=2)
+    assert tried.inputs([-2.0, 0.0]).tolist() == [-0.5, 0.0]
+
+
+def test_inputs_can_be_chosen_and_the_others_rest_at_neutral() -> None:
+    tried = task('[agent.action]\ninputs = ["/Right/*"]\n[agent.episode]\nneutral = [1.5, 0.25]\n')
+    assert box(tried.action_space) == ([0.0], [1.0])
+    assert tried.inputs([0.75]).tolist() == [1.5, 0.75]
+    assert tried.neutral.tolist() == [1.5, 0.25]
+
+
+def test_choices_are_rows_of_inputs() -> None:
+    tried = task('[agent.action]\ninputs = ["/Right/Motor", "/Left/Motor"]\nchoices = [[0, 1], [1, -1]]\n')
+    assert tried.action_space == DiscreteSpace(2)
+    assert tried.inputs(np.int64(1)).tolist() == [-1.0, 1.0]
+    for wrong in (2, -1, 0.5, "0", None):
+        with pytest.raises(LocalProtocolError, match="is one of 0 to 1"):
+            tried.inputs(wrong)
+
+
+def test_an_action_out_of_bounds_is_an_error_where_the_scenario_wants_that() -> None:
+    tried = task('[agent.action]\nout_of_bounds = "error"\n')
+    with pytest.raises(
+        LocalProtocolError, match=r"gives input '/Right/Motor' 1.5, its bounds are 0.0 and 1.0"
+    ):
+        tried.inputs([0.0, 1.5])
+    assert task('[agent.action]\nout_of_bounds = "pass"\n').inputs([0.0, 1.5]).tolist() == [0.0, 1.5]
+
+
+def test_an_action_of_another_shape_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match=r"has shape \(2,\), got \(3,\)"):
+        task().inputs([0.0, 0.0, 0.0])
+
+
+# --- observations -------------------------------------------------------------------------------------------------
+
+
+def test_without_a_word_all_outputs_are_observed_in_the_ranges_that_can_be_trusted() -> None:
+    inf = float("inf")
+    assert box(task().observation_space) == ([-1.0, -1.0, -inf], [1.0, 1.0, inf])
+    assert box(task(bounded=False).observation_space) == ([-inf] * 3, [inf] * 3)
+    announced = '[agent.observe]\nranges = "announced"\n'
+    assert box(task(announced, bounded=False).observation_space) == ([-1.0, -1.0, -inf], [1.0, 1.0, inf])
+    assert box(task('[agent.observe]\nranges = "unbounded"\n').observation_space) == ([-inf] * 3, [inf] * 3)
+
+
+def test_what_is_observed_comes_in_the_order_of_the_globs_then_infos_then_values() -> None:
+    tried = task(
+        '[agent.observe]\noutputs = ["/Force", "/Left/Angle [-1,1]"]\ninfos = ["/i"]\nvalues = ["/on", "/v#1"]\n',
+        infos=["/i"],
+    )
+    assert tried.values == ("/on", "/v")
+    seen = tried.begin(outcome(1.0, 2.0, 3.0, infos=[4.0], on="T", v="(5,6.5,7)"), seed=1).observation
+    assert seen.tolist() == [3.0, 1.0, 4.0, 1.0, 6.5]
+
+
+def test_ranges_are_scaled_to_one_and_what_has_none_is_left_alone() -> None:
+    tried = task('[agent.observe]\nscale = true\n[agent.observe.range]\n"/Left/*" = { low = 0, high = 10 }\n')
+    low, high = box(tried.observation_space)
+    assert (low[:2], high[:2]) == ([-1.0, -1.0], [1.0, 1.0])
+    assert step(tried, 7.5, 0.5, 100.0).observation.tolist() == [0.5, 0.5, 100.0]
+
+
+def test_history_holds_the_last_frames_oldest_first_and_begins_full() -> None:
+    tried = task('[agent.observe]\noutputs = ["/Force"]\nhistory = 3\n')
+    assert tried.observation_space.low.shape == (3,)
+    assert tried.begin(outcome(0, 0, 1), seed=1).observation.tolist() == [1, 1, 1]
+    assert step(tried, 0, 0, 2).observation.tolist() == [1, 1, 2]
+    kept = step(tried, 0, 0, 3).observation
+    assert step(tried, 0, 0, 4).observation.tolist() == [2, 3, 4]
+    assert kept.tolist() == [1, 2, 3]
+
+
+def test_repetitions_of_an_action_are_one_frame_of_history() -> None:
+    tried = task('[agent.observe]\noutputs = ["/Force"]\nhistory = 2\n', "action_repeat = 2")
+    tried.begin(outcome(0, 0, 1), seed=1)
+    assert [step(tried, 0, 0, force).observation.tolist() for force in (2, 3, 4, 5)] == [
+        [1, 2],
+        [1, 3],
+        [3, 4],
+        [3, 5],
+    ]
+
+
+@pytest.mark.parametrize(
+    "policy, seen, truncated",
+    [("pass", 1.5, False), ("clip", 1.0, False), ("end", 1.0, True)],
+)
+def test_a_sensor_out_of_range_is_as_the_scenario_says(policy: str, seen: float, truncated: bool) -> None:
+    tried = task(f'[agent.observe]\nout_of_range = "{policy}"\n')
+    tried.begin(outcome(), seed=1)
+    feedback = step(tried, 0.0, 1.5)
+    assert feedback.observation.tolist() == [0.0, seen, 0.0]
+    assert feedback.truncated is truncated
+    assert feedback.reason == feedback.info["reason"]
+    assert (
+        "'/Right/Angle' of agent 'arm' is 1.5, its range ends at -1 and 1" in feedback.reason
+    ) is truncated
+    # It is the policy of a step, not of the whole episode.
+    assert not step(tried, 0.0, 0.5).truncated
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("policy, ends", [("end", True), ("zero", False), ("pass", False)])
+def test_what_is_not_finite_is_as_the_scenario_says(number: float, policy: str, ends: bool) -> None:
+    tried = task(f'[agent.observe]\nnot_finite = "{policy}"\n')
+    tried.begin(outcome(), seed=1)
+    feedback = step(tried, 0.0, 0.0, number)
+    assert feedback.truncated is ends
+    assert bool(feedback.reason) is ends
+    np.testing.assert_equal(feedback.observation[2], number if policy == "pass" else 0.0)
+
+
+def test_zeros_as_the_first_observation_need_no_settling() -> None:
+    tried = task(
+        '[agent.episode]\nreset_observation = "zeros"\n'
+        '[agent.observe]\n[agent.observe.range]\n"/Force" = { low = 2, high = 4 }\n'
+    )
+    assert tried.settle_steps == 0
+    assert tried.begin(outcome(9.0, 9.0, 9.0), seed=1).observation.tolist() == [0.0, 0.0, 2.0]
+
+
+# --- rewards and ends ---------------------------------------------------------------------------------------------
+
+
+def test_expressions_decide_reward_and_ends() -> None:
+    tried = task(
+        NAMES
+        + '[agent.episode]\nreward = "1 - abs(left)"\nterminated = "left > 0.5"\ntruncated = "force > 9"\n'
+    )
+    tried.begin(outcome(), seed=1)
+    assert step(tried, 0.25).reward == 0.75
+    assert step(tried, 0.75).terminated
+    assert step(tried, 0.0, 0.0, 10.0).truncated
+
+
+def test_prev_is_the_step_before_and_at_first_what_the_reset_brought() -> None:
+    tried = task(NAMES + '[agent.episode]\nreward = "force - prev.force"\n')
+    tried.begin(outcome(0, 0, 3), seed=1)
+    assert [step(tried, 0, 0, force).reward for force in (5, 4)] == [2.0, -1.0]
+    tried.begin(outcome(0, 0, 100), seed=2)
+    assert step(tried, 0, 0, 101).reward == 1.0
+
+
+def test_time_and_step_count_from_the_reset() -> None:
+    tried = task('[agent.episode]\nreward = "100 * step + time"\n', "time_step = 0.25")
+    for _ in range(2):
+        tried.begin(outcome(), seed=1)
+        assert [step(tried).reward for _ in range(2)] == [100.25, 200.5]
+
+
+def test_the_time_step_may_be_the_value_that_is_set() -> None:
+    tried = task('[agent.episode]\nreward = "time"\n', '[values]\n"/Simulation/TimeStepSize" = 0.5\n')
+    tried.begin(outcome(), seed=1)
+    assert step(tried).reward == 0.5
+
+
+def test_names_stand_for_infos_inputs_and_values_too() -> None:
+    tried = task(
+        '[agent.names]\ni = "info:/i"\nmotor = "input:/Left/Motor"\nheight = "value:/body#2"\n'
+        '[agent.episode]\nreward = "i + 10 * motor + 100 * height"\n',
+        infos=["/i"],
+    )
+    assert tried.values == ("/body",)
+    tried.begin(outcome(infos=[0.0], body="(0,0,0)"), seed=1)
+    tried.inputs([2.0, 0.0])
+    assert step(tried, infos=[1.0], body="(7,8,3)").reward == 321.0
+
+
+def test_a_value_that_is_gone_or_no_number_is_an_error_that_names_it() -> None:
+    tried = task('[agent.names]\nv = "value:/v"\n[agent.episode]\nreward = "v"\n')
+    tried.begin(outcome(v="1"), seed=1)
+    with pytest.raises(TaskError, match="the simulator sent no '/v'"):
+        step(tried)
+    with pytest.raises(TaskError, match=r"value:/v is '\(1,2\)', which is no number \(name a component"):
+        step(tried, v="(1,2)")
+
+
+def test_what_the_scenario_leaves_open_the_simulator_decides() -> None:
+    tried = task('[agent.episode]\nterminated = "False"\n', infos=INFOS)
+    tried.begin(outcome(infos=[0, 0, 0]), seed=1)
+    feedback = step(tried, infos=[0.5, 1.0, 1.0])
+    assert (feedback.reward, feedback.terminated, feedback.truncated) == (0.5, False, True)
+    silent = task()
+    silent.begin(outcome(), seed=1)
+    feedback = step(silent)
+    assert (feedback.reward, feedback.terminated, feedback.truncated) == (0.0, False, False)
+
+
+def test_events_terminate_where_the_scenario_says_so() -> None:
+    tried = task('[agent.episode]\nterminated_on = ["/fallen"]\n')
+    assert tuple(tried.events) == ("/fallen",)
+    tried.begin(outcome(), seed=1)
+    assert not step(tried, events=["/other"]).terminated
+    assert step(tried, events=["/other", "/fallen"]).terminated
+
+
+def test_the_horizon_truncates_without_a_reason_of_the_bridges() -> None:
+    tried = task("[agent.episode]\nmax_steps = 2\n", "action_repeat = 2")
+    for _ in range(2):
+        tried.begin(outcome(), seed=1)
+        told = [step(tried) for _ in range(4)]
+        assert [feedback.truncated for feedback in told] == [False, False, False, True]
+        assert told[-1].reason == ""
+
+
+def test_an_expression_that_fails_is_an_error_with_its_values() -> None:
+    tried = task(NAMES + '[agent.episode]\nreward = "1 / force"\n')
+    tried.begin(outcome(), seed=1)
+    with pytest.raises(TaskError, match=r"agent 'arm': reward = '1 / force' failed: .*zero, with force = 0"):
+        step(tried)
+    assert step(tried, 0, 0, 2).reward == 0.5
+
+
+@pytest.mark.parametrize("source", ["inf * force", "force * inf - force * inf"])
+def test_a_reward_that_is_no_number_is_an_error(source: str) -> None:
+    tried = task(NAMES + f'[agent.episode]\nreward = "{source}"\n')
+    tried.begin(outcome(), seed=1)
+    with pytest.raises(TaskError, match=r"reward = '.*' is (inf|nan)"):
+        step(tried, 0, 0, 1)
+
+
+def test_the_keys_of_info_never_change() -> None:
+    tried = task('[agent.observe]\nout_of_range = "end"\n', infos=INFOS)
+    begun = tried.begin(outcome(infos=[0, 0, 0]), seed=1)
+    ended = step(tried, 5.0, infos=[0, 0, 0])
+    cut = tried.cut(ended.observation, "why", seed=1)
+    assert set(begun.info) == set(ended.info) == set(cut.info)
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def test_start_values_are_texts_as_the_simulator_writes_them_and_draws_follow_the_seed() -> None:
+    tried = task(
+        top='[values]\n"/a" = 9.81\n"/b" = true\n"/c" = 3\n"/d" = "(1,2)"\n'
+        '[randomise]\n"/mass" = { low = 1, high = 2 }\n"/size" = { low = -1, high = 0 }\n'
+    )
+
+    def drawn(seed: int) -> dict[str, str]:
+        return dict(tried.start_values(np.random.default_rng(seed)))
+
+    values = drawn(1)
+    assert {name: values[name] for name in ("/a", "/b", "/c", "/d")} == {
+        "/a": "9.81",
+        "/b": "T",
+        "/c": "3",
+        "/d": "(1,2)",
+    }
+    assert 1.0 <= float(values["/mass"]) <= 2.0
+    assert -1.0 <= float(values["/size"]) <= 0.0
+    assert drawn(1) == values != drawn(2)
+
+
+# --- what does not fit --------------------------------------------------------------------------------------------
+
+
+def test_all_that_does_not_fit_the_agent_is_told_at_once() -> None:
+    with pytest.raises(ScenarioInvalid) as caught:
+        task(
+            '[agent.names]\nx = "output:/Forse"\n'
+            '[agent.action]\nlow = [1, 2, 3]\nrate = { "/Up/*" = 1 }\n'
+            '[agent.observe]\noutputs = ["/Farce", "/Left/*"]\ninfos = ["/none"]\n'
+            "[agent.episode]\nneutral = [0]\n"
+        )
+    assert caught.value.mistakes == (
+        "agent 'arm': episode.neutral: expected 2 numbers, got 1 (one for each of /Left/Motor, /Right/Motor)",
+        "agent 'arm': action.low: expected 2 numbers, got 3 (one for each of /Left/Motor, /Right/Motor)",
+        "agent 'arm': action.rate: no name '/Up/*' (there are /Left/Motor, /Right/Motor)",
+        "agent 'arm': observe.outputs: no output '/Farce' (did you mean '/Force'?)",
+        "agent 'arm': observe.infos: no info '/none' (there is no info at all)",
+        "agent 'arm': names.x: no output '/Forse' (did you mean '/Force'?)",
+    )
+    assert caught.value.exit_code == 78
+
+
+@pytest.mark.parametrize(
+    "table, wrong",
+    [
+        ("[agent.action]\nchoices = [[1]]\n", "action.choices: expected 2 inputs a choice, got 1"),
+        ("[agent.action]\nlow = 3\n", "action.low: is not below high for input '/Left/Motor'"),
+        ("[agent.observe]\noutputs = []\n", "observe: observes nothing"),
+        ("[agent.action]\nnormalised = true\nhigh = inf\n", "input '/Left/Motor' has no finite range"),
+        ('[agent.observe.range]\n"/x" = { low = 0, high = 1 }\n', "observe.range: no observed value '/x'"),
+    ],
+)
+def test_what_else_does_not_fit(table: str, wrong: str) -> None:
+    with pytest.raises(ScenarioInvalid) as caught:
+        task(table)
+    assert any(wrong in mistake for mistake in caught.value.mistakes), caught.value.mistakes
+
+
+def test_the_first_table_that_matches_name_and_type_counts() -> None:
+    scenario = read(
+        'name = "two"\n[[agent]]\nmatch = { type = "Agent" }\n'
+        '[[agent]]\nmatch = { name = "a*", type = "Robot" }\n[[agent]]\nenv_id = "x/Never-v0"\n'
+    )
+    assert scenario.for_agent(arm()) is scenario.agent[1]
+
+
+def test_an_agent_without_a_table_is_refused_alone_and_plain_among_many() -> None:
+    scenario = read('name = "other"\n[[agent]]\nmatch = { name = "leg*" }\n')
+    with pytest.raises(
+        AgentNotFound, match="has no task for agent 'arm' of type 'Robot'; it matches 'leg\\*'"
+    ):
+        make_task(scenario, arm(), bounded=True)
+    assert type(task_maker(scenario)(arm(), bounded=True)) is PlainTask
+    assert type(task_maker(read('name = "any"\n[[agent]]\n'))(arm(), bounded=True)) is ScenarioTask
+
+
+class Twice(ScenarioTask):
+    """A task in Python: what the file says, twice."""
+
+    def judge(self, outcome: Any) -> tuple[float, bool, bool]:
+        reward, terminated, truncated = super().judge(outcome)
+        return 2 * reward, terminated, truncated
+
+
+def test_a_class_of_the_users_decides_what_it_overrides() -> None:
+    tried = task(
+        f'task = "{__name__}:Twice"\n' + NAMES + '[agent.episode]\nreward = "force"\nmax_steps = 1\n'
+    )
+    tried.begin(outcome(), seed=1)
+    feedback = step(tried, 0, 0, 4)
+    assert (feedback.reward, feedback.truncated) == (8.0, True)
