@@ -44,11 +44,11 @@ def test_every_mistake_has_a_line_and_the_exit_code_is_78(tmp_path: Path) -> Non
     file = written(
         tmp_path,
         'action_repeats = 2\n[[agent]]\n[agent.names]\ntheta = "output:/a"\n'
-        '[agent.episode]\nreward = "thta"\nmax_steps = 0\n',
+        '[agent.episode]\nreward = "thetaa"\nmax_steps = 0\n',
     )
     assert check(file, exit_code=78).stdout.splitlines() == [
         f"{file}: action_repeats: unknown key (did you mean 'action_repeat'?)",
-        f"{file}: agent[0].episode.reward: unknown name 'thta' (did you mean 'theta'?)",
+        f"{file}: agent[0].episode.reward: unknown name 'thetaa' (did you mean 'theta'?)",
         f"{file}: agent[0].episode.max_steps: expected a whole number, 1 or more, got 0",
     ]
 

@@ -76,9 +76,9 @@ def test_every_listed_function_can_be_called() -> None:
 @pytest.mark.parametrize(
     "source, what, hint",
     [
-        ("thta", "unknown name 'thta'", "did you mean 'theta'?"),
+        ("thetaa", "unknown name 'thetaa'", "did you mean 'theta'?"),
         ("q", "unknown name 'q'", "[agent.names] has theta, x, y, z_2"),
-        ("prev.thet", "unknown name 'thet' behind prev", "did you mean 'theta'?"),
+        ("prev.thetaa", "unknown name 'thetaa' behind prev", "did you mean 'theta'?"),
         ("prev", "prev needs a name", "write prev.NAME"),
         ("sqr(x)", "unknown function 'sqr'", "did you mean 'sqrt'?"),
         ("abs", "abs is a function", "write abs(...)"),

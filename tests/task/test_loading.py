@@ -148,15 +148,15 @@ def test_worlds(table: str, world: object) -> None:
         (
             AGENT + "[agent.action]\nchoices = 3\n",
             (
-                "agent[0].action.choices: expected a list with a list of inputs for each choice, such as [[-1.0], [1.0]], "
-                "got 3"
+                "agent[0].action.choices: expected a list with a list of inputs for each choice, "
+                "such as [[-1.0], [1.0]], got 3"
             ),
         ),
         (
             AGENT + "[agent.action]\nkind = 'discrete'\n",
             (
-                "agent[0].action.choices: expected a list with a list of inputs for each choice, such as [[-1.0], [1.0]], "
-                "got a list of 0"
+                "agent[0].action.choices: expected a list with a list of inputs for each choice, "
+                "such as [[-1.0], [1.0]], got a list of 0"
             ),
         ),
         (

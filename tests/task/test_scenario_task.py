@@ -324,7 +324,7 @@ def test_start_values_are_texts_as_the_simulator_writes_them_and_draws_follow_th
 def test_all_that_does_not_fit_the_agent_is_told_at_once() -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         task(
-            '[agent.names]\nx = "output:/Forse"\n'
+            '[agent.names]\nx = "output:/Forcee"\n'
             '[agent.action]\nlow = [1, 2, 3]\nrate = { "/Up/*" = 1 }\n'
             '[agent.observe]\noutputs = ["/Farce", "/Left/*"]\ninfos = ["/none"]\n'
             "[agent.episode]\nneutral = [0]\n"
@@ -335,7 +335,7 @@ def test_all_that_does_not_fit_the_agent_is_told_at_once() -> None:
         "agent 'arm': action.rate: no name '/Up/*' (there are /Left/Motor, /Right/Motor)",
         "agent 'arm': observe.outputs: no output '/Farce' (did you mean '/Force'?)",
         "agent 'arm': observe.infos: no info '/none' (there is no info at all)",
-        "agent 'arm': names.x: no output '/Forse' (did you mean '/Force'?)",
+        "agent 'arm': names.x: no output '/Forcee' (did you mean '/Force'?)",
     )
     assert caught.value.exit_code == 78
 
