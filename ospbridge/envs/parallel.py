@@ -10,13 +10,13 @@ from gymnasium.utils.seeding import np_random
 
 from ospbridge.envs.group import DirectGroup, Group
 from ospbridge.envs.hub_group import HubGroup
+from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire_all
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.task.plain import PlainTask
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 try:
@@ -48,7 +48,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
     A lost session truncates all that play, ``info["reason"]`` says why, and the next reset rebuilds it.
 
     ``agents``: a name, a glob, or several; default: all that are free. Where they are found, and the limits, are said
-    as for ``AgentEnv``. Raises AgentsInUse where this thread has another environment on that simulator.
+    as for ``AgentEnv``, and so are ``scenario`` (which also says which agents, where none are named) and ``record``.
+    Raises AgentsInUse where this thread has another environment on that simulator.
     """
 
     metadata: dict[str, Any] = {"name": "ospbridge_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
@@ -59,6 +60,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         agents: str | Sequence[str] = (),
         *,
         bridge: str | None = None,
+        scenario: str | None = None,
         profile: str = "auto",
         wait: float = 0.0,
         connect_timeout: float = 30.0,
@@ -67,14 +69,15 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         reset_timeout: float = 60.0,
         spin: bool = True,
         trace: str | None = None,
-        make_task: Callable[..., Task] = PlainTask,
+        record: str | None = None,
     ) -> None:
         if simulator is not None and bridge is not None:
             raise UsageError(
                 "both simulator and bridge were given",
                 hint="simulator joins directly, bridge goes through a daemon",
             )
-        patterns = (agents,) if isinstance(agents, str) else tuple(agents)
+        rules = EnvScenario(scenario)
+        patterns = rules.agents((agents,) if isinstance(agents, str) else tuple(agents))
         if simulator is not None:
             try:
                 limits = Limits(
@@ -85,11 +88,22 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             profile_named(profile)
             _, server = resolve(parse_endpoint(simulator))
             self._group: Group | None = _direct(
-                Terms(server, profile, limits, spin, wait), patterns, trace, make_task
+                Terms(server, profile, limits, spin, wait), patterns, trace, rules.task
             )
         else:
             self._group = _attached(bridge, patterns, connect_timeout, wait=wait, spin=spin)
-        group = self._group
+        group: Group = self._group
+        if simulator is None:
+            try:
+                for name, agent in group.interfaces.items():
+                    rules.compare(agent, group.observation_spaces[name], group.action_spaces[name])
+            except BaseException:
+                group.close()
+                raise
+        if record is not None:
+            from ospbridge.envs.recording import recorded_group
+
+            group = self._group = recorded_group(group, record, simulator or bridge or "the daemon")
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, group.close)
         self.render_mode = None

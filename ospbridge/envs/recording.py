@@ -1,4 +1,4 @@
-"""A seat that also records: what the environment is given, and what it does."""
+"""Seats and groups that also record: what the environment is given, and what it does."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from ospbridge.record.recorder import EpisodeRecorder, Recorded
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
+    from ospbridge.envs.group import Group
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import Feedback
 
-__all__ = ["RecordingSeat", "recorded"]
+__all__ = ["RecordingGroup", "RecordingSeat", "recorded", "recorded_group"]
 
 
 def recorded(seat: Seat, directory: str | os.PathLike[str], simulator: str) -> RecordingSeat:
@@ -23,6 +25,76 @@ def recorded(seat: Seat, directory: str | os.PathLike[str], simulator: str) -> R
     except BaseException:
         seat.close()
         raise
+
+
+def recorded_group(group: Group, directory: str | os.PathLike[str], simulator: str) -> RecordingGroup:
+    """``group``, recorded; or closed again. Raises ConfigurationError."""
+    try:
+        return RecordingGroup(group, directory, simulator=simulator)
+    except BaseException:
+        group.close()
+        raise
+
+
+class RecordingGroup:
+    """A group that also records, each agent's episodes in files of their own."""
+
+    def __init__(self, group: Group, directory: str | os.PathLike[str], *, simulator: str) -> None:
+        self._group = group
+        self.interfaces = group.interfaces
+        self.observation_spaces = group.observation_spaces
+        self.action_spaces = group.action_spaces
+        self._recorders = {
+            name: EpisodeRecorder(
+                directory,
+                Recorded(
+                    simulator,
+                    name,
+                    group.observation_spaces[name],
+                    group.action_spaces[name],
+                    tuple(value.name for value in agent.infos),
+                ),
+            )
+            for name, agent in group.interfaces.items()
+        }
+
+    @property
+    def playing(self) -> bool:
+        """Somebody plays."""
+        return self._group.playing
+
+    def reset(self, seed: int) -> dict[str, Feedback]:
+        """Reset, and record from here on."""
+        self._end_all("abandoned", "reset before its end")
+        found = self._group.reset(seed)
+        for name, feedback in found.items():
+            self._recorders[name].begin(feedback)
+        return found
+
+    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+        """One step; the episodes that it ends are on disk when this returns."""
+        try:
+            found = self._group.step(actions)
+        except LocalProtocolError:
+            # Nothing was sent: the episodes go on.
+            raise
+        except OspBridgeError as error:
+            self._end_all("lost", error.message)
+            raise
+        for name, feedback in found.items():
+            self._recorders[name].step(actions[name], feedback)
+        return found
+
+    def _end_all(self, how: str, reason: str) -> None:
+        for recorder in self._recorders.values():
+            recorder.end(how, reason)
+
+    def close(self) -> None:
+        """Give the agents back, then write what is under way."""
+        try:
+            self._group.close()
+        finally:
+            self._end_all("abandoned", "closed before its end")
 
 
 class RecordingSeat:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import ospbridge
 from ospbridge.errors import AgentNotFound, AgentsInUse, LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.world import World
+from ospbridge.record.reading import read_recording
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
@@ -143,6 +144,47 @@ def test_seeds_are_drawn_from_the_environments_own_generator(profile: Profile) -
         assert drawn[0] == drawn[1]
         assert len(set(drawn[0])) == 3
         env.close()
+
+
+@pytest.mark.parametrize("way", ["direct", "hub"])
+def test_a_scenario_plays_and_a_recording_has_the_episodes_of_every_agent(
+    way: str, profile: Profile, tmp_path: Path, runtime_directory: Path
+) -> None:
+    hub = runtime_directory / "hub"
+    with ExitStack() as stack:
+        simulator = stack.enter_context(UdpSimulator(ArenaWorld(2), port=0, profile=profile))
+        if way == "direct":
+            joins = {"simulator": str(simulator.address)}
+        else:
+            stack.enter_context(connected(simulator.address, hub, "--scenario", "arena_two"))
+            joins = {"bridge": f"unix:{hub}"}
+        env = parallel_env(**joins, scenario="arena_two", record=str(tmp_path))
+        parallel_api_test(env, num_cycles=20)
+        seen: dict[str, list[Any]] = {name: [] for name in env.possible_agents}
+        observations, _ = env.reset(seed=4)
+        for name, observation in observations.items():
+            seen[name].append(observation)
+        for _ in range(5):
+            observations, *_ = env.step({name: env.action_space(name).sample() for name in env.agents})
+            for name, observation in observations.items():
+                seen[name].append(observation)
+        env.close()
+    last = {episode.agent: episode for episode in read_recording(tmp_path)}
+    assert set(last) == {"robot1", "robot2"}
+    for name, episode in last.items():
+        assert episode.seed == 4
+        np.testing.assert_array_equal(episode.observations, seen[name])
+
+
+def test_a_daemon_that_plays_no_scenario_is_told(runtime_directory: Path) -> None:
+    hub = runtime_directory / "hub"
+    with (
+        UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=NERD) as simulator,
+        connected(simulator.address, hub),
+    ):
+        with pytest.raises(UsageError, match="another task"):
+            parallel_env(bridge=f"unix:{hub}", scenario="cartpole")
+        parallel_env(bridge=f"unix:{hub}").close()
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
