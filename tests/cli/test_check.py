@@ -97,7 +97,7 @@ def test_with_a_simulator_all_that_does_not_exist_there_is_told(
         '[values]\n"/Sim/cart/Parameter/gravty" = 1\n'
         '[[agent]]\nmatch = { name = "robot*" }\n'
         "[[agent]]\n[agent.names]\n"
-        'x = "output:/cart/positon"\nv = "value:/Sim/cart/Parameter/lenght"\n'
+        'x = "output:/cart/posn"\nv = "value:/Sim/cart/Parameter/lenghtness"\n'
         '[agent.observe]\noutputs = ["/cort/*"]\nvalues = ["/Simulation/Seed#2"]\n'
         "[agent.action]\nlow = [1, 2]\n",
     )
@@ -106,9 +106,9 @@ def test_with_a_simulator_all_that_does_not_exist_there_is_told(
         "agent[0].match: no agent is 'robot*' (there are 'cart' of type 'CartPole-v1')",
         "agent 'cart': action.low: expected 1 numbers, got 2 (one for each of /cart/push)",
         "agent 'cart': observe.outputs: no output '/cort/*' (",
-        "agent 'cart': names.x: no output '/cart/positon' (did you mean '/cart/position'",
+        "agent 'cart': names.x: no output '/cart/posn' (did you mean '/cart/position'",
         "values: the simulator has no value '/Sim/cart/Parameter/gravty' (did you mean",
-        "agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenght' (did you mean",
+        "agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenghtness' (did you mean",
         "agent[1].observe.values: '/Simulation/Seed' is '0', which is no number",
         "time_step: is 0.5 s, a step of the simulator takes 0.01 s",
     ]
@@ -131,8 +131,8 @@ def test_with_a_simulator_the_agents_that_match_are_named(
 def test_an_event_that_does_not_exist_is_told_where_it_can_be_asked(
     serve: Callable[[World], Served], tmp_path: Path, profile: str
 ) -> None:
-    file = written(tmp_path, '[[agent]]\n[agent.episode]\nterminated_on = ["/Arena/Bumb"]\n')
+    file = written(tmp_path, '[[agent]]\n[agent.episode]\nterminated_on = ["/Arena/Bumpp"]\n')
     result = serve(ArenaWorld(1)).run("check", file, exit_code=0 if profile == "nerd" else 78)
-    assert ("agent[0].episode.terminated_on: the simulator has no event '/Arena/Bumb'" in result.stdout) is (
+    assert ("agent[0].episode.terminated_on: the simulator has no event '/Arena/Bumpp'" in result.stdout) is (
         profile == "document"
     )

@@ -221,7 +221,7 @@ def test_a_wrong_scenario_is_told_before_any_simulator_is_looked_for(tmp_path: P
 def test_what_does_not_fit_the_agent_is_told_and_the_agent_is_free_again(
     carts: UdpSimulator, tmp_path: Path
 ) -> None:
-    wrong = cart(tmp_path, '[agent.observe]\noutputs = ["/cart/positon"]\n')
+    wrong = cart(tmp_path, '[agent.observe]\noutputs = ["/cart/posn"]\n')
     with pytest.raises(ScenarioInvalid, match="did you mean '/cart/position'"):
         cart_env(carts, wrong)
     other = tmp_path / "other.toml"
