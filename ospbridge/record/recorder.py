@@ -55,6 +55,7 @@ class EpisodeRecorder:
         self.written = 0
         """Files so far."""
         self._whose = whose
+        self._pid = os.getpid()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -138,7 +139,8 @@ class EpisodeRecorder:
     def end(self, how: str, reason: str = "") -> None:
         """The episode under way, if any, is over: write it. One without a step is forgotten."""
         steps, self._steps = self._steps, -1
-        if steps <= 0:
+        if steps <= 0 or self._pid != os.getpid():
+            # In a forked child the episode under way is the parent's.
             return
         if not self._flags[steps - 1].any():
             # Whoever learns from it must not take its last step for one that another follows.

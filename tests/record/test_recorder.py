@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -116,6 +117,19 @@ def test_recorders_of_one_directory_do_not_meet(tmp_path: Path) -> None:
             play(recorder, 1, terminated=True)
     episodes = list(read_recording(tmp_path))
     assert [episode.agent for episode in episodes] == ["a b", "a_b"] * 5
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_writes_nothing_of_its_parents_episode(tmp_path: Path) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    play(recorder, 3)
+    child = multiprocessing.get_context("fork").Process(target=recorder.close)
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert recorded_files(tmp_path) == []
+    recorder.close()
+    assert len(recorded_files(tmp_path)) == 1
 
 
 # --- crashes and damage ----------------------------------------------------------------------------------------------
