@@ -89,6 +89,36 @@ def test_a_fleet_of_carts_moves_as_the_local_ones_do(profile: Profile) -> None:
 
 
 @BOTH
+@MODES
+def test_a_scenario_plays_in_all_environments_with_discrete_actions(
+    profile: Profile, mode: AutoresetMode
+) -> None:
+    local = gymnasium.make("CartPole-v1")
+    wanted, _ = local.reset(seed=8)
+    with cart_poles(2, profile=profile) as addresses:
+        envs = gymnasium.make_vec(
+            "ospbridge/CartPole-v0", num_envs=2, simulator=addresses, autoreset_mode=mode
+        )
+        assert isinstance(envs.action_space, gymnasium.spaces.MultiDiscrete)
+        observations, _ = envs.reset(seed=8)
+        envs.action_space.seed(8)
+        np.testing.assert_allclose(observations[0], wanted, rtol=1e-6)
+        ended = False
+        while not ended:
+            actions = envs.action_space.sample()
+            observations, rewards, terminations, truncations, info = envs.step(actions)
+            wanted, _, ended, _, _ = local.step(actions[0])
+            assert terminations[0] == ended
+            assert rewards[0] == 1
+            last = info["final_obs"][0] if ended and mode is AutoresetMode.SAME_STEP else observations[0]
+            np.testing.assert_allclose(last, wanted, rtol=1e-6)
+            if mode is AutoresetMode.DISABLED and (terminations | truncations).any():
+                envs.reset(options={"reset_mask": terminations | truncations})
+        envs.close()
+    local.close()
+
+
+@BOTH
 def test_four_agents_of_one_simulator_get_their_own_observations(profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(2, 5, 1, agents=4), port=0, profile=profile) as simulator:
         envs = fleet(str(simulator.address), 4, agents="agent*")

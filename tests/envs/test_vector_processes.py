@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.errors import SessionClosed
+from ospbridge.errors import SessionClosed, SimulatorNotFound
 from ospbridge.session.blocking import BlockingSession
 from tests.envs.vectors import fleet
 
@@ -69,6 +70,64 @@ def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_w
             assert not truncations.any()
             assert info["reason"].tolist() == ["", "", ""]
             envs.step(actions)
+            envs.close()
+            successor.kill()
+
+
+def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
+    with simulators(2, "--synthetic", "1,1,0") as (addresses, programs):
+        envs = fleet(addresses, 2, query_timeout=0.5, autoreset_mode="SameStep")
+        actions = np.zeros((2, 1), np.float32)
+        envs.reset(seed=1)
+        before, *_ = envs.step(actions)
+        os.kill(programs[0].pid, signal.SIGKILL)
+        programs[0].wait()
+        port = addresses[0].rpartition(":")[2]
+        with subprocess.Popen(
+            [sys.executable, "-m", "ospbridge", "sim", "--synthetic", "1,1,0", "--port", port, "--quiet"]
+        ) as successor:
+            _, _, _, truncations, info = envs.step(actions)
+            assert truncations.tolist() == [True, False]
+            assert info["_final_info"].tolist() == [True, False]
+            assert info["final_info"]["reason"][0]
+            np.testing.assert_array_equal(info["final_obs"][0], before[0])
+            assert info["reason"].tolist() == ["", ""]
+            _, _, _, truncations, _ = envs.step(actions)
+            assert not truncations.any()
+            envs.close()
+            successor.kill()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goes_on(mode: str) -> None:
+    with simulators(2, "--synthetic", "1,1,0") as (addresses, programs):
+        envs = fleet(addresses, 2, query_timeout=0.5, connect_timeout=0.5, autoreset_mode=mode)
+        actions = np.zeros((2, 1), np.float32)
+        envs.reset(seed=1)
+        os.kill(programs[0].pid, signal.SIGKILL)
+        programs[0].wait()
+        mask = np.array([True, False])
+        if mode != "SameStep":
+            _, _, _, truncations, _ = envs.step(actions)
+            assert truncations.tolist() == [True, False]
+        again = partial(envs.reset, options={"reset_mask": mask})
+        with pytest.raises(SimulatorNotFound, match="nothing listens"):
+            again() if mode == "Disabled" else envs.step(actions)
+        port = addresses[0].rpartition(":")[2]
+        with subprocess.Popen(
+            [sys.executable, "-m", "ospbridge", "sim", "--synthetic", "1,1,0", "--port", port, "--quiet"],
+            stdout=subprocess.PIPE,
+        ) as successor:
+            assert successor.stdout is not None
+            successor.stdout.readline()
+            if mode == "NextStep":
+                envs.step(actions)
+            else:
+                # The other world goes on where it was.
+                again()
+            _, _, _, truncations, info = envs.step(actions)
+            assert not truncations.any()
+            assert info["reason"].tolist() == ["", ""]
             envs.close()
             successor.kill()
 
