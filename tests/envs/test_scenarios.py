@@ -28,7 +28,7 @@ from tests.envs.daemons import connected
 assert ospbridge.__version__
 
 NEEDS_MUJOCO = pytest.mark.skipif(
-    importlib.util.find_spec("mujoco") is None,
+    any(importlib.util.find_spec(name) is None for name in ("mujoco", "imageio")),
     reason="mujoco is not installed: pip install 'gymnasium[mujoco]'",
 )
 IDS = [
