@@ -1,0 +1,36 @@
+"""The tutorial shows what ships."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tutorial" / "first-policy.md").read_text()
+
+
+def block(mark: str) -> str:
+    found = re.search(rf"<!-- {mark} -->\n```\w+\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert found is not None, mark
+    return found.group(1)
+
+
+def test_the_scenario_it_shows_is_the_one_that_ships() -> None:
+    shown = tomllib.loads(block("scenario: cartpole"))
+    shipped = tomllib.loads((ROOT / "scenarios" / "cartpole.toml").read_text())
+    assert shown["agent"] == shipped["agent"]
+
+
+def test_its_programs_are_python() -> None:
+    programs = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert len(programs) >= 4
+    for program in programs:
+        compile(program, "tutorial", "exec")
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\((\.\./[^)]+)\)", PAGE))
+def test_its_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / "docs" / "tutorial" / link).exists()
