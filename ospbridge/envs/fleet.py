@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ospbridge.envs.group import LOSSES
+from ospbridge.errors import LocalProtocolError
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class DirectFleet:
 
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups
+        self._link.interrupt(LocalProtocolError("a step was given up before its end"))
         # An action that cannot be sent is told before anything has happened; then what may take its time.
         exchanges = {turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed}
         for turn in turns:
@@ -124,10 +126,10 @@ class HubFleet:
 
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups
+        self._give_up()
         for turn in turns:
             if not turn.seed:
                 groups[turn.group].prepare_step(turn.actions)
-        self._sent = []
         for turn in turns:
             group = groups[turn.group]
             failed: Exception | None = None
@@ -141,20 +143,29 @@ class HubFleet:
             self._sent.append((turn, failed))
 
     def recv(self) -> list[Found | Exception]:
-        sent, self._sent = self._sent, []
         found: list[Found | Exception] = []
-        for turn, failed in sent:
-            group = self.groups[turn.group]
-            found.append(failed or _taken(group.begun if turn.seed else group.stepped))
+        try:
+            for turn, failed in self._sent:
+                group = self.groups[turn.group]
+                found.append(failed or _taken(group.begun if turn.seed else group.stepped))
+        except BaseException:
+            self._give_up()
+            raise
+        self._sent = []
         return found
 
+    def _give_up(self) -> None:
+        """Answers may be on their way that nobody will read, and have no numbers: hang up on who was to give them."""
+        sent, self._sent = self._sent, []
+        for turn, failed in sent:
+            if failed is None:
+                self.groups[turn.group].hang_up()
+
     def close(self) -> None:
-        waiting = {turn.group for turn, failed in self._sent if failed is None}
-        self._sent = []
+        self._give_up()
         hurry_at = monotonic() + HURRY
-        for at, group in enumerate(self.groups):
-            if at in waiting or monotonic() > hurry_at:
-                # Where an answer is on its way that nobody will read, only hanging up gives the agents back.
+        for group in self.groups:
+            if monotonic() > hurry_at:
                 group.hang_up()
             group.close()
 

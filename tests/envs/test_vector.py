@@ -133,6 +133,56 @@ def test_four_agents_of_one_simulator_get_their_own_observations(profile: Profil
         envs.close()
 
 
+def test_an_interrupted_step_ends_the_episode_and_the_next_reset_plays_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with cart_poles(2) as addresses:
+        envs: Any = fleet(addresses, 2)
+        envs.reset(seed=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(envs._fleet._link, "_await", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                envs.step(carts(2))
+        _, _, _, truncations, info = envs.step(carts(2))
+        assert truncations.all()
+        assert all("outstanding" in reason for reason in info["reason"])
+        envs.step(carts(2))
+        _, _, _, truncations, _ = envs.step(carts(2))
+        assert not truncations.any()
+        envs.close()
+
+
+def interrupted(_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@BOTH
+def test_agents_of_one_simulator_return_what_the_parallel_environment_returns(profile: Profile) -> None:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import parallel_env
+
+    with cart_poles(1, copies=4, profile=profile) as [address]:
+        envs = fleet(address, 4)
+        choices = np.random.default_rng(9)
+        told = [envs.reset(seed=9)[0]]
+        given = []
+        ended = False
+        while not ended:
+            given.append(choices.integers(2, size=(4, 1)).astype(np.float32))
+            observations, _, terminations, _, _ = envs.step(given[-1])
+            told.append(observations)
+            ended = terminations.any()
+        envs.close()
+        parallel = parallel_env(address)
+        wanted, _ = parallel.reset(seed=9)
+        np.testing.assert_array_equal(told[0], np.stack(list(wanted.values())))
+        for actions, observations in zip(given, told[1:], strict=True):
+            wanted, _, ends, _, _ = parallel.step(dict(zip(parallel.agents, actions, strict=True)))
+            np.testing.assert_array_equal(observations, np.stack(list(wanted.values())))
+        assert list(ends.values()) == terminations.tolist()
+        parallel.close()
+
+
 def test_a_fleet_of_simulators_with_two_agents_each() -> None:
     with cart_poles(2, copies=2) as addresses:
         envs = fleet(addresses, 4)
