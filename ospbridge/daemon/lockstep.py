@@ -337,8 +337,13 @@ class LockStep:
             if attachment.state is not State.WAITING or attachment.held.missing:
                 continue
             outcome = outcomes[attachment.name]
+            try:
+                attachment.feedback = attachment.held.task.begin(outcome, seed=seed)
+            except TaskError as error:
+                attachment.error = error
+                attachment.state = State.ATTACHED
+                continue
             attachment.state = State.PLAYING
-            attachment.feedback = attachment.held.task.begin(outcome, seed=seed)
             attachment.infos = outcome.infos
             attachment.observation = attachment.feedback.observation
             attachment.started = now

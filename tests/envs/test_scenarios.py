@@ -300,3 +300,18 @@ def test_in_a_daemon_an_expression_that_fails_truncates_with_the_reason(
             assert (reward, terminated, truncated) == (0.0, False, True)
             assert "division by zero" in info["reason"]
         env.close()
+
+
+@pytest.mark.loopback
+def test_in_a_daemon_a_value_that_is_no_number_is_told_at_the_reset_and_the_daemon_goes_on(
+    carts: UdpSimulator, tmp_path: Path, runtime_directory: Path
+) -> None:
+    hub = runtime_directory / "hub.sock"
+    text = '[agent.observe]\nvalues = ["/Simulation/Seed#1"]\n'
+    scenario = cart(tmp_path, text)
+    with connected(carts.address, hub, "--scenario", scenario):
+        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", scenario=scenario)
+        for _ in range(2):
+            with pytest.raises(TaskError, match=r"value:/Simulation/Seed#1 is '.*', which is no number"):
+                env.reset(seed=1)
+        env.close()

@@ -389,3 +389,18 @@ def test_a_class_of_the_users_decides_what_it_overrides() -> None:
     tried.begin(outcome(), seed=1)
     feedback = step(tried, 0, 0, 4)
     assert (feedback.reward, feedback.truncated) == (8.0, True)
+
+
+class Broken(ScenarioTask):
+    """A task with a mistake."""
+
+    def judge(self, outcome: Any) -> tuple[float, bool, bool]:
+        return outcome.no_such_thing, False, False
+
+
+def test_a_mistake_in_a_class_of_the_users_is_told_as_the_tasks() -> None:
+    tried = task(f'task = "{__name__}:Broken"\n')
+    tried.begin(outcome(), seed=1)
+    with pytest.raises(TaskError, match=r"Broken.judge failed: AttributeError: .*no_such_thing") as caught:
+        step(tried)
+    assert isinstance(caught.value.__cause__, AttributeError)
