@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.attachment import State
+from ospbridge.daemon.episodes import log_episode
 from ospbridge.daemon.equipping import equip, unobserved
 from ospbridge.daemon.joining import join
-from ospbridge.daemon.lockstep import LockStep, blocked_by_same_thread
+from ospbridge.daemon.lockstep import LockStep
+from ospbridge.daemon.notices import foreign_reset
+from ospbridge.daemon.observers import Observers
+from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
-    AgentsInUse,
     BarrierStuck,
     ConfigurationError,
     LocalProtocolError,
@@ -27,11 +30,11 @@ from ospbridge.errors import (
     SimulatorNotFound,
 )
 from ospbridge.observe import logs
-from ospbridge.osp.client import WorldReset
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from typing import Never
 
     from ospbridge.daemon.attachment import Attachment, Driver
     from ospbridge.daemon.settings import Settings
@@ -58,6 +61,8 @@ class Conductor:
         self.lockstep = LockStep(
             policy=settings.reset_policy, quorum=settings.quorum, on_episode=self._episode_over
         )
+        self.observers = Observers(self.lockstep)
+        self._channels = self.observers.channels
         self.connection = "not joined yet"
         self.steps = 0
         self.resets = 0
@@ -88,15 +93,19 @@ class Conductor:
     def outputs_normalised(self) -> bool:
         return self._session is not None and self._session.profile.outputs_normalised
 
-    # --- attaching -------------------------------------------------------------------------------------------------
-
-    def attach(self, patterns: Sequence[str], driver: Driver) -> list[Attachment]:
-        """Take agents. Raises AgentNotFound, AgentTaken, UsageError; SimulatorNotFound before it was joined."""
+    def need_simulator(self) -> None:
+        """Raises SimulatorNotFound before it was joined."""
         if not self.ready:
             raise SimulatorNotFound(
                 f"the daemon has not joined {self.settings.simulator} ({self._broken or self.connection})",
                 hint="start the simulator, then see `ospbridge status --wait 30`",
             )
+
+    # --- attaching -------------------------------------------------------------------------------------------------
+
+    def attach(self, patterns: Sequence[str], driver: Driver) -> list[Attachment]:
+        """Take agents. Raises AgentNotFound, AgentTaken, UsageError; SimulatorNotFound before it was joined."""
+        self.need_simulator()
         attachments = self.lockstep.attach(patterns, driver)
         log.info("attached", agents=[a.name for a in attachments], driver=str(driver))
         return attachments
@@ -158,6 +167,8 @@ class Conductor:
         try:
             lockstep = self.lockstep
             ended = False
+            # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
+            inputs = dict(lockstep.actions) if self._channels else None
             for repeats in range(lockstep.action_repeat):
                 outcomes = await session.step(lockstep.actions)
                 self.steps += 1
@@ -165,10 +176,14 @@ class Conductor:
                 if ended:
                     break
             lockstep.acted()
-            reason = self._foreign_reset(session) if session.machine.notices else ""
+            if inputs is not None:
+                self.observers.stepped(lockstep.playing, inputs)
+            reason = foreign_reset(session) if session.machine.notices else ""
             if ended or reason:
                 reason = reason or await self._audit(session)
                 self.lockstep.end_episodes(trio.current_time(), reason=reason)
+            if inputs is not None:
+                self.observers.settled()
         except BarrierStuck as error:
             self.lockstep.fail_all(error, trio.current_time())
             self._break(error)
@@ -190,16 +205,6 @@ class Conductor:
             log.warning("steps and clock disagree", reason=reason)
         return reason
 
-    def _foreign_reset(self, session: TrioSession) -> str:
-        """Whether somebody else reset the world in the middle of the episodes."""
-        found = ""
-        for notice in session.take_notices():
-            if isinstance(notice, WorldReset):
-                found = notice.text
-            else:
-                log.debug("anomaly", text=notice.text)
-        return found
-
     # --- resets ----------------------------------------------------------------------------------------------------
 
     async def reset(self, attachments: Sequence[Attachment], seed: int, thread: int) -> None:
@@ -218,10 +223,13 @@ class Conductor:
             elif self.ready and self.lockstep.reset_due(now):
                 await self._run_reset()
             elif now >= until:
-                self._give_up(attachments, asked)
+                why = "" if self.ready else self._broken or self.connection
+                self._give_up(attachments, withheld(self.lockstep, now - asked, not_joined=why))
             else:
                 if now >= asked + SAME_THREAD_GRACE and self.steps == steps:
-                    self._look_for_own_thread(attachments)
+                    own = waits_for_itself(self.lockstep, attachments)
+                    if own is not None:
+                        self._give_up(attachments, own)
                 with trio.move_on_at(self._wake_at(asked, until, now)):
                     await self._waiters.park()
         for attachment in attachments:
@@ -232,36 +240,12 @@ class Conductor:
         moments = (asked + SAME_THREAD_GRACE, self.lockstep.grace_ends)
         return min([until, *(moment for moment in moments if moment > now)])
 
-    def _look_for_own_thread(self, attachments: Sequence[Attachment]) -> None:
-        """A thread that waits for one agent's reset while it plays another waits for itself."""
-        for mine in attachments:
-            for other in self.lockstep.playing:
-                if not other.acted and blocked_by_same_thread(other, mine):
-                    self._withdraw(attachments)
-                    raise AgentsInUse(
-                        f"agent {mine.name!r} waits for the reset, which waits for the episode of agent "
-                        f"{other.name!r}, which the same thread plays"
-                    )
-
-    def _give_up(self, attachments: Sequence[Attachment], asked: float) -> None:
-        self._withdraw(attachments)
-        seconds = trio.current_time() - asked
-        lockstep = self.lockstep
-        if lockstep.playing:
-            who = ", ".join(f"{a.name} (driven by {a.driver})" for a in lockstep.playing)
-            why = f"agents still play: {who}"
-            hint = "end their episodes or close their environments, or use `ospbridge connect --reset-policy any`"
-        elif not self.ready:
-            why, hint = f"the simulator is not joined: {self._broken or self.connection}", ""
-        else:
-            why = f"the quorum is {lockstep.quorum}, and fewer wait"
-            hint = "start the other environments, or `ospbridge connect` with a smaller --quorum"
-        raise BarrierStuck(f"the reset did not come about within {seconds:.3g} s: {why}", hint=hint)
-
-    def _withdraw(self, attachments: Sequence[Attachment]) -> None:
+    def _give_up(self, attachments: Sequence[Attachment], error: OspBridgeError) -> Never:
+        """They wait no longer."""
         for attachment in attachments:
             if attachment.state is State.WAITING:
                 attachment.state = State.ATTACHED
+        raise error
 
     async def _run_reset(self) -> None:
         self._running = True
@@ -279,6 +263,7 @@ class Conductor:
                     outcomes = await session.step(lockstep.actions)
                     self.steps += 1
             lockstep.begin(outcomes, seed, trio.current_time())
+            self.observers.began(lockstep.playing)
             self._failed_resets = 0
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except OspBridgeError as error:
@@ -409,15 +394,5 @@ class Conductor:
             self._break(session.machine.lost)
 
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
-        """The one line of an episode."""
-        log.info(
-            "episode",
-            agent=attachment.name,
-            steps=attachment.steps,
-            reward=round(attachment.reward, 6),
-            ended=how,
-            reason=reason,
-            seconds=round(trio.current_time() - attachment.started, 3),
-            seed=self.lockstep.seed,
-            driver=str(attachment.driver),
-        )
+        self.observers.ended(attachment, how, reason)
+        log_episode(attachment, how, reason, seed=self.lockstep.seed)

@@ -25,6 +25,10 @@ from ospbridge.hub.messages import (
     Hello,
     HubReply,
     HubRequest,
+    Moments,
+    MomentsSince,
+    Observe,
+    Observing,
     Reset,
     Step,
     Welcome,
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable
 
-    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.attachment import Attachment, HeldAgent
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.hub.messages import StatusReply
 
@@ -109,6 +113,7 @@ class HubConnection:
         attachments = tuple(self._attachments.values())
         self._attachments.clear()
         self._conductor.leave(attachments)
+        self._conductor.observers.leave(self)
 
     async def _dismiss(self, error: Exception) -> None:
         """Say why before hanging up, if the other side listens."""
@@ -205,6 +210,10 @@ class HubConnection:
                 return self._attach(request)
             if isinstance(request, Detach):
                 return self._detach(request)
+            if isinstance(request, Observe):
+                return self._observe(request)
+            if isinstance(request, MomentsSince):
+                return await self._since(request)
             if isinstance(request, Hello):
                 raise LocalProtocolError("a second hello on one connection")
             return self._status()
@@ -230,7 +239,7 @@ class HubConnection:
         self._attachments.update((a.name, a) for a in attachments)
         limits = conductor.settings.limits
         return Attached(
-            [_description(a) for a in attachments],
+            [_description(a.held) for a in attachments],
             conductor.profile,
             conductor.outputs_normalised,
             limits.step,
@@ -251,11 +260,20 @@ class HubConnection:
         self._conductor.leave(attachments)
         return Detached()
 
+    def _observe(self, request: Observe) -> Observing:
+        conductor = self._conductor
+        conductor.need_simulator()
+        held, latest = conductor.observers.join(request.agent, self)
+        return Observing(_description(held), latest)
 
-def _description(attachment: Attachment) -> AgentDescription:
-    task = attachment.held.task
+    async def _since(self, request: MomentsSince) -> Moments:
+        return await self._conductor.observers.since(request.agent, self, request.after, request.wait)
+
+
+def _description(held: HeldAgent) -> AgentDescription:
+    task = held.task
     return AgentDescription.of(
-        attachment.held.interface,
+        held.interface,
         task.observation_space,
         task.action_space,
         observation_names=task.observation_names,

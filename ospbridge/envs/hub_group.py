@@ -12,7 +12,7 @@ from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import Feedbacks, Reset, Step
 from ospbridge.interface import BoxSpace, Feedback
-from ospbridge.session.hub_client import feedback_of
+from ospbridge.session.hub_seat import feedback_of
 from ospbridge.task.base import choice, finite, vector
 
 if TYPE_CHECKING:

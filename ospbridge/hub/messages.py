@@ -9,6 +9,7 @@ What this module must not do: read a clock, draw a random number, touch a socket
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import msgspec
@@ -33,6 +34,12 @@ __all__ = [
     "Hello",
     "HubReply",
     "HubRequest",
+    "Kind",
+    "Moment",
+    "Moments",
+    "MomentsSince",
+    "Observe",
+    "Observing",
     "Refusal",
     "Reset",
     "Status",
@@ -44,6 +51,8 @@ __all__ = [
 ]
 
 VERSION: Final = 1
+LONGEST_WAIT: Final = 10.0
+"""Seconds for which an observer's question may stay open."""
 
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Choices: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -88,6 +97,20 @@ class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
     """Give agents back; none named: all of this connection."""
 
     agents: list[str] = []
+
+
+class Observe(msgspec.Struct, frozen=True, array_like=True, tag="observe"):
+    """Look on at an agent from now on, without a vote, whoever drives it."""
+
+    agent: str
+
+
+class MomentsSince(msgspec.Struct, frozen=True, array_like=True, tag="since"):
+    """What happened to an observed agent after the moment of that number? Asks for ``wait`` seconds if nothing did."""
+
+    agent: str
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    wait: Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_WAIT)] = 0.0
 
 
 class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
@@ -210,6 +233,50 @@ class Feedbacks(msgspec.Struct, frozen=True, array_like=True, tag="feedback"):
     agents: list[AgentFeedback]
 
 
+class Observing(msgspec.Struct, frozen=True, array_like=True, tag="observing"):
+    """The agent that is observed, and the number of the latest moment, which is not told any more."""
+
+    agent: AgentDescription
+    latest: int
+
+
+class Kind(StrEnum):
+    """What a moment of an agent's episode is."""
+
+    RESET = "reset"
+    STEP = "step"
+    END = "end"
+    """The episode ended between two steps: its driver left, was too slow, or the simulator is lost."""
+
+
+class Moment(msgspec.Struct, frozen=True, array_like=True):
+    """What happened to an observed agent. Arrays are float32 bytes.
+
+    ``number`` counts the moments of the agent, ``step`` the steps of its ``episode``. ``inputs`` are those that the
+    simulator was given, of a step only. The observation of an end is the last one again, without infos.
+    """
+
+    number: int
+    kind: Kind
+    episode: int
+    step: int
+    inputs: bytes
+    observation: bytes
+    infos: bytes
+    reward: float
+    terminated: bool
+    truncated: bool
+    reason: str
+    seed: int
+
+
+class Moments(msgspec.Struct, frozen=True, array_like=True, tag="moments"):
+    """The answer to ``MomentsSince``: the oldest that are kept. ``dropped`` moments before them are lost."""
+
+    moments: list[Moment]
+    dropped: int = 0
+
+
 class Detached(msgspec.Struct, frozen=True, array_like=True, tag="detached"):
     """The answer to ``Detach``."""
 
@@ -251,8 +318,8 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     pid: int
 
 
-HubRequest: TypeAlias = Step | Reset | Hello | Attach | Detach | Status
-HubReply: TypeAlias = Feedbacks | Refusal | Welcome | Attached | Detached | StatusReply
+HubRequest: TypeAlias = Step | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
+HubReply: TypeAlias = Feedbacks | Refusal | Welcome | Attached | Detached | Observing | Moments | StatusReply
 _requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
 _replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)
 

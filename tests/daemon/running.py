@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.session.hub_client import HubSeat
+    from ospbridge.session.hub_seat import HubSeat
 
 import json
 import signal

@@ -27,6 +27,12 @@ from ospbridge.hub.messages import (
     Hello,
     HubReply,
     HubRequest,
+    Kind,
+    Moment,
+    Moments,
+    MomentsSince,
+    Observe,
+    Observing,
     Refusal,
     Reset,
     Status,
@@ -39,8 +45,8 @@ from ospbridge.hub.messages import (
 from ospbridge.hub.refusals import KINDS, raised_again, refusal
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 
-REQUESTS = [Hello, Attach, Reset, Step, Detach, Status]
-REPLIES = [Welcome, Attached, Feedbacks, Detached, Refusal, StatusReply]
+REQUESTS = [Hello, Attach, Reset, Step, Detach, Observe, MomentsSince, Status]
+REPLIES = [Welcome, Attached, Feedbacks, Detached, Observing, Moments, Refusal, StatusReply]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 numbers = st.floats(allow_nan=False)
@@ -53,6 +59,8 @@ requests = st.one_of(
     st.builds(Reset, names, seeds, st.integers(0, 2**31)),
     st.builds(Step, st.lists(st.tuples(texts, st.binary(max_size=40)), max_size=4)),
     st.builds(Detach, names),
+    st.builds(Observe, texts),
+    st.builds(MomentsSince, texts, st.integers(0, 2**62), st.floats(0, 10)),
     st.just(Status()),
 )
 bounds = st.tuples(st.binary(max_size=12), st.binary(max_size=12))
@@ -73,11 +81,28 @@ feedbacks = st.builds(
     st.dictionaries(texts, texts, max_size=3),
     st.booleans(),
 )
+moments = st.builds(
+    Moment,
+    st.integers(1, 2**40),
+    st.sampled_from(Kind),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+    st.binary(max_size=12),
+    st.binary(max_size=12),
+    st.binary(max_size=12),
+    numbers,
+    st.booleans(),
+    st.booleans(),
+    texts,
+    seeds,
+)
 replies = st.one_of(
     st.builds(Welcome, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
     st.builds(Attached, st.lists(descriptions, max_size=2), texts, st.booleans(), numbers, numbers),
     st.builds(Feedbacks, st.lists(feedbacks, max_size=3)),
     st.just(Detached()),
+    st.builds(Observing, descriptions, st.integers(0, 2**40)),
+    st.builds(Moments, st.lists(moments, max_size=3), st.integers(0, 2**40)),
     st.builds(Refusal, texts, texts, texts),
     st.builds(
         StatusReply,

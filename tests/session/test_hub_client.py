@@ -46,7 +46,8 @@ from ospbridge.hub.messages import (
     Welcome,
     decode_request,
 )
-from ospbridge.session.hub_client import HubClient, HubSeat, default_hub
+from ospbridge.session.hub_client import HubClient, default_hub
+from ospbridge.session.hub_seat import HubSeat
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
@@ -422,7 +423,7 @@ def test_a_reply_of_another_kind_is_hub_lost() -> None:
 
 
 def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", 0.1)
+    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", 0.1)
 
     def answer(request: HubRequest) -> HubReply | bytes | None:
         return None if isinstance(request, Step) else usual(request)

@@ -1,0 +1,26 @@
+"""What a simulator told beside its answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ospbridge.observe import logs
+from ospbridge.osp.client import WorldReset
+
+if TYPE_CHECKING:
+    from ospbridge.session.trio_session import TrioSession
+
+__all__ = ["foreign_reset"]
+
+log = logs.get(__name__)
+
+
+def foreign_reset(session: TrioSession) -> str:
+    """Whether somebody else reset the world in the middle of the episodes; takes the session's notices."""
+    found = ""
+    for notice in session.take_notices():
+        if isinstance(notice, WorldReset):
+            found = notice.text
+        else:
+            log.debug("anomaly", text=notice.text)
+    return found

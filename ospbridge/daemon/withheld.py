@@ -1,0 +1,42 @@
+"""Why a reset does not come about, in words for those who wait for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ospbridge.daemon.lockstep import blocked_by_same_thread
+from ospbridge.errors import AgentsInUse, BarrierStuck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.lockstep import LockStep
+
+__all__ = ["waits_for_itself", "withheld"]
+
+
+def waits_for_itself(lockstep: LockStep, attachments: Iterable[Attachment]) -> AgentsInUse | None:
+    """A thread that waits for one agent's reset while it plays another waits for itself."""
+    for mine in attachments:
+        for other in lockstep.playing:
+            if not other.acted and blocked_by_same_thread(other, mine):
+                return AgentsInUse(
+                    f"agent {mine.name!r} waits for the reset, which waits for the episode of agent "
+                    f"{other.name!r}, which the same thread plays"
+                )
+    return None
+
+
+def withheld(lockstep: LockStep, seconds: float, *, not_joined: str) -> BarrierStuck:
+    """Nobody reset within ``seconds``. ``not_joined`` says what keeps the simulator away; empty where it is there."""
+    if lockstep.playing:
+        who = ", ".join(f"{a.name} (driven by {a.driver})" for a in lockstep.playing)
+        why = f"agents still play: {who}"
+        hint = "end their episodes or close their environments, or use `ospbridge connect --reset-policy any`"
+    elif not_joined:
+        why, hint = f"the simulator is not joined: {not_joined}", ""
+    else:
+        why = f"the quorum is {lockstep.quorum}, and fewer wait"
+        hint = "start the other environments, or `ospbridge connect` with a smaller --quorum"
+    return BarrierStuck(f"the reset did not come about within {seconds:.3g} s: {why}", hint=hint)

@@ -1,0 +1,113 @@
+"""One agent of a running daemon, taken: its resets and steps, for blocking callers."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.errors import SessionLost
+from ospbridge.hub.framing import encode
+from ospbridge.hub.messages import Attached, Feedbacks, Reset, Step
+from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.task.base import choice, take_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ospbridge.hub.messages import AgentFeedback
+    from ospbridge.interface import AgentInterface
+    from ospbridge.session.hub_client import HubClient
+
+__all__ = ["HubSeat", "feedback_of"]
+
+MARGIN: Final = 10.0
+"""Seconds that the daemon may take beyond its own limits."""
+
+
+class HubSeat:
+    """One agent of the daemon, taken: what an environment needs of it."""
+
+    def __init__(self, client: HubClient, attached: Attached) -> None:
+        (agent,) = attached.agents
+        self._client = client
+        self.interface: AgentInterface = agent.interface()
+        self.outputs_normalised = attached.outputs_normalised
+        self.observation_space = agent.observation_space()
+        self.action_space = agent.action_space()
+        self.observation_names = agent.observation_names or [name for name, _, _ in agent.outputs]
+        self.action_names = agent.action_names or [name for name, _, _ in agent.inputs]
+        self._description = agent
+        self._info_names = [value.name for value in self.interface.infos]
+        self._frame = bytearray()
+        self._learn_limits(attached)
+        self._choices = self.action_space.n if isinstance(self.action_space, DiscreteSpace) else 0
+        count = len(self.action_space.low) if isinstance(self.action_space, BoxSpace) else 1
+        encode(Step([(self.interface.name, bytes(4 * count))]), self._frame)
+        self._action: NDArray[np.float32] = np.frombuffer(
+            self._frame, "<f4", count, len(self._frame) - 4 * count
+        )
+
+    def _learn_limits(self, attached: Attached) -> None:
+        """The daemon waits for others, and then for the simulator."""
+        self._step_limit = 2 * attached.step_timeout + MARGIN
+        self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
+
+    def reset(self, seed: int) -> Feedback:
+        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
+        client = self._client
+        client.check()
+        if client.lost:
+            self._attach_again()
+        request = Reset([self.interface.name], seed, threading.get_native_id())
+        reply = client.ask(request, Feedbacks, self._reset_limit)
+        return feedback_of(reply.agents[0], self._info_names)
+
+    def _attach_again(self) -> None:
+        attached = self._client.reopen(self.interface.name)
+        (agent,) = attached.agents
+        if agent != self._description:
+            self._client.lose()
+            raise SessionLost(
+                f"agent {self.interface.name!r} came back with another interface after the daemon restarted",
+                hint="make the environment anew",
+            )
+        self._learn_limits(attached)
+
+    def step(self, action: Any) -> Feedback:
+        """One step. Raises LocalProtocolError for an action that cannot be sent, HubLost."""
+        if self._choices:
+            self._action[0] = choice(action, self._choices, self.interface.name)
+        else:
+            take_vector(self._action, action, self.interface.name)
+        client = self._client
+        reply = client.exchange(self._frame, self._step_limit)
+        if type(reply) is not Feedbacks:
+            raise client.failed(reply)
+        return feedback_of(reply.agents[0], self._info_names)
+
+    def close(self) -> None:
+        """Give the agent back, within 2 s. Safe to call again."""
+        self._client.close(detach=True)
+
+
+def feedback_of(told: AgentFeedback, info_names: Sequence[str]) -> Feedback:
+    """What the daemon tells of one agent; its infos by name."""
+    return Feedback(
+        np.frombuffer(told.observation, "<f4"),
+        told.reward,
+        told.terminated,
+        told.truncated,
+        told.reason,
+        {
+            "osp_seed": told.seed,
+            "infos": dict(zip(info_names, np.frombuffer(told.infos, "<f4").tolist(), strict=True)),
+            "events": told.events,
+            "values": told.values,
+            "restored": told.restored,
+            "reason": told.reason,
+        },
+    )

@@ -1,0 +1,245 @@
+"""Those who look on: what they are told, what they lose, and that nobody waits for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import trio
+import trio.testing
+
+from ospbridge.daemon import observers as bounds
+from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost, StepUncertain
+from ospbridge.hub.messages import Kind, Moment
+from ospbridge.session.hub_client import HubClient
+from ospbridge.task.plain import PlainTask
+from tests.daemon.running import Daemon, seat_of, values
+from tests.daemon.stage import FakeSession, agent, inputs
+from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, together
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.simulator.udp import UdpSimulator
+
+ME = object()
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession("a", "b")
+
+
+async def seen(conductor: Conductor, name: str = "a", after: int = 0) -> list[Moment]:
+    return (await conductor.observers.since(name, ME, after, 0.0)).moments
+
+
+def floats(data: bytes) -> list[float]:
+    return [float(number) for number in np.frombuffer(data, "<f4")]
+
+
+@pytest.mark.trio
+async def test_nothing_is_kept_while_nobody_observes(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    await play(conductor, a, 0.5)
+    assert conductor.observers.channels == {}
+    assert conductor.observers.join("a", ME)[1] == 0
+    assert await seen(conductor) == []
+    conductor.observers.leave(ME)
+    assert conductor.observers.channels == {}
+
+
+@pytest.mark.trio
+async def test_an_observer_is_told_what_the_driver_is_told(session: FakeSession) -> None:
+    session.ending = {"a": 2}
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    await play(conductor, a, 0.5)
+    last = await play(conductor, a, 0.25)
+    assert last.terminated
+    reset, first, second = await seen(conductor)
+    assert [(m.number, m.kind, m.episode, m.step, m.seed) for m in (reset, first, second)] == [
+        (1, Kind.RESET, 1, 0, 7),
+        (2, Kind.STEP, 1, 1, 7),
+        (3, Kind.STEP, 1, 2, 7),
+    ]
+    assert [floats(m.inputs) for m in (reset, first, second)] == [[], [0.5], [0.25]]
+    assert [floats(m.observation) for m in (reset, first, second)] == [[0.0], [0.5], [0.25]]
+    assert (floats(second.infos), second.reward, second.terminated) == ([1.0, 1.0], 1.0, True)
+    assert not first.terminated
+    await conductor.reset([a], 8, 1)
+    (again,) = await seen(conductor, after=3)
+    assert (again.kind, again.episode, again.step, again.seed) == (Kind.RESET, 2, 0, 8)
+
+
+@pytest.mark.trio
+async def test_an_end_that_no_step_brought_is_told_with_its_reason(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.5), lambda: play(conductor, b, 0.5))
+    conductor.leave([a])
+    *_, end = await seen(conductor)
+    assert (end.kind, end.truncated, end.terminated, end.reason) == (Kind.END, True, False, "detached")
+    assert (end.episode, end.step, floats(end.observation), end.infos) == (1, 1, [0.5], b"")
+    session.step_errors = [StepUncertain("who knows")]
+    conductor.observers.join("b", ME)
+    await play(conductor, b, 0.5)
+    (cut,) = await seen(conductor, "b")
+    assert (cut.kind, cut.truncated, cut.reason) == (Kind.END, True, "who knows")
+
+
+@pytest.mark.trio
+async def test_a_driver_that_leaves_in_the_step_ends_its_episode_once(
+    session: FakeSession, autojump_clock: trio.testing.MockClock
+) -> None:
+    session.think = 1.0
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    a, b = await both_playing(conductor)
+
+    async def leave() -> None:
+        await trio.sleep(0.0)
+        conductor.leave([a])
+
+    with trio.move_on_after(0.2):
+        await conductor.step([(a, inputs(0.5))])
+    await together(lambda: play(conductor, b, 0.25), leave)
+    kinds = [m.kind for m in await seen(conductor)]
+    assert kinds == [Kind.RESET, Kind.END]
+
+
+@pytest.mark.trio
+async def test_who_asks_too_rarely_is_told_how_many_moments_were_dropped(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MOST_KEPT", 5)
+    monkeypatch.setattr(bounds, "MOST_TOLD", 3)
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    for _ in range(11):
+        await play(conductor, a, 0.5)
+    told = await conductor.observers.since("a", ME, 2, 0.0)
+    assert ([m.number for m in told.moments], told.dropped) == ([8, 9, 10], 5)
+    told = await conductor.observers.since("a", ME, 10, 0.0)
+    assert ([m.number for m in told.moments], told.dropped) == ([11, 12], 0)
+    told = await conductor.observers.since("a", ME, 99, 0.0)
+    assert (told.moments, told.dropped) == ([], 0)
+
+
+@pytest.mark.trio
+async def test_what_is_kept_and_told_is_bounded_in_bytes(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = 4 + 4 + 8
+    monkeypatch.setattr(bounds, "LARGEST_KEPT", 4 * each)
+    monkeypatch.setattr(bounds, "LARGEST_TOLD", 1)
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    for _ in range(10):
+        await play(conductor, a, 0.5)
+    told = await conductor.observers.since("a", ME, 0, 0.0)
+    assert ([m.number for m in told.moments], told.dropped) == ([8], 7)
+
+
+@pytest.mark.trio
+async def test_a_question_waits_for_news_and_no_longer_than_it_says(
+    session: FakeSession, autojump_clock: trio.testing.MockClock
+) -> None:
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    began = trio.current_time()
+    assert (await conductor.observers.since("a", ME, 0, 3.0)).moments == []
+    assert trio.current_time() - began == pytest.approx(3.0)
+    a = attach(conductor, "a")
+    found: list[Moment] = []
+
+    async def ask() -> None:
+        found.extend((await conductor.observers.since("a", ME, 0, 10.0)).moments)
+
+    await together(ask, lambda: conductor.reset([a], 7, 1))
+    assert [m.kind for m in found] == [Kind.RESET]
+
+
+@pytest.mark.trio
+async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    with pytest.raises(AgentNotFound, match="a, b"):
+        conductor.observers.join("c", ME)
+    with pytest.raises(LocalProtocolError, match="does not observe"):
+        await conductor.observers.since("a", ME, 0, 0.0)
+    conductor.observers.join("a", ME)
+    conductor.lockstep.take_agents([PlainTask(agent("a", low=-2.0), bounded=True)])
+    with pytest.raises(SessionLost, match="another interface"):
+        await conductor.observers.since("a", ME, 0, 0.0)
+    assert conductor.observers.join("a", ME)[1] == 0
+    assert await seen(conductor) == []
+
+
+@pytest.mark.loopback
+def test_an_observer_of_another_connection_sees_every_step_and_has_no_vote(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    with Daemon(document.address, directory=tmp_path) as daemon:
+        onlooker = HubClient.connect()
+        observer = onlooker.observe("agent1")
+        assert len(observer.interface.inputs) == 2
+        assert daemon.status().agents[0].state == "free"
+        assert observer.take(0.05) is None
+        seat = seat_of("agent1")
+        begun = seat.reset(5)
+        told = [begun] + [seat.step(values(number / 512)) for number in range(300)]
+        seat.close()
+        for number, feedback in enumerate(told):
+            moment = next(observer)
+            assert (moment.number, moment.step, moment.dropped) == (number + 1, number, 0)
+            np.testing.assert_array_equal(moment.observation, feedback.observation)
+            if number:
+                np.testing.assert_array_equal(moment.inputs, values((number - 1) / 512))
+        end = next(observer)
+        assert (end.kind, end.reason) == (Kind.END, "detached")
+        with pytest.raises(AgentNotFound):
+            onlooker.observe("nobody")
+        onlooker.close()
+
+
+@pytest.mark.loopback
+def test_an_observer_that_is_stopped_or_killed_holds_up_nobody(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    code = (
+        "from ospbridge.session.hub_client import HubClient\n"
+        "observer = HubClient.connect().observe('agent1')\nprint('looking', flush=True)\n"
+        "for moment in observer: pass\n"
+    )
+    with Daemon(document.address, "--step-timeout", "5", directory=tmp_path):
+        onlooker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        try:
+            assert onlooker.stdout is not None
+            assert onlooker.stdout.readline() == "looking\n"
+            seat = seat_of("agent1")
+            seat.reset(5)
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                os.kill(onlooker.pid, number)
+                began = time.monotonic()
+                assert not any(seat.step(values(0.5)).truncated for _ in range(200))
+                assert time.monotonic() - began < 5
+            seat.close()
+        finally:
+            onlooker.kill()
+            onlooker.communicate()
