@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -235,10 +235,11 @@ def _places(env_config: Mapping[str, Any]) -> list[Place]:
         parse_unix(bridge)
     for simulator in simulators or ():
         parse_endpoint(simulator)
-    agents: list[Any] = _listed(env_config, "agents") or [None]
+    agents: Sequence[str | None] = _listed(env_config, "agents") or (None,)
     if simulators is not None:
         return [Place(simulator=simulator, agent=agent) for agent in agents for simulator in simulators]
-    return [Place(bridge=bridge, agent=agent) for agent in agents for bridge in bridges or [None]]
+    hubs: Sequence[str | None] = bridges or (None,)
+    return [Place(bridge=hub, agent=agent) for agent in agents for hub in hubs]
 
 
 def _listed(env_config: Mapping[str, Any], key: str) -> list[str] | None:
@@ -266,5 +267,5 @@ def _kind(env_config: Mapping[str, Any]) -> str:
 def _count(env_config: Mapping[str, Any]) -> str:
     """How the number of places comes about."""
     kind = _kind(env_config)
-    addresses, agents = len(_listed(env_config, kind) or [None]), len(_listed(env_config, "agents") or [None])
+    addresses, agents = (len(_listed(env_config, key) or (None,)) for key in (kind, "agents"))
     return f"{addresses * agents} ({kind}: {addresses}, agents for each: {agents})"
