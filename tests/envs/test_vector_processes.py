@@ -176,7 +176,8 @@ def test_a_vector_environment_that_nobody_closed_gives_its_agents_back_at_exit()
 def test_eight_simulators_that_sleep_are_at_least_five_times_as_fast_as_one() -> None:
     with simulators(8, "--synthetic", "1,1,0", "--think", "0.001") as (addresses, _):
         ratios = []
-        for _ in range(3):
+        # Nine processes on two cores: other work on the machine is waited out, within bounds.
+        for _ in range(15):
             one = steps_per_second(fleet(addresses[:1], 1))
             eight = steps_per_second(fleet(addresses, 8))
             ratios.append(eight / one)
