@@ -232,7 +232,8 @@ def _places(env_config: Mapping[str, Any]) -> list[Place]:
             hint="simulators are joined directly, bridges are hubs of `ospbridge connect`; name one kind",
         )
     for bridge in bridges or ():
-        parse_unix(bridge)
+        if "://" not in bridge:  # a hub on another host is looked at when attaching to it
+            parse_unix(bridge)
     for simulator in simulators or ():
         parse_endpoint(simulator)
     agents: Sequence[str | None] = _listed(env_config, "agents") or (None,)

@@ -62,6 +62,10 @@ def test_a_plain_dict_gets_the_first_place() -> None:
     assert place_of({"simulators": "127.0.0.1:45454"}) == Place(simulator="127.0.0.1:45454")
 
 
+def test_a_bridge_on_another_host_is_left_to_the_environment_to_judge() -> None:
+    assert place_of({"bridges": ["tls://robots:45500"]}) == Place(bridge="tls://robots:45500")
+
+
 def test_nothing_named_is_the_default_hub() -> None:
     assert place_of(Context(1, 1)) == Place()
 
