@@ -11,6 +11,7 @@ from ospbridge.cli.options import LONGEST, SimulatorAddress
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
+    from ospbridge.transport.tls import TlsAddress
 
 __all__ = ["connect"]
 
@@ -50,6 +51,14 @@ SECONDS = click.FloatRange(0.0, LONGEST, min_open=True)
     metavar="unix:PATH",
     help="Where environments attach. Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where environments of other hosts attach, by TCP with mutual TLS; needs the three files.",
+)
+@click.option("--tls-cert", metavar="FILE", help="The daemon's certificate for --listen, as PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
+@click.option("--tls-ca", metavar="FILE", help="The CA that the environments' certificates must come from.")
 @click.option(
     "--wait",
     type=click.FloatRange(0.0, 365 * LONGEST),
@@ -122,6 +131,10 @@ def connect(  # noqa: PLR0917  # click passes options by name
     agents: tuple[str, ...],
     scenario: str | None,
     hub: str | None,
+    listen: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
     wait: float | None,
     quorum: int,
     reset_policy: str,
@@ -136,7 +149,8 @@ def connect(  # noqa: PLR0917  # click passes options by name
     """Run the daemon between a simulator and environments.
 
     It joins the simulator, takes its agents, and lets gymnasium.make("ospbridge/Agent-v0", agent=NAME) drive them
-    from any process of this machine. SIGTERM and Ctrl-C give the agents back and end it with exit code 0.
+    from any process of this machine, and with --listen from other hosts. SIGTERM and Ctrl-C give the agents back and
+    end it with exit code 0.
     """
     import trio
 
@@ -155,6 +169,7 @@ def connect(  # noqa: PLR0917  # click passes options by name
     settings = Settings(
         hub=default_hub() if hub is None else parse_unix(hub),
         simulator=simulator,
+        listen=_listening(listen, tls_cert, tls_key, tls_ca),
         profile=profile,
         agents=agents,
         limits=Limits(connect=connect_timeout, step=step_timeout, reset=reset_timeout),
@@ -166,3 +181,15 @@ def connect(  # noqa: PLR0917  # click passes options by name
         make_task=PlainTask if scenario is None else task_maker(load(scenario)),
     )
     trio.run(serve, settings)
+
+
+def _listening(listen: str | None, cert: str | None, key: str | None, ca: str | None) -> TlsAddress | None:
+    """Raises UsageError for certificates without an address, ConfigurationError for an address without them."""
+    from ospbridge.errors import UsageError
+    from ospbridge.transport.tls import TlsAddress, TlsFiles, parse_tls
+
+    if listen is None:
+        if cert or key or ca:
+            raise UsageError("certificates were given, but no --listen", hint="add --listen HOST:PORT")
+        return None
+    return TlsAddress(parse_tls(f"tls://{listen}"), TlsFiles.of(cert, key, ca))

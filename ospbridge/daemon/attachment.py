@@ -27,12 +27,15 @@ class Driver:
 
     name: str
     pid: int
+    host: str = ""
+    """Another host's address; empty for this one."""
 
     def __str__(self) -> str:
-        return f"{self.name} (pid {self.pid})" if self.pid else self.name
+        where = f" on {self.host}" if self.host else ""
+        return f"{self.name} (pid {self.pid}{where})" if self.pid else self.name + where
 
     def same_process(self, other: Driver) -> bool:
-        return self is other or (self.pid != 0 and self.pid == other.pid)
+        return self is other or (self.pid != 0 and (self.pid, self.host) == (other.pid, other.host))
 
 
 class State(Enum):

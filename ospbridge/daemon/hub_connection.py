@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.attachment import Driver
-from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError, RemoteProtocolError
+from ospbridge.errors import (
+    ConfigurationError,
+    HubError,
+    LocalProtocolError,
+    OspBridgeError,
+    RemoteProtocolError,
+)
 from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
     VERSION,
@@ -59,7 +65,10 @@ PATIENCE: Final = 10.0
 
 
 class HubConnection:
-    """``alone`` says whether this is the only connection: only then may it spin, since all others wait meanwhile."""
+    """``host`` is the other host's address, empty for this one.
+
+    ``alone`` says whether this is the only connection: only then may it spin, since all others wait meanwhile.
+    """
 
     def __init__(
         self,
@@ -71,8 +80,10 @@ class HubConnection:
         spin: bool,
         software: str,
         pid: int,
+        host: str = "",
     ) -> None:
         self._socket = sock
+        self._host = host
         self._conductor = conductor
         self._status = status
         self._alone = alone
@@ -100,6 +111,8 @@ class HubConnection:
                     await trio.lowlevel.checkpoint()
         except (RemoteProtocolError, trio.TooSlowError) as error:
             await self._dismiss(error)
+        except ConfigurationError as error:
+            log.warning("an environment of another host was lost", host=self._host, reason=error.message)
         except OSError:
             # The client is gone, in whatever way.
             pass
@@ -125,7 +138,7 @@ class HubConnection:
         try:
             with trio.move_on_after(1.0):
                 await self._send(refusal(reason))
-        except OSError:
+        except (OSError, ConfigurationError):
             pass
 
     async def _greet(self) -> None:
@@ -137,7 +150,12 @@ class HubConnection:
             raise _unfit(
                 f"the client speaks version {hello.version} of the hub's messages, the daemon {VERSION}"
             )
-        self._driver = Driver(hello.client or "a client", peer_pid(self._socket))
+        name = hello.client or "a client"
+        if self._host:
+            # Its certificate vouches for it; the kernel knows no process of another host.
+            self._driver = Driver(name, hello.pid, self._host)
+        else:
+            self._driver = Driver(name, peer_pid(self._socket))
         await self._send(self._welcome)
 
     async def _receive(self) -> memoryview:

@@ -1,4 +1,4 @@
-"""The daemon's door: accepts environments on a Unix socket, and watches over those that hang up while they wait."""
+"""The daemon's door: accepts environments, and watches over those that hang up while they wait."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import trio
 
 import ospbridge
+from ospbridge.daemon.admission import admit
 from ospbridge.daemon.hub_connection import HubConnection
+from ospbridge.errors import ConfigurationError
 from ospbridge.hub.messages import AgentStatus, StatusReply
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
     from typing import Self
 
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
+    from ospbridge.transport.tls import TlsListener
     from ospbridge.transport.unix import HubSocket
 
 __all__ = ["HubServer"]
@@ -29,10 +34,13 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class HubServer:
-    """Serves one conductor at one listening socket."""
+    """Serves one conductor at a Unix socket, and with ``remote`` environments of other hosts too."""
 
-    def __init__(self, listener: HubSocket, conductor: Conductor, *, spin: bool) -> None:
+    def __init__(
+        self, listener: HubSocket, conductor: Conductor, *, spin: bool, remote: TlsListener | None = None
+    ) -> None:
         self._listener = listener
+        self._remote = remote
         self._conductor = conductor
         self._spin = spin
         self._started = trio.current_time()
@@ -49,34 +57,60 @@ class HubServer:
 
     async def serve(self) -> None:
         """Accept until cancelled; all connections are closed then."""
-        listener = self._listener.socket
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_hang_ups)
-            while True:
-                await trio.lowlevel.wait_readable(listener)
-                try:
-                    sock, _ = listener.accept()
-                except BlockingIOError:
-                    continue
-                except ConnectionAbortedError:
-                    continue
-                except OSError as error:
-                    if error.errno not in OUT_OF_DESCRIPTORS:
-                        raise
-                    log.warning("cannot accept an environment", reason=error.strerror)
-                    await trio.sleep(0.5)
-                    continue
-                sock.setblocking(False)
-                connection = HubConnection(
-                    sock,
-                    self._conductor,
-                    status=self.status,
-                    alone=lambda: len(self._connections) == 1,
-                    spin=self._spin,
-                    software=ospbridge.__version__,
-                    pid=os.getpid(),
-                )
-                nursery.start_soon(self._serve_one, sock.fileno(), connection)
+            if self._remote is not None:
+                nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
+            await self._accept(self._listener.socket, nursery, self._serve_local)
+
+    async def _accept(
+        self,
+        listener: socket.socket,
+        nursery: trio.Nursery,
+        serve: Callable[[socket.socket, str], Awaitable[None]],
+    ) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                continue
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                log.warning("cannot accept an environment", reason=error.strerror)
+                await trio.sleep(0.5)
+                continue
+            sock.setblocking(False)
+            nursery.start_soon(serve, sock, str(address[0]) if address else "")
+
+    async def _serve_local(self, sock: socket.socket, host: str) -> None:
+        await self._serve_one(sock.fileno(), self._connection(sock, host))
+
+    async def _serve_remote(self, sock: socket.socket, host: str) -> None:
+        """An environment of another host speaks once both certificates hold."""
+        assert self._remote is not None
+        try:
+            stream = await admit(self._remote, sock)
+        except (ConfigurationError, OSError, trio.TooSlowError) as error:
+            reason = str(error) or "no TLS handshake in time"
+            log.warning("an environment of another host was refused", host=host, reason=reason)
+            return
+        await self._serve_local(stream, host)
+
+    def _connection(self, sock: socket.socket, host: str) -> HubConnection:
+        return HubConnection(
+            sock,
+            self._conductor,
+            status=self.status,
+            alone=lambda: len(self._connections) == 1,
+            spin=self._spin,
+            software=ospbridge.__version__,
+            pid=os.getpid(),
+            host=host,
+        )
 
     async def _serve_one(self, descriptor: int, connection: HubConnection) -> None:
         self._connections[descriptor] = connection

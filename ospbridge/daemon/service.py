@@ -12,6 +12,7 @@ from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
+from ospbridge.transport.tls import TlsListener
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
@@ -28,10 +29,15 @@ async def serve(settings: Settings) -> None:
         signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
         listener = HubSocket(settings.hub)
         stack.callback(listener.close)
+        remote = None
+        if settings.listen is not None:
+            remote = TlsListener(settings.listen)
+            stack.callback(remote.close)
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         conductor = Conductor(settings, trace=trace)
-        server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin))
-        log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator))
+        server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin, remote=remote))
+        where = {"listen": str(settings.listen)} if settings.listen is not None else {}
+        log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator), **where)
         async with trio.open_nursery() as outer:
             outer.start_soon(conductor.run)
             # First the environments, so that no step is under way when the session says goodbye.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import Endpoint
     from ospbridge.task.base import Task
+    from ospbridge.transport.tls import TlsAddress
 
 __all__ = ["Settings"]
 
@@ -33,6 +34,8 @@ class Settings:
     """Seconds for which the simulator may be absent; None: for ever."""
     quorum: int = 1
     reset_policy: ResetPolicy = ResetPolicy.ALL
+    listen: TlsAddress | None = None
+    """Where environments of other hosts attach."""
     spin: bool = True
     trace: Path | None = None
     make_task: Callable[..., Task] = PlainTask

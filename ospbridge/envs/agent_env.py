@@ -39,7 +39,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     bridge truncated the episode).
 
     With ``simulator`` the environment joins the simulator itself; with ``bridge`` ("unix:PATH") it attaches to a
-    running ``ospbridge connect``; with neither it attaches to the daemon at the default path. Limits are in seconds.
+    running ``ospbridge connect``; with neither it attaches to the daemon at the default path. A daemon on another host
+    is "tls://HOST:PORT", with the PEM files ``tls_cert``, ``tls_key`` and ``tls_ca`` (the CA of the daemon's
+    certificate). Limits are in seconds.
     ``scenario`` is a TOML file or the name of a shipped one: spaces, reward and ends are as it says. A daemon plays its
     own scenario, so it must have been started with the same.
     ``record`` names a directory that every episode is written to as it ends. ``render_mode`` "ansi" or "rgb_array"
@@ -64,6 +66,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         spin: bool = True,
         trace: str | None = None,
         record: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        tls_ca: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         check_render_mode(render_mode)
@@ -85,7 +90,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
                 raise UsageError(str(error)) from None
             self._seat = _direct(simulator, agent, rules, profile, limits, wait=wait, spin=spin, trace=trace)
         else:
-            self._seat = _attached(bridge, agent, rules, connect_timeout, wait=wait, spin=spin)
+            self._seat = _attached(
+                bridge, agent, rules, connect_timeout, wait=wait, spin=spin, tls=(tls_cert, tls_key, tls_ca)
+            )
         seat = self._seat
         if record is not None:
             from ospbridge.envs.recording import recorded
@@ -171,10 +178,13 @@ def _attached(
     *,
     wait: float,
     spin: bool,
+    tls: tuple[str | None, str | None, str | None],
 ) -> Seat:
     from ospbridge.session.hub_client import HubClient
+    from ospbridge.transport.tls import TlsFiles
 
-    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
+    files = TlsFiles.of(*tls) if any(tls) else None
+    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=files)
     seat = client.attach(rules.agent(agent))
     try:
         rules.look_at(seat)

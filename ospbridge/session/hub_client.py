@@ -1,4 +1,4 @@
-"""Driving an agent through a running daemon, for blocking callers: one Unix socket, no thread, no event loop.
+"""Driving an agent through a running daemon, for blocking callers: one stream, no thread, no event loop.
 
 Every wait is bounded by the limits that the daemon tells when a client attaches. A daemon that went away is
 ``HubLost``; the next reset attaches again once it is back.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ospbridge.errors import (
     AgentTaken,
+    ConfigurationError,
     HubLost,
     HubNotFound,
     OspBridgeError,
@@ -46,6 +47,7 @@ from ospbridge.hub.messages import (
 from ospbridge.hub.refusals import raised_again
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.session.spinning import Spinning
+from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ CORES: Final = 3
 """The environment's, the daemon's and the simulator's: with two, spinning here more than doubles the mean step."""
 LEAVE: Final = 1.0
 """Seconds that giving an agent back may take."""
+HANDSHAKE: Final = 10.0
+"""Seconds for a daemon on another host to accept, at least, where the connect timeout allows that."""
 PAUSE: Final = 0.05
 """Seconds between tries while the daemon is away or not ready."""
 
@@ -73,11 +77,22 @@ def default_hub() -> Path:
     return runtime_directory() / "hub.sock"
 
 
+def _address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
+    if bridge is not None and bridge.startswith("tls:"):
+        endpoint = parse_tls(bridge)
+        return TlsAddress(endpoint, tls or TlsFiles.of(None, None, None))
+    if tls is not None:
+        raise ConfigurationError(
+            "certificates were given, but the bridge is on this host", hint="write bridge='tls://HOST:PORT'"
+        )
+    return default_hub() if bridge is None else parse_unix(bridge)
+
+
 class HubClient:
     """One connection to a daemon. Make one with ``HubClient.connect``."""
 
-    def __init__(self, path: Path, *, timeout: float, wait: float, spin: bool) -> None:
-        self.path = path
+    def __init__(self, address: Path | TlsAddress, *, timeout: float, wait: float, spin: bool) -> None:
+        self.address = address
         self.timeout = timeout
         self.wait = wait
         self.daemon = ""
@@ -92,15 +107,20 @@ class HubClient:
 
     @classmethod
     def connect(
-        cls, bridge: str | None = None, *, timeout: float = 30.0, wait: float = 0.0, spin: bool = True
+        cls,
+        bridge: str | None = None,
+        *,
+        timeout: float = 30.0,
+        wait: float = 0.0,
+        spin: bool = True,
+        tls: TlsFiles | None = None,
     ) -> Self:
-        """Say hello to the daemon at ``unix:PATH``, or at the default path.
+        """Say hello to the daemon at ``unix:PATH``, at ``tls://HOST:PORT`` (with ``tls``), or at the default path.
 
         ``timeout``: seconds for the daemon to answer, and to come back once lost. ``wait``: seconds for which it may
         be absent, or without a simulator. Raises HubNotFound, HubLost, or ConfigurationError for a wrong address.
         """
-        path = default_hub() if bridge is None else parse_unix(bridge)
-        client = cls(path, timeout=timeout, wait=wait, spin=spin)
+        client = cls(_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
         client.open(wait)
         return client
 
@@ -110,7 +130,7 @@ class HubClient:
         sock = None
         while sock is None:
             try:
-                sock = connect_unix(self.path)
+                sock = self._connected(max(give_up - monotonic(), HANDSHAKE))
             except OSError as error:
                 if monotonic() >= give_up or isinstance(error, PermissionError):
                     raise self._not_found(error) from None
@@ -122,13 +142,19 @@ class HubClient:
         welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
         self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
 
+    def _connected(self, seconds: float) -> socket.socket:
+        """Raises OSError where nobody listens, and ConfigurationError for certificates that do not fit."""
+        if isinstance(self.address, Path):
+            return connect_unix(self.address)
+        return connect_tls(self.address, min(seconds, self.timeout))
+
     def _not_found(self, error: OSError) -> HubNotFound:
         if isinstance(error, PermissionError):
             return HubNotFound(
-                f"this user may not use the daemon's hub at {self.path}",
+                f"this user may not use the daemon's hub at {self.address}",
                 hint="join the group that owns it, or run the daemon as this user",
             )
-        return HubNotFound(f"no daemon listens at {self.path} ({error.strerror})")
+        return HubNotFound(f"no daemon listens at {self.address} ({error.strerror or error})")
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -178,7 +204,7 @@ class HubClient:
             return raised_again(reply)
         self.lose()
         return HubLost(
-            f"the daemon at {self.path} gave an answer that was not asked for: {type(reply).__name__}"
+            f"the daemon at {self.address} gave an answer that was not asked for: {type(reply).__name__}"
         )
 
     def exchange(self, frame: bytearray, limit: float) -> HubReply:
@@ -276,7 +302,7 @@ class HubClient:
         return self._lost("it was lost before")
 
     def _lost(self, why: str) -> HubLost:
-        return HubLost(f"the connection to the daemon at {self.path} is lost: {why}")
+        return HubLost(f"the connection to the daemon at {self.address} is lost: {why}")
 
     def lose(self) -> None:
         """Drop the connection."""

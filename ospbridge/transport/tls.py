@@ -1,0 +1,234 @@
+"""TCP with mutual TLS: files as users name them, listening, connecting, and what a refusal means in words.
+
+Both sides show a certificate, and each must be signed by the other's CA; the daemon's must also name the host that the
+environment connects to. TLS 1.2 or later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.transport.addresses import parse_endpoint
+
+if TYPE_CHECKING:
+    from ospbridge.interface import Endpoint
+
+__all__ = [
+    "TlsAddress",
+    "TlsFiles",
+    "TlsListener",
+    "TlsSocket",
+    "connect_tls",
+    "parse_tls",
+    "refusal_in_words",
+]
+
+SCHEME: Final = "tls://"
+BACKLOG: Final = 128
+VANISHED_AFTER: Final = 30
+"""Seconds until a host that answers nothing any more counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: our certificate, its key, and the CA that the other side's certificate must come from."""
+
+    cert: Path
+    key: Path
+    ca: Path
+
+    @classmethod
+    def of(cls, cert: str | Path | None, key: str | Path | None, ca: str | Path | None) -> TlsFiles:
+        """Raises ConfigurationError unless all three are named."""
+        if cert is None or key is None or ca is None:
+            raise ConfigurationError(
+                "TLS needs three files: a certificate, its key, and the CA of the other side",
+                hint="name all of tls_cert, tls_key and tls_ca (--tls-cert, --tls-key and --tls-ca)",
+            )
+        return cls(Path(cert), Path(key), Path(ca))
+
+    def context(self, *, server: bool) -> ssl.SSLContext:
+        """Raises ConfigurationError for files that cannot be read or do not belong together."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.sslsocket_class = TlsSocket
+        self._readable()
+        try:
+            # An empty password, or OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigurationError(
+                f"{self.cert} and {self.key} are no certificate and its key: {_reason(error)}",
+                hint="both must be PEM files, the key of that very certificate and without a password",
+            ) from None
+        try:
+            context.load_verify_locations(self.ca)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigurationError(
+                f"{self.ca} has no CA certificates: {_reason(error)}", hint="it must be a PEM file"
+            ) from None
+        return context
+
+    def _readable(self) -> None:
+        for path in (self.cert, self.key, self.ca):
+            try:
+                path.open("rb").close()
+            except OSError as error:
+                raise ConfigurationError(
+                    f"cannot read {path}: {error.strerror}", hint="TLS needs a certificate, its key and a CA"
+                ) from None
+
+
+class TlsSocket(ssl.SSLSocket):
+    """Tells like an ordinary non-blocking socket that nothing is there yet, and that the stream has ended.
+
+    Raises ConfigurationError where the other side refuses our certificate: TLS 1.3 tells that after the handshake only.
+    """
+
+    def recv_into(self, *arguments: Any) -> int:
+        try:
+            return super().recv_into(*arguments)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return 0
+        except ssl.SSLError as error:
+            raise refusal_in_words(error) from None
+
+    def send(self, *arguments: Any) -> int:
+        try:
+            return super().send(*arguments)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            raise ConnectionResetError(0, "the stream ended") from None
+        except ssl.SSLError as error:
+            raise refusal_in_words(error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsAddress:
+    """Where a daemon listens for other hosts, and what to show it."""
+
+    endpoint: Endpoint
+    files: TlsFiles
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.endpoint}"
+
+
+def parse_tls(text: str) -> Endpoint:
+    """The endpoint of ``tls://HOST:PORT``. Raises ConfigurationError for anything else."""
+    place = text.removeprefix(SCHEME)
+    if not text.startswith(SCHEME) or not place.strip("/") or not _names_port(place):
+        raise ConfigurationError(
+            f"{text!r} is not a hub's address", hint="write tls://HOST:PORT, for instance tls://trainer:45460"
+        )
+    return parse_endpoint(place)
+
+
+def _names_port(place: str) -> bool:
+    return "]:" in place if place.startswith("[") else place.count(":") == 1
+
+
+def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
+    """A connected, non-blocking stream. Raises ConfigurationError for certificates that do not fit, OSError."""
+    context = address.files.context(server=False)
+    host, port = address.endpoint.host, address.endpoint.port
+    try:
+        plain = socket.create_connection((host, port), timeout)
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"the host name {host!r} does not resolve: {error.strerror}", hint="check the spelling"
+        ) from None
+    try:
+        _settle(plain)
+        sock = context.wrap_socket(plain, server_hostname=host)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        plain.close()
+        raise ConnectionResetError(0, "the stream ended in the TLS handshake") from None
+    except ssl.SSLError as error:
+        plain.close()
+        raise refusal_in_words(error, str(address)) from None
+    except BaseException:
+        plain.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+class TlsListener:
+    """A listening TCP socket. Raises ConfigurationError for files that do not fit, or an address that is taken."""
+
+    def __init__(self, address: TlsAddress) -> None:
+        self.address = address
+        self._context = address.files.context(server=True)
+        host, port = address.endpoint.host, address.endpoint.port
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self.socket = socket.socket(family, kind, protocol)
+            try:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.socket.setblocking(False)
+                self.socket.bind(place)
+                self.socket.listen(BACKLOG)
+            except BaseException:
+                self.socket.close()
+                raise
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen at {address}: {error.strerror}", hint="choose another HOST:PORT with --listen"
+            ) from None
+
+    def wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
+        """An accepted connection, before its handshake."""
+        sock.setblocking(False)
+        _settle(sock)
+        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.socket.close()
+
+
+def _settle(sock: socket.socket) -> None:
+    """Messages go at once; a host that vanished without a word is noticed."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED_AFTER // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED_AFTER // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * VANISHED_AFTER)
+
+
+def refusal_in_words(error: ssl.SSLError, peer: str = "the other side") -> ConfigurationError:
+    """What went wrong between two certificates, or with a peer that speaks no TLS."""
+    reason = (error.reason or "").upper()
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConfigurationError(
+            f"the certificate of {peer} does not hold: {error.verify_message}",
+            hint="it must be valid now, signed by the CA of tls_ca, and name the host that is connected to",
+        )
+    if "ALERT" in reason or reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return ConfigurationError(
+            f"{peer} refuses the TLS connection: {_reason(error)}",
+            hint="the certificate must be valid now, and signed by the CA that the other side was given",
+        )
+    return ConfigurationError(
+        f"{peer} does not speak TLS as a hub does: {_reason(error)}",
+        hint="is this the HOST:PORT of `ospbridge connect --listen`?",
+    )
+
+
+def _reason(error: BaseException) -> str:
+    reason = getattr(error, "reason", None) or os.fspath(str(error))
+    return str(reason).replace("_", " ").lower()

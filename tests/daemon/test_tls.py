@@ -1,0 +1,234 @@
+"""Environments of other hosts: TCP with mutual TLS, and what wrong certificates and other peers are told."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.errors import AgentNotFound, AgentTaken, ConfigurationError, HubNotFound
+from ospbridge.session.hub_client import HubClient
+from ospbridge.simulator.synthetic import expected
+from tests.daemon.certificates import Authority
+from tests.daemon.running import Daemon, await_line, run_program, seat_of, start, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ospbridge.simulator.udp import UdpSimulator
+    from ospbridge.transport.tls import TlsFiles
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def free_tcp_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def options(files: TlsFiles, port: int) -> list[str]:
+    return [
+        *("--listen", f"127.0.0.1:{port}", "--tls-cert", str(files.cert)),
+        *("--tls-key", str(files.key), "--tls-ca", str(files.ca)),
+    ]
+
+
+@contextmanager
+def listening(simulator: UdpSimulator, directory: Path, files: TlsFiles) -> Iterator[tuple[Daemon, str]]:
+    port = free_tcp_port()
+    with Daemon(simulator.address, *options(files, port), directory=directory) as daemon:
+        yield daemon, f"tls://127.0.0.1:{port}"
+
+
+def refused(daemon: Daemon, count: int) -> list[dict[str, Any]]:
+    """What the daemon logged of them, once there are ``count``: it does so after they hung up."""
+    give_up = time.monotonic() + 10
+    while len(lines := daemon.lines("an environment of another host was refused")) < count:
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+    return lines
+
+
+def made(bridge: str, files: TlsFiles, agent: str) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(
+        "ospbridge/Agent-v0",
+        bridge=bridge,
+        agent=agent,
+        tls_cert=str(files.cert),
+        tls_key=str(files.key),
+        tls_ca=str(files.ca),
+    )
+
+
+def test_an_environment_plays_over_tls_as_beside_the_daemon(
+    simulator: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    mine = authority.issue("environment")
+    with listening(simulator, tmp_path, authority.issue("daemon")) as (daemon, bridge):
+        env, twin = made(bridge, mine, "agent1"), made(bridge, mine, "agent1")
+        twin.close()
+        env.reset(seed=9)
+        for number in range(200):
+            observation, _, _, truncated, _ = env.step(values(number / 256))
+            assert not truncated
+            np.testing.assert_array_equal(observation, expected(values(number / 256), number + 2, 3, seed=9))
+        with pytest.raises(AgentTaken, match=r"on 127\.0\.0\.1"):
+            seat_of("agent1")
+        env.close()
+        seat = seat_of("agent1")
+        seat.reset(1)
+        seat.close()
+        assert daemon.status().agents[0].state == "free"
+
+
+def test_messages_longer_than_a_record_of_tls_come_whole(
+    document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    mine = authority.issue("environment")
+    with listening(document, tmp_path, authority.issue("daemon")) as (_, bridge):
+        client = HubClient.connect(bridge, tls=mine)
+        with pytest.raises(AgentNotFound) as caught:
+            client.attach("x" * 300_000)
+        assert caught.value.message.count("x") == 300_000
+
+
+def test_an_environment_killed_in_the_barrier_frees_its_agent(
+    document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    mine = authority.issue("environment")
+    with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
+        client = HubClient.connect(bridge, tls=mine)
+        client.attach("agent1")
+        player = start("agent2", 3, 0.5)
+        try:
+            for line in ("attached", "playing", "played"):
+                await_line(player, line)
+            client.lose()
+            daemon.wait_until("free", "agent1")
+        finally:
+            player.kill()
+            player.communicate()
+
+
+@pytest.mark.parametrize("case", ["stranger", "expired"])
+def test_an_environment_whose_certificate_does_not_hold_is_refused_on_both_sides(
+    case: str, document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "other")
+    mine = {
+        "stranger": lambda: other.issue("stranger", trusts=authority),
+        "expired": lambda: authority.issue("expired", expired=True),
+    }[case]()
+    words = {"stranger": "unknown ca", "expired": "certificate expired"}[case]
+    with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
+        with pytest.raises(ConfigurationError, match=words) as caught:
+            HubClient.connect(bridge, tls=mine)
+        assert "signed by the CA" in caught.value.hint
+        assert daemon.status().ready
+        (line,) = refused(daemon, 1)
+        assert line["host"] == "127.0.0.1"
+
+
+def test_an_environment_without_a_certificate_or_with_an_old_tls_is_refused(
+    document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
+        place = ("127.0.0.1", int(bridge.rpartition(":")[2]))
+        context = ssl.create_default_context(cafile=str(authority.path))
+        with (
+            socket.create_connection(place, 5) as plain,
+            pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"),
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as sock,
+        ):
+            sock.recv(1)
+        with socket.create_connection(place, 5) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with suppress(OSError):
+                while plain.recv(100):
+                    pass
+        assert daemon.status().ready
+        assert len(refused(daemon, 2)) == 2
+
+
+@pytest.mark.parametrize("case", ["stranger", "expired", "another host"])
+def test_a_daemon_whose_certificate_does_not_hold_is_refused(
+    case: str, document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "other")
+    makers: dict[str, tuple[Callable[[], TlsFiles], str]] = {
+        "stranger": (lambda: other.issue("daemon", trusts=authority), "unable to get local issuer"),
+        "expired": (lambda: authority.issue("daemon", expired=True), "certificate has expired"),
+        "another host": (lambda: authority.issue("daemon", host="10.1.2.3"), "IP address mismatch"),
+    }
+    make, words = makers[case]
+    with listening(document, tmp_path, make()) as (_, bridge):
+        with pytest.raises(ConfigurationError, match=words) as caught:
+            HubClient.connect(bridge, tls=authority.issue("environment"))
+        assert "tls_ca" in caught.value.hint
+
+
+@pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["http", "silence"])
+def test_a_peer_that_speaks_no_tls_is_named(says: bytes, authority: Authority) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            sock, _ = server.accept()
+            with sock:
+                sock.sendall(says)
+                if not says:
+                    time.sleep(1.5)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        bridge = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises((ConfigurationError, HubNotFound), match=r"does not speak TLS|timed out"):
+            HubClient.connect(bridge, timeout=1.0, tls=authority.issue("environment"))
+        thread.join()
+
+
+def test_nobody_there_and_half_a_configuration_are_told(authority: Authority, tmp_path: Path) -> None:
+    mine = authority.issue("environment")
+    bridge = f"tls://127.0.0.1:{free_tcp_port()}"
+    with pytest.raises(HubNotFound, match="no daemon listens at tls://127"):
+        HubClient.connect(bridge, tls=mine)
+    with pytest.raises(ConfigurationError, match="three files"):
+        HubClient.connect(bridge)
+    with pytest.raises(ConfigurationError, match="on this host"):
+        HubClient.connect(tls=mine)
+    for wrong in ("tls://", "tls://host", "tls:host:1", "tls://host:0"):
+        with pytest.raises(ConfigurationError):
+            HubClient.connect(wrong, tls=mine)
+    files = authority.issue("other")
+    for broken, words in (
+        (type(mine)(mine.cert, files.key, mine.ca), "no certificate and its key"),
+        (type(mine)(mine.cert, mine.key, mine.key), "no CA certificates"),
+        (type(mine)(tmp_path / "none", mine.key, mine.ca), "cannot read"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            HubClient.connect(bridge, tls=broken)
+
+
+def test_the_command_wants_all_or_nothing(authority: Authority) -> None:
+    files = authority.issue("daemon")
+    done = run_program("connect", "--listen", "127.0.0.1:1")
+    assert done.returncode == 78
+    assert "--tls-cert" in done.stderr
+    done = run_program("connect", "--tls-cert", str(files.cert))
+    assert done.returncode == 2
+    assert "--listen" in done.stderr
