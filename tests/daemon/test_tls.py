@@ -151,6 +151,7 @@ def test_an_environment_without_a_certificate_or_with_an_old_tls_is_refused(
     with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
         place = ("127.0.0.1", int(bridge.rpartition(":")[2]))
         context = ssl.create_default_context(cafile=str(authority.path))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
         with (
             socket.create_connection(place, 5) as plain,
             pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"),
