@@ -137,13 +137,13 @@ def main() -> None:
     parser.add_argument("--at-least", type=float, default=0.0, help="fail below this mean return at the end")
     parser.add_argument("--local-env", action="store_true", help="give the local worker an environment, too")
     options = parser.parse_args()
-    # A time limit from outside shall end what was started here, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ospb-"))
         bridges = [hub(stack, f"{folder}/{name}.sock") for name in ("one", "two")]
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         stack.callback(ray.shutdown)
+        # A time limit from outside shall end what was started here, too. Ray has a handler of its own, so after it.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
         figures = train(bridges, options.iterations, options.steps, options.seed, options.local_env)
     print(json.dumps(figures), flush=True)
     idle = [steps for steps in figures["steps_of_each_simulator"] if steps < figures["steps"] // 4]
