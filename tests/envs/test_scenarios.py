@@ -164,10 +164,10 @@ def test_the_arenas_bump_ends_the_episode(profile: Profile) -> None:
     with hosted("arena_avoid", profile) as simulator:
         env = gymnasium.make("ospbridge/ArenaAvoid-v0", simulator=str(simulator.address))
         env.reset(seed=1)
-        for _ in range(499):
-            _, _, terminated, truncated, info = env.step(np.ones(2, np.float32))
-            if terminated:
-                break
+        steps = [env.step(np.ones(2, np.float32))]
+        while not steps[-1][2] and len(steps) < 499:
+            steps.append(env.step(np.ones(2, np.float32)))
+        _, _, terminated, truncated, info = steps[-1]
         assert terminated
         assert not truncated
         assert "/Arena/Bump" in info["events"]

@@ -166,16 +166,16 @@ def test_agents_of_one_simulator_return_what_the_parallel_environment_returns(pr
         choices = np.random.default_rng(9)
         told = [envs.reset(seed=9)[0]]
         given = []
-        ended = False
-        while not ended:
+        terminations = np.zeros(4, np.bool_)
+        while not terminations.any():
             given.append(choices.integers(2, size=(4, 1)).astype(np.float32))
             observations, _, terminations, _, _ = envs.step(given[-1])
             told.append(observations)
-            ended = terminations.any()
         envs.close()
         parallel = parallel_env(address)
         wanted, _ = parallel.reset(seed=9)
         np.testing.assert_array_equal(told[0], np.stack(list(wanted.values())))
+        ends: dict[str, bool] = {}
         for actions, observations in zip(given, told[1:], strict=True):
             wanted, _, ends, _, _ = parallel.step(dict(zip(parallel.agents, actions, strict=True)))
             np.testing.assert_array_equal(observations, np.stack(list(wanted.values())))
