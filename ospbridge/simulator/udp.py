@@ -139,13 +139,15 @@ class UdpSimulator:
 
     def stop(self) -> None:
         """End the background thread and close all sockets. Clients are not told."""
-        self.stop_soon()
-        if self._thread is not None:
-            self._thread.join()
         self.close()
 
     def close(self) -> None:
-        """Close all sockets. Idempotent."""
+        """End the background thread, if there is one, and close all sockets. Idempotent."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            # The loop must not be left with descriptors that are closed, or that are somebody else's by now.
+            self.stop_soon()
+            thread.join()
         if self._closed:
             return
         self._closed = True

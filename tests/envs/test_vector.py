@@ -465,7 +465,7 @@ def test_a_simulator_that_comes_back_is_rebuilt_by_the_next_reset_and_the_other_
         envs = fleet([steady, str(first.address)], 2, step_timeout=2.0, query_timeout=0.5)
         envs.reset(seed=6)
         envs.step(carts(2, 0))
-        first.close()
+        first.stop()
         with UdpSimulator(_one(), port=port):
             _, _, terminations, truncations, info = envs.step(carts(2))
             assert not terminations.any()
