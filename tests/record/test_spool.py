@@ -1,0 +1,257 @@
+"""The spool: order, limits, restarts, refusing disks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.record.spool import Spool, WhenFull
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALL = 10**9
+
+
+def put(spool: Spool, *names: str, steps: int = 10, size: int = 100) -> None:
+    for name in names:
+        assert spool.put(name, steps, name.encode().ljust(size, b"."))
+    assert spool.settle(10)
+
+
+def keys(spool: Spool, **limits: int) -> list[str]:
+    return [entry.key for entry in spool.take(**{"steps": ALL, "size": ALL} | limits)]
+
+
+def test_what_was_put_comes_out_in_order_and_stays_until_it_is_forgotten(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b", "c")
+        assert keys(spool) == ["a", "b", "c"]
+        spool.forget(spool.take(steps=20, size=ALL))
+        assert keys(spool) == ["c"]
+        assert (spool.figures.entries, spool.figures.bytes) == (1, 100)
+
+
+def test_bodies_are_kept_byte_for_byte(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 100
+    with Spool(tmp_path / "spool") as spool:
+        spool.put("a", 3, body)
+        assert spool.settle(10)
+        (entry,) = spool.take(steps=1, size=1)
+        assert (entry.steps, entry.body) == (3, body)
+
+
+@pytest.mark.parametrize("limits", [{"steps": 25}, {"size": 250}])
+def test_a_batch_ends_before_its_limit(tmp_path: Path, limits: dict[str, int]) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b", "c", "d")
+        assert keys(spool, **limits) == ["a", "b"]
+
+
+def test_an_entry_above_every_limit_still_comes_out_alone(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b")
+        assert keys(spool, steps=1, size=1) == ["a"]
+
+
+def test_the_next_batch_goes_on_behind_the_one_under_way(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b", "c")
+        first = spool.take(steps=10, size=ALL)
+        assert keys(spool, after=first[-1].seq) == ["b", "c"]
+
+
+def test_a_key_that_is_still_kept_is_nothing_new(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "a")
+        assert keys(spool) == ["a"]
+        assert (spool.figures.entries, spool.figures.bytes) == (1, 100)
+
+
+def test_a_closed_spool_is_found_again_with_all_it_held(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b")
+        spool.forget(spool.take(steps=10, size=ALL))
+        before = spool.take(steps=ALL, size=ALL)
+    with Spool(tmp_path / "spool") as spool:
+        assert spool.take(steps=ALL, size=ALL) == before
+        put(spool, "c")
+        assert keys(spool) == ["b", "c"]
+
+
+def test_closing_writes_what_waits(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    for at in range(500):
+        spool.put(f"{at:03}", 1, b"x" * 1000)
+    assert spool.close()
+    assert spool.close()
+    with Spool(tmp_path / "spool") as again:
+        assert keys(again) == [f"{at:03}" for at in range(500)]
+
+
+def test_the_oldest_gives_way(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b", "c", "d")
+        assert keys(spool) == ["c", "d"]
+        assert spool.figures.dropped == 2
+
+
+def test_the_newest_gives_way(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=250, when_full=WhenFull.DROP_NEWEST) as spool:
+        put(spool, "a", "b", "c", "d")
+        assert keys(spool) == ["a", "b"]
+        assert spool.figures.dropped == 2
+
+
+@pytest.mark.parametrize("when_full", WhenFull)
+def test_what_exceeds_the_limit_alone_drives_nothing_out(tmp_path: Path, when_full: WhenFull) -> None:
+    with Spool(tmp_path / "spool", limit=250, when_full=when_full) as spool:
+        put(spool, "a")
+        put(spool, "giant", size=251)
+        assert keys(spool) == ["a"]
+        assert spool.figures.dropped == 1
+
+
+def test_what_was_handed_out_and_gave_way_is_not_counted_as_lost(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        under_way = spool.take(steps=10, size=ALL)
+        put(spool, "c")
+        assert spool.figures.dropped == 0
+        spool.forget(under_way)
+        assert (spool.figures.entries, spool.figures.bytes) == (2, 200)
+
+
+def test_put_never_waits_for_the_disk_and_memory_stays_bounded(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", unwritten=350) as spool:
+        with spool._lock:
+            taken = [spool.put(name, 1, b"x" * 100) for name in "abcd"]
+        assert taken == [True, True, True, False]
+        assert spool.settle(10)
+        assert keys(spool) == ["a", "b", "c"]
+        assert spool.figures.dropped == 1
+
+
+def test_a_refusing_disk_is_told_and_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a")
+        pages = spool._database.execute("PRAGMA page_count").fetchone()[0]
+        spool._database.execute(f"PRAGMA max_page_count={pages}")
+        spool.put("b", 1, b"x" * 100_000)
+        assert not spool.settle(0.1)
+        assert "full" in spool.figures.trouble
+        assert str(tmp_path / "spool") in spool.figures.trouble
+        assert keys(spool) == ["a"]
+        with spool._lock:
+            spool._database.execute("PRAGMA max_page_count=1000000")
+        assert spool.settle(10)
+        assert keys(spool) == ["a", "b"]
+        assert (spool.figures.trouble, spool.figures.entries, spool.figures.dropped) == ("", 2, 0)
+
+
+def test_closing_with_a_refusing_disk_ends_and_counts_what_is_lost(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    pages = spool._database.execute("PRAGMA page_count").fetchone()[0]
+    spool._database.execute(f"PRAGMA max_page_count={pages}")
+    spool.put("b", 1, b"x" * 100_000)
+    assert not spool.close()
+    assert spool.figures.dropped == 1
+
+
+def test_a_second_process_is_told_that_the_spool_is_held(tmp_path: Path) -> None:
+    program = f"from ospbridge.record.spool import Spool; Spool({str(tmp_path / 'spool')!r})"
+    with Spool(tmp_path / "spool"):
+        run = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        )
+    assert run.returncode != 0
+    assert "another process uses it" in run.stderr or "locked" in run.stderr
+
+
+def test_a_killed_process_leaves_all_that_was_on_disk(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from ospbridge.record.spool import Spool\n"
+        f"spool = Spool({str(tmp_path / 'spool')!r})\n"
+        "for at in range(50):\n"
+        "    spool.put(f'{at:02}', 1, b'x' * 5000)\n"
+        "assert spool.settle(20)\n"
+        "print('settled', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "settled\n"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+    with Spool(tmp_path / "spool") as spool:
+        assert keys(spool) == [f"{at:02}" for at in range(50)]
+
+
+def test_putting_and_taking_from_several_threads_loses_nothing(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        threads = [
+            threading.Thread(
+                target=lambda who=who: [spool.put(f"{who}-{at}", 1, b"x" * 50) for at in range(200)]
+            )
+            for who in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        found: list[str] = []
+        for _ in range(10_000):
+            batch = spool.take(steps=37, size=ALL)
+            spool.forget(batch)
+            found += [entry.key for entry in batch]
+            if len(found) == 600:
+                break
+        for thread in threads:
+            thread.join(10)
+        assert sorted(found) == sorted(f"{who}-{at}" for who in range(3) for at in range(200))
+        for who in range(3):
+            mine = [int(key.split("-")[1]) for key in found if key.startswith(f"{who}-")]
+            assert mine == sorted(mine)
+        assert (spool.figures.entries, spool.figures.bytes) == (0, 0)
+
+
+def test_a_file_of_another_kind_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("no database\n" * 100)
+    with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
+        Spool(path)
+    assert "move the file away" in caught.value.hint
+    assert path.read_text().startswith("no database")
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE people (name)")
+    other.commit()
+    other.close()
+    with pytest.raises(ConfigurationError, match="is no spool of this release"):
+        Spool(path)
+
+
+def test_a_newer_spool_is_refused(tmp_path: Path) -> None:
+    Spool(tmp_path / "spool").close()
+    later = sqlite3.connect(tmp_path / "spool")
+    later.execute("PRAGMA user_version=2")
+    later.close()
+    with pytest.raises(ConfigurationError, match="version 1, got 0x4f535042 and 2"):
+        Spool(tmp_path / "spool")
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
+        Spool(tmp_path / "file" / "spool")
