@@ -1,0 +1,157 @@
+"""A real RLlib that learns by PPO from whatever connects to it: the server side of RLlink, in both its generations.
+
+A program, not a test: run it with Ray 2.60.0 (msgpack, weights; needs msgpack-numpy) or Ray 2.47.1 (JSON, ONNX; needs
+onnx, onnxruntime and onnxscript) in a virtual environment of its own. Prints one JSON line per training iteration.
+It listens on loopback only, at --port plus the runner's index: --port itself without runners, the next ones with them.
+
+Ray 2.47.1 is mended here in two places, neither of which a client could see to: its ONNX export names a call that newer
+torch refuses, and it takes an action that came as a JSON list for a tuple of scalars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import time
+from typing import Any
+from unittest import mock
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+import gymnasium
+import numpy as np
+import ray
+import torch
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+
+def runner_class() -> type[Any]:
+    """The server that this Ray brings."""
+    if ray.__version__.startswith("2.47."):
+        return _mended_json_runner()
+    from ray.rllib.env.external.env_runner_server_for_external_inference import (
+        EnvRunnerServerForExternalInference,
+    )
+
+    return EnvRunnerServerForExternalInference
+
+
+def _mended_json_runner() -> type[Any]:
+    from ray.rllib.env.tcp_client_inference_env_runner import TcpClientInferenceEnvRunner
+
+    class Mended(TcpClientInferenceEnvRunner):
+        def _send_set_state_message(self) -> None:
+            legacy = functools.partial(torch.onnx.export, dynamo=False)
+            with mock.patch.object(torch.onnx, "export", legacy):
+                super()._send_set_state_message()
+
+        def _process_episodes_message(self, msg_type: Any, msg_body: Any) -> None:
+            for episode in msg_body["episodes"]:
+                episode["actions"] = [
+                    np.asarray(action, np.float32) if isinstance(action, list) else action
+                    for action in episode["actions"]
+                ]
+            super()._process_episodes_message(msg_type, msg_body)
+
+    return Mended
+
+
+def config(arguments: argparse.Namespace) -> PPOConfig:
+    """PPO as RLlib's own example of an external simulator sets it, with the sizes asked for."""
+    actions: gymnasium.Space[Any] = (
+        gymnasium.spaces.Box(-1.0, 1.0, (arguments.continuous,), np.float32)
+        if arguments.continuous
+        else gymnasium.spaces.Discrete(arguments.choices)
+    )
+    training: dict[str, Any] = {
+        "num_epochs": arguments.epochs,
+        "vf_loss_coeff": 0.01,
+        "train_batch_size_per_learner": arguments.steps,
+    }
+    if arguments.lr is not None:
+        training["lr"] = arguments.lr
+    if arguments.minibatch is not None:
+        training["minibatch_size"] = arguments.minibatch
+    return (
+        PPOConfig()
+        .environment(
+            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (arguments.observations,), np.float32),
+            action_space=actions,
+            env_config={"port": arguments.port},
+        )
+        .env_runners(
+            env_runner_cls=runner_class(),
+            num_env_runners=arguments.runners,
+            create_local_env_runner=not arguments.runners,
+            # A simulator may be slow: no sample is ever given up.
+            sample_timeout_s=1e6,
+        )
+        .training(**training)
+        .rl_module(
+            model_config=DefaultModelConfig(
+                vf_share_layers=not arguments.separate,
+                fcnet_hiddens=arguments.hiddens,
+                fcnet_activation=arguments.activation,
+            )
+        )
+        .reporting(metrics_num_episodes_for_smoothing=20, min_time_s_per_iteration=0)
+        .debugging(seed=arguments.seed)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--runners", type=int, default=0)
+    parser.add_argument("--iterations", type=int, default=15)
+    parser.add_argument("--stop-at", type=float, help="a mean return that ends it early")
+    parser.add_argument("--steps", type=int, default=1000, help="per iteration")
+    parser.add_argument("--observations", type=int, default=4)
+    parser.add_argument("--choices", type=int, default=2)
+    parser.add_argument("--continuous", type=int, default=0, help="numbers of an action; 0: discrete")
+    parser.add_argument("--hiddens", type=int, nargs="+", default=[64, 64])
+    parser.add_argument("--activation", default="tanh")
+    parser.add_argument("--separate", action="store_true", help="no layers shared with the value function")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--minibatch", type=int)
+    parser.add_argument("--lr", type=float)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    algorithm = config(arguments).build_algo()
+    print(json.dumps({"ready": True, "ray": ray.__version__}), flush=True)
+    began = time.monotonic()
+    sampled = 0
+    try:
+        for iteration in range(1, arguments.iterations + 1):
+            found = algorithm.train()
+            runners = found["env_runners"]
+            sampled += int(runners.get("num_env_steps_sampled", 0))
+            mean = runners.get("episode_return_mean")
+            line = {
+                "iteration": iteration,
+                "steps": sampled,
+                "lifetime": int(runners.get("num_env_steps_sampled_lifetime", 0)),
+                "return_mean": None if mean is None else float(mean),
+                "weights_seq_no": int(
+                    found.get("learners", {}).get("default_policy", {}).get("weights_seq_no", 0)
+                ),
+                "seconds": round(time.monotonic() - began, 2),
+            }
+            print(json.dumps(line), flush=True)
+            if arguments.stop_at is not None and mean is not None and mean >= arguments.stop_at:
+                break
+    finally:
+        algorithm.stop()
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
