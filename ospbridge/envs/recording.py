@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError
-from ospbridge.record.recorder import EpisodeRecorder, Recorded
+from ospbridge.record.collecting import Recorded
+from ospbridge.record.recorder import EpisodeRecorder
 
 if TYPE_CHECKING:
     import os

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.record.episode import RecordedEpisode, read_episode
-from ospbridge.record.recorder import SUFFIX
+from ospbridge.record.writing import SUFFIX
 
 if TYPE_CHECKING:
     import os

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback, Space
-from ospbridge.record.recorder import EpisodeRecorder, Recorded
+from ospbridge.record.collecting import Recorded
+from ospbridge.record.recorder import EpisodeRecorder
 
 INFOS = ("/episode/reward", "/Body/X")
 

@@ -1,0 +1,81 @@
+"""Writing finished episodes, each into a file of its own, so that a crash leaves no half of one.
+
+A file is written under a temporary name, brought to disk, and only then given its own name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.record.episode import write_episode
+
+if TYPE_CHECKING:
+    from ospbridge.record.episode import RecordedEpisode
+
+__all__ = ["SUFFIX", "EpisodeWriter"]
+
+SUFFIX: Final = ".npz"
+
+
+class EpisodeWriter:
+    """Writes into ``directory``, which is made where it does not exist.
+
+    Raises ConfigurationError where the directory cannot be written to.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.written = 0
+        """Files so far."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        if not os.access(self.directory, os.W_OK | os.X_OK):
+            raise self._cannot_write(PermissionError(0, "permission denied"))
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """The episode is on disk when this returns. Raises ConfigurationError; nothing half-written is left then."""
+        try:
+            self._write(episode)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        self.written += 1
+
+    def _write(self, episode: RecordedEpisode) -> None:
+        # The time sorts, the process and the count tell writers of one directory apart.
+        name = "-".join(
+            [
+                f"{episode.started:%Y%m%dT%H%M%S.%fZ}",
+                re.sub(r"[^A-Za-z0-9_.]+", "_", episode.agent)[:80],
+                f"{os.getpid()}",
+                f"{self.written:06}",
+            ]
+        )
+        temporary = self.directory / f".{name}.part"
+        try:
+            with temporary.open("wb") as file:
+                write_episode(file, episode)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self.directory / (name + SUFFIX))
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _cannot_write(self, error: OSError) -> ConfigurationError:
+        return ConfigurationError(
+            f"episodes cannot be recorded in {self.directory}: {error.strerror or error}",
+            hint="name a directory that can be written to, with room on its disk",
+        )
