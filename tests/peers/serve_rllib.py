@@ -37,13 +37,14 @@ def runner_class() -> type[Any]:
         EnvRunnerServerForExternalInference,
     )
 
-    return EnvRunnerServerForExternalInference
+    runner: type[Any] = EnvRunnerServerForExternalInference
+    return runner
 
 
 def _mended_json_runner() -> type[Any]:
     from ray.rllib.env.tcp_client_inference_env_runner import TcpClientInferenceEnvRunner
 
-    class Mended(TcpClientInferenceEnvRunner):
+    class Mended(TcpClientInferenceEnvRunner):  # type: ignore[misc]  # Ray says no types
         def _send_set_state_message(self) -> None:
             legacy = functools.partial(torch.onnx.export, dynamo=False)
             with mock.patch.object(torch.onnx, "export", legacy):
