@@ -23,7 +23,6 @@ from ospbridge.daemon.observers import Observers
 from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
     BarrierStuck,
-    ConfigurationError,
     LocalProtocolError,
     OspBridgeError,
     SessionLost,
@@ -319,23 +318,12 @@ class Conductor:
                 self.settings, first=first, budget=budget, trace=self._trace, report=self._not_joined
             )
             try:
-                if first and len(interfaces) < self.settings.quorum:
-                    raise ConfigurationError(
-                        f"a quorum of {self.settings.quorum} can never be met: {len(interfaces)} agents",
-                        hint="lower --quorum, or take more agents with --agent",
-                    )
                 first = False
                 self._joined(session)
                 bounded = session.profile.outputs_normalised
                 tasks = [self.settings.make_task(interface, bounded=bounded) for interface in interfaces]
                 await equip(session, tasks)
                 self.lockstep.take_agents(tasks)
-                for attachment in self.lockstep.waiting:
-                    if attachment.held.missing:
-                        attachment.error = SessionLost(
-                            attachment.held.missing, hint="make the environment anew"
-                        )
-                        attachment.state = State.ATTACHED
                 self._changed()
                 await self._keep(session)
             finally:
@@ -357,13 +345,6 @@ class Conductor:
         self._session = session
         self._broken = ""
         self.connection = "joined"
-        log.info(
-            "joined",
-            simulator=str(session.server),
-            profile=session.profile.name,
-            agents=list(session.controlled),
-            held_by_others=sorted(session.machine.foreign),
-        )
 
     async def _keep(self, session: TrioSession) -> None:
         """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""

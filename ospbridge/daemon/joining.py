@@ -84,7 +84,7 @@ async def join(
     """A session that controls the agents asked for.
 
     Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the ``first``
-    time also what may be a mistake of the user's: an unknown host, agents that do not exist or are taken.
+    time also what may be a mistake of the user's: an unknown host, agents that do not exist, are taken, or are too few.
     """
     patience = _Patience(settings, report)
     while True:
@@ -101,9 +101,8 @@ async def join(
             error = wrong
         else:
             try:
-                names = await session.matching(settings.agents)
-                return session, await session.register(*names)
-            except (AgentNotFound, AgentTaken) as unfit:
+                return session, await _registered(session, settings, first=first)
+            except (AgentNotFound, AgentTaken, ConfigurationError) as unfit:
                 await session.aclose()
                 if first:
                     raise
@@ -128,3 +127,21 @@ async def _connected(settings: Settings, left: float, trace: TraceWriter | None)
     return await TrioSession.connect(
         settings.simulator, profile=settings.profile, limits=limits, spin=settings.spin, trace=trace
     )
+
+
+async def _registered(session: TrioSession, settings: Settings, *, first: bool) -> tuple[AgentInterface, ...]:
+    names = await session.matching(settings.agents)
+    if first and len(names) < settings.quorum:
+        raise ConfigurationError(
+            f"a quorum of {settings.quorum} can never be met: {len(names)} agents",
+            hint="lower --quorum, or take more agents with --agent",
+        )
+    interfaces = await session.register(*names)
+    log.info(
+        "joined",
+        simulator=str(session.server),
+        profile=session.profile.name,
+        agents=list(session.controlled),
+        held_by_others=sorted(session.machine.foreign),
+    )
+    return interfaces

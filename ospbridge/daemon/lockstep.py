@@ -8,14 +8,14 @@ episodes end together also begin together.
 
 from __future__ import annotations
 
-import fnmatch
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
-from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, TaskError, UsageError
+from ospbridge.daemon.choosing import choose
+from ospbridge.errors import OspBridgeError, SessionLost, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,7 +73,10 @@ class LockStep:
     # --- agents ----------------------------------------------------------------------------------------------------
 
     def take_agents(self, tasks: Sequence[Task]) -> None:
-        """The session controls these tasks' agents from now on. Attachments to agents that came back alike stay."""
+        """The session controls these tasks' agents from now on. Attachments to agents that came back alike stay.
+
+        Who waits for a reset of an agent that did not gets SessionLost.
+        """
         before, self.held = self.held, {}
         self.actions = {}
         for task in tasks:
@@ -90,66 +93,25 @@ class LockStep:
                 held.missing = (
                     f"agent {name!r} came back with another interface when the simulator was joined again"
                 )
+        for attachment in self.waiting:
+            if attachment.held.missing:
+                attachment.error = SessionLost(attachment.held.missing, hint="make the environment anew")
+                attachment.state = State.ATTACHED
 
     def attach(self, patterns: Sequence[str], driver: Driver) -> list[Attachment]:
         """One attachment for each agent that fits; all or none. Raises AgentNotFound, AgentTaken, UsageError."""
-        chosen: list[HeldAgent] = []
-        for pattern in patterns:
-            # A name may itself look like a pattern.
-            hits = [self.held[pattern]] if pattern in self.held else self._fitting(pattern)
-            chosen += [held for held in hits if held not in chosen]
-        if not patterns:
-            chosen = [self._only_free(driver)]
-        for held in chosen:
-            holder = self._holder(held, driver)
-            if holder is not None:
-                raise _taken(held, holder)
-        attachments = [Attachment(held, driver) for held in chosen]
+        attachments = [Attachment(held, driver) for held in choose(self.held, patterns, driver)]
         for attachment in attachments:
             attachment.held.attachments.append(attachment)
         self.attachments += attachments
         return attachments
 
-    def _fitting(self, pattern: str) -> list[HeldAgent]:
-        hits = [held for name, held in self.held.items() if fnmatch.fnmatchcase(name, pattern)]
-        if not hits:
-            raise AgentNotFound(
-                f"the daemon has no agent {pattern!r}; it has {', '.join(self.held) or 'none at all'}",
-                hint="`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
-            )
-        return hits
-
-    def _holder(self, held: HeldAgent, asking: Driver) -> Attachment | None:
-        """Who keeps the agent from another process; environments of one process share it."""
-        others = (a for a in held.attachments if not a.driver.same_process(asking))
-        return next(others, None)
-
-    def _only_free(self, driver: Driver) -> HeldAgent:
-        free = [held for held in self.held.values() if not held.attachments]
-        own = [held for held in self.held.values() if held.attachments and not self._holder(held, driver)]
-        if len(free) == 1 or (not free and len(own) == 1):
-            return (free or own)[0]
-        if free:
-            names = ", ".join(held.interface.name for held in free)
-            raise UsageError(f"the daemon has several free agents: {names}", hint="name one, agent=NAME")
-        taken = [
-            _taken(held, holder) for held in self.held.values() if (holder := self._holder(held, driver))
-        ]
-        raise (
-            taken[0]
-            if len(taken) == 1
-            else AgentTaken(
-                f"every agent of the daemon is taken: {', '.join(self.held)}",
-                hint="`ospbridge status` shows by whom",
-            )
-        )
-
-    def leave(self, attachment: Attachment, now: float) -> None:
-        """It gives its agent back; the others never wait for it."""
+    def leave(self, attachment: Attachment, now: float, reason: str = "") -> None:
+        """It gives its agent back; the others never wait for it. ``reason``: why, where that was not its own wish."""
         if attachment.gone:
             return
         if attachment.state is State.PLAYING:
-            self._end(attachment, now, "detached")
+            self._end(attachment, now, "detached", reason)
         attachment.state = State.ATTACHED
         attachment.gone = True
         attachment.cut = ""
@@ -379,10 +341,3 @@ def _truncate(feedback: Feedback | None, reason: str) -> None:
     feedback.terminated = False
     feedback.truncated = True
     feedback.reason = feedback.info["reason"] = reason
-
-
-def _taken(held: HeldAgent, holder: Attachment) -> AgentTaken:
-    return AgentTaken(
-        f"agent {held.interface.name!r} is driven by {holder.driver}",
-        hint="close that environment, or choose another agent; `ospbridge status` lists them",
-    )

@@ -1,0 +1,75 @@
+"""Which agents somebody may take: by name, by shell glob, or because no other is free."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent
+
+__all__ = ["choose"]
+
+
+def choose(agents: Mapping[str, HeldAgent], patterns: Sequence[str], driver: Driver) -> list[HeldAgent]:
+    """The agents that fit, all or none; without patterns the only free one.
+
+    Raises AgentNotFound, AgentTaken where another process has one of them, UsageError where several are free.
+    """
+    chosen: list[HeldAgent] = []
+    for pattern in patterns:
+        # A name may itself look like a pattern.
+        hits = [agents[pattern]] if pattern in agents else _fitting(agents, pattern)
+        chosen += [held for held in hits if held not in chosen]
+    if not patterns:
+        chosen = [_only_free(agents, driver)]
+    for held in chosen:
+        holder = _holder(held, driver)
+        if holder is not None:
+            raise _taken(held, holder)
+    return chosen
+
+
+def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> list[HeldAgent]:
+    hits = [held for name, held in agents.items() if fnmatch.fnmatchcase(name, pattern)]
+    if not hits:
+        raise AgentNotFound(
+            f"the daemon has no agent {pattern!r}; it has {', '.join(agents) or 'none at all'}",
+            hint="`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
+        )
+    return hits
+
+
+def _holder(held: HeldAgent, asking: Driver) -> Attachment | None:
+    """Who keeps the agent from another process; environments of one process share it."""
+    return next((a for a in held.attachments if not a.driver.same_process(asking)), None)
+
+
+def _only_free(agents: Mapping[str, HeldAgent], driver: Driver) -> HeldAgent:
+    free = [held for held in agents.values() if not held.attachments]
+    own = [held for held in agents.values() if held.attachments and not _holder(held, driver)]
+    if len(free) == 1 or (not free and len(own) == 1):
+        return (free or own)[0]
+    if free:
+        names = ", ".join(held.interface.name for held in free)
+        raise UsageError(f"the daemon has several free agents: {names}", hint="name one, agent=NAME")
+    taken = [_taken(held, holder) for held in agents.values() if (holder := _holder(held, driver))]
+    raise (
+        taken[0]
+        if len(taken) == 1
+        else AgentTaken(
+            f"every agent of the daemon is taken: {', '.join(agents)}",
+            hint="`ospbridge status` shows by whom",
+        )
+    )
+
+
+def _taken(held: HeldAgent, holder: Attachment) -> AgentTaken:
+    return AgentTaken(
+        f"agent {held.interface.name!r} is driven by {holder.driver}",
+        hint="close that environment, or choose another agent; `ospbridge status` lists them",
+    )
