@@ -36,6 +36,8 @@ __all__ = [
     "SimulatorSilent",
     "StepUncertain",
     "TaskError",
+    "UpstreamLost",
+    "UpstreamNotFound",
     "UsageError",
     "ValueNotFound",
     "ValueRejected",
@@ -256,3 +258,17 @@ class HubLost(HubError):
     """The daemon went away or dropped the environment."""
 
     default_hint = "reset: the environment attaches again when the daemon is back"
+
+
+class UpstreamNotFound(OspBridgeError):
+    """No RLlink server answers at an address."""
+
+    exit_code = 69
+    default_hint = "start the RLlink server, or try `ospbridge sink`"
+
+
+class UpstreamLost(OspBridgeError):
+    """The RLlink server closed the connection, or does not answer any more."""
+
+    exit_code = 75
+    default_hint = "see the server's own log; the connection is tried again by itself"

@@ -1,0 +1,239 @@
+"""TCP connections to a server of RLlink, with or without TLS, for trio.
+
+In the clear only to this host, unless the user insists. A connection is ended gently: what was sent is left to arrive,
+and what still comes is read, since closing over unread bytes resets the connection, which some servers do not survive.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+
+from ospbridge.errors import ConfigurationError, UpstreamLost, UpstreamNotFound
+from ospbridge.transport.addresses import parse_endpoint
+
+if TYPE_CHECKING:
+    from ospbridge.interface import Endpoint
+
+__all__ = ["ServerTls", "Stream", "StreamAddress", "close_gently", "open_stream", "parse_stream"]
+
+Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
+
+SCHEME: Final = "tls://"
+DEFAULT_PORT: Final = 5555
+"""Where RLlib's own example listens."""
+IDLE_BEFORE_PROBE: Final = 10
+"""Seconds of silence until the kernel asks whether the other host is still there ..."""
+PROBE_EVERY: Final = 5
+PROBES: Final = 4
+"""... and how often, before the connection counts as broken: half a minute in all."""
+READ_AT_ONCE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """PEM files: whose certificates to believe (none: those of the system), and what to show if asked."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Verifies the server's name and certificate; TLS 1.2 or later. Raises ConfigurationError for unfit files."""
+        if (self.cert is None) != (self.key is None):
+            raise ConfigurationError(
+                "a TLS client shows a certificate and holds its key; only one of them was named",
+                hint="name both, or neither",
+            )
+        for path in (self.ca, self.cert, self.key):
+            _see(path)
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigurationError(
+                f"{self.ca} has no CA certificates: {_reason(error)}", hint="it must be a PEM file"
+            ) from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.cert is not None:
+            try:
+                # An empty password, or OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(self.cert, self.key, password="")
+            except (ssl.SSLError, ValueError) as error:
+                raise ConfigurationError(
+                    f"{self.cert} and {self.key} are no certificate and its key: {_reason(error)}",
+                    hint="both must be PEM files, the key of that very certificate and without a password",
+                ) from None
+        return context
+
+
+def _see(path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", hint="TLS needs this file"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAddress:
+    """Where a server listens. Without ``tls`` only on this host, unless ``insecure``."""
+
+    endpoint: Endpoint
+    tls: ServerTls | None = None
+    insecure: bool = False
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.endpoint}" if self.tls is not None else str(self.endpoint)
+
+
+def parse_stream(
+    text: str, *, tls: ServerTls | None = None, insecure: bool = False, default_port: int = DEFAULT_PORT
+) -> StreamAddress:
+    """The address of ``HOST:PORT`` or ``tls://HOST:PORT``; ``tls`` may say more about the latter.
+
+    Raises ConfigurationError for anything else.
+    """
+    place = text.removeprefix(SCHEME)
+    wants_tls = place != text
+    if not wants_tls and tls is not None:
+        raise ConfigurationError(
+            f"certificates were given, but {text!r} is an address without TLS", hint=f"write {SCHEME}{text}"
+        )
+    try:
+        endpoint = parse_endpoint(place, default_port=default_port)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            error.message.replace("a simulator's address", "a server's address"),
+            hint=f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{default_port}",
+        ) from None
+    return StreamAddress(endpoint, (tls or ServerTls()) if wants_tls else None, insecure)
+
+
+async def open_stream(address: StreamAddress, *, within: float) -> Stream:
+    """A connection, in ``within`` seconds, with the server's certificate verified where there is TLS.
+
+    A connection proves little: some servers accept and reset it. Raises UpstreamNotFound where nobody accepts,
+    ConfigurationError for a name that does not resolve, certificates that do not fit, and another host without TLS.
+    """
+    context = address.tls.context() if address.tls is not None else None
+    places = await _resolved(address)
+    failure = "nobody answered"
+    with trio.move_on_after(within):
+        for family, place in places:
+            sock = trio.socket.socket(family, socket.SOCK_STREAM)
+            try:
+                _settle(sock)
+                await sock.connect(place)
+            except OSError as error:
+                sock.close()
+                failure = error.strerror or str(error)
+                continue
+            except BaseException:
+                sock.close()
+                raise
+            failure = "it does not finish the TLS handshake"
+            stream = trio.SocketStream(sock)
+            return stream if context is None else await _secured(stream, context, address)
+    raise UpstreamNotFound(f"no RLlink server accepts connections at {address}: {failure}")
+
+
+async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]:
+    """Families and numeric addresses, each once."""
+    endpoint = address.endpoint
+    try:
+        found = await trio.socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"the host name {endpoint.host!r} does not resolve: {error.strerror}",
+            hint="check the spelling, or write the IP address",
+        ) from None
+    places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
+    if address.tls is None and not address.insecure:
+        far = [
+            host for _, (host, _) in places if not ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        ]
+        if far:
+            raise ConfigurationError(
+                f"{endpoint} is not on this host ({far[0]}), and without TLS anybody between could read and change "
+                "experience and weights",
+                hint=f"write {SCHEME}{endpoint} and give the server a certificate, or insist with --insecure",
+            )
+    return list(dict.fromkeys(places))
+
+
+async def _secured(
+    stream: trio.SocketStream, context: ssl.SSLContext, address: StreamAddress
+) -> trio.SSLStream[trio.SocketStream]:
+    # Messages say themselves where they end, so that a stream without TLS's own farewell loses nothing.
+    secured = trio.SSLStream(stream, context, server_hostname=address.endpoint.host, https_compatible=True)
+    try:
+        await secured.do_handshake()
+    except trio.BrokenResourceError as error:
+        await trio.aclose_forcefully(secured)
+        cause = error.__cause__
+        if isinstance(cause, ssl.SSLError):
+            raise refused(cause, str(address)) from None
+        raise UpstreamLost(f"{address} closed the connection in the TLS handshake") from None
+    except BaseException:
+        await trio.aclose_forcefully(secured)
+        raise
+    return secured
+
+
+def refused(error: ssl.SSLError, peer: str) -> ConfigurationError | UpstreamLost:
+    """What a failed handshake means, in words."""
+    reason = (error.reason or "").upper()
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConfigurationError(
+            f"the certificate of {peer} does not hold: {error.verify_message}",
+            hint="it must be valid now, signed by the CA that was given, and name the host that is connected to",
+        )
+    if "EOF" in reason:
+        return UpstreamLost(f"{peer} closed the connection in the TLS handshake")
+    if "ALERT" in reason:
+        return ConfigurationError(
+            f"{peer} refuses the TLS connection: {_reason(error)}",
+            hint="it may ask for a certificate that its own CA signed, valid now",
+        )
+    return ConfigurationError(
+        f"{peer} does not speak TLS as expected: {_reason(error)}",
+        hint="RLlib's own server speaks no TLS; a TLS tunnel such as stunnel may stand before it",
+    )
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+
+
+def _settle(sock: trio.socket.SocketType) -> None:
+    """Messages go at once; a host that vanished without a word is noticed."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_BEFORE_PROBE)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    sock.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (IDLE_BEFORE_PROBE + PROBES * PROBE_EVERY)
+    )
+
+
+async def close_gently(stream: Stream, *, within: float) -> None:
+    """Say that nothing more comes, read until the other side says so too, ``within`` seconds at most, and close."""
+    with trio.move_on_after(within, shield=True):
+        try:
+            socket_stream = stream if isinstance(stream, trio.SocketStream) else stream.transport_stream
+            await socket_stream.send_eof()
+            while await socket_stream.receive_some(READ_AT_ONCE):
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+    await trio.aclose_forcefully(stream)

@@ -1,0 +1,304 @@
+"""TCP to RLlink servers: who is believed, what is refused, and a gentle end."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
+from ospbridge.interface import Endpoint
+from ospbridge.transport.streams import ServerTls, StreamAddress, close_gently, open_stream, parse_stream
+from tests.daemon.certificates import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from ospbridge.transport.tls import TlsFiles
+
+WITHIN = 5.0
+
+
+@asynccontextmanager
+async def server(
+    handler: Callable[[trio.SocketStream], Awaitable[None]], *, host: str = "127.0.0.1"
+) -> AsyncIterator[Endpoint]:
+    (listener,) = await trio.open_tcp_listeners(0, host=host)
+    port = listener.socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, handler, [listener])
+        yield Endpoint(host, port)
+        nursery.cancel_scope.cancel()
+
+
+async def echo(stream: trio.abc.Stream) -> None:
+    async for data in stream:
+        await stream.send_all(data)
+
+
+def tls_echo(files: TlsFiles, *, ask: bool) -> Callable[[trio.SocketStream], Awaitable[None]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files.ca)
+
+    async def handle(stream: trio.SocketStream) -> None:
+        secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        try:
+            await echo(secured)
+        except trio.BrokenResourceError:
+            await trio.aclose_forcefully(secured)
+
+    return handle
+
+
+async def said_back(address: StreamAddress) -> bytes:
+    with trio.fail_after(WITHIN):
+        stream = await open_stream(address, within=WITHIN)
+        await stream.send_all(b"ping")
+        answer = bytes(await stream.receive_some(100))
+        await close_gently(stream, within=WITHIN)
+        return answer
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+# --- addresses ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, endpoint, secured",
+    [
+        ("127.0.0.1:5556", Endpoint("127.0.0.1", 5556), False),
+        ("trainer", Endpoint("trainer", 5555), False),
+        ("[::1]:7", Endpoint("::1", 7), False),
+        ("tls://trainer:5556", Endpoint("trainer", 5556), True),
+    ],
+)
+def test_addresses_are_read_as_users_write_them(text: str, endpoint: Endpoint, secured: bool) -> None:
+    address = parse_stream(text)
+    assert (address.endpoint, address.tls is not None) == (endpoint, secured)
+
+
+@pytest.mark.parametrize("text", ["", ":5555", "tls://", "host:port", "127.0.0.1:70000"])
+def test_what_is_no_address_is_refused_with_the_right_form(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a server's address") as caught:
+        parse_stream(text)
+    assert "tls://HOST:PORT" in caught.value.hint
+
+
+def test_certificates_for_an_address_without_tls_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="an address without TLS") as caught:
+        parse_stream("trainer:5555", tls=ServerTls(ca=tmp_path / "ca.pem"))
+    assert "tls://trainer:5555" in caught.value.hint
+
+
+# --- in the clear ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_this_host_is_reached_without_tls(host: str) -> None:
+    async with server(echo, host=host) as endpoint:
+        assert await said_back(StreamAddress(endpoint)) == b"ping"
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_name_with_several_addresses_is_tried_until_one_accepts() -> None:
+    async with server(echo) as endpoint:
+        assert await said_back(StreamAddress(Endpoint("localhost", endpoint.port))) == b"ping"
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+async def test_another_host_is_refused_without_tls(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="not on this host") as caught:
+        await open_stream(StreamAddress(Endpoint(host, 5555)), within=WITHIN)
+    assert "--insecure" in caught.value.hint
+
+
+@pytest.mark.trio
+async def test_who_insists_may_reach_another_host_without_tls() -> None:
+    # Nobody is there; it is the refusal that is missing.
+    with pytest.raises(UpstreamNotFound):
+        await open_stream(StreamAddress(Endpoint("192.0.2.1", 5555), insecure=True), within=0.05)
+
+
+@pytest.mark.trio
+async def test_a_name_that_does_not_resolve_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"'nobody\.invalid' does not resolve"):
+        await open_stream(parse_stream("nobody.invalid:5555"), within=WITHIN)
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_nobody_listening_is_told_with_the_reason() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = Endpoint("127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(UpstreamNotFound, match="refused"):
+            await open_stream(StreamAddress(endpoint), within=WITHIN)
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_full_backlog_ends_the_waiting() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        endpoint = Endpoint("127.0.0.1", full.getsockname()[1])
+        waiting = socket.create_connection(("127.0.0.1", endpoint.port), 1)
+        with pytest.raises(UpstreamNotFound, match="nobody answered"):
+            await open_stream(StreamAddress(endpoint), within=0.1)
+        waiting.close()
+
+
+# --- with TLS ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_server_signed_by_the_pinned_ca_is_believed(authority: Authority) -> None:
+    async with server(tls_echo(authority.issue("server"), ask=False)) as endpoint:
+        assert await said_back(StreamAddress(endpoint, ServerTls(ca=authority.path))) == b"ping"
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_server_that_asks_for_a_certificate_gets_it(authority: Authority) -> None:
+    mine = authority.issue("client")
+    async with server(tls_echo(authority.issue("server"), ask=True)) as endpoint:
+        assert await said_back(StreamAddress(endpoint, ServerTls(mine.ca, mine.cert, mine.key))) == b"ping"
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "fault, why",
+    [
+        ("expired", "expired"),
+        ("another host", "IP address mismatch"),
+        ("another ca", "unable to get local issuer"),
+    ],
+)
+async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault: str, why: str) -> None:
+    authority = Authority(tmp_path)
+    pinned = Authority(tmp_path, "other") if fault == "another ca" else authority
+    host = "192.0.2.1" if fault == "another host" else "127.0.0.1"
+    files = authority.issue("server", host=host, expired=fault == "expired")
+    async with server(tls_echo(files, ask=False)) as endpoint:
+        with pytest.raises(ConfigurationError, match=why) as caught:
+            await said_back(StreamAddress(endpoint, ServerTls(ca=pinned.path)))
+    assert str(endpoint.port) in caught.value.message
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_server_signed_by_nobody_the_system_knows_is_refused(authority: Authority) -> None:
+    async with server(tls_echo(authority.issue("server"), ask=False)) as endpoint:
+        with pytest.raises(ConfigurationError, match="does not hold"):
+            await said_back(StreamAddress(endpoint, ServerTls()))
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_server_without_tls_is_named_as_such(authority: Authority) -> None:
+    async with server(echo) as endpoint:
+        with pytest.raises((ConfigurationError, UpstreamLost), match="TLS"):
+            await said_back(StreamAddress(endpoint, ServerTls(ca=authority.path)))
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_server_that_hangs_up_in_the_handshake_is_told() -> None:
+    async def hang_up(stream: trio.SocketStream) -> None:
+        await stream.receive_some(10_000)
+        await stream.aclose()
+
+    async with server(hang_up) as endpoint:
+        with pytest.raises(UpstreamLost, match="in the TLS handshake"):
+            await said_back(StreamAddress(endpoint, ServerTls()))
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_server_that_says_nothing_in_the_handshake_ends_the_waiting() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep(WITHIN)
+
+    async with server(silent) as endpoint:
+        with pytest.raises(UpstreamNotFound, match="does not finish the TLS handshake"):
+            await open_stream(StreamAddress(endpoint, ServerTls()), within=0.1)
+
+
+def test_files_that_do_not_fit_are_named(tmp_path: Path, authority: Authority) -> None:
+    files = authority.issue("client")
+    (tmp_path / "empty.pem").write_text("")
+    unfit: list[tuple[ServerTls, str]] = [
+        (ServerTls(ca=tmp_path / "missing.pem"), "cannot read"),
+        (ServerTls(ca=tmp_path / "empty.pem"), "has no CA certificates"),
+        (ServerTls(cert=files.cert), "only one of them"),
+        (ServerTls(cert=files.ca, key=files.key), "no certificate and its key"),
+    ]
+    for tls, why in unfit:
+        with pytest.raises(ConfigurationError, match=why):
+            tls.context()
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_gentle_end_lets_what_was_sent_arrive_and_resets_nothing() -> None:
+    got = bytearray()
+    ends: list[str] = []
+
+    async def slow(stream: trio.SocketStream) -> None:
+        try:
+            await stream.send_all(b"x" * 100_000)
+            while data := await stream.receive_some(10_000):
+                got.extend(data)
+                await trio.sleep(0.001)
+            await stream.send_all(b"y" * 100_000)
+            ends.append("eof")
+        except trio.BrokenResourceError:
+            ends.append("reset")
+        await stream.aclose()
+
+    async with server(slow) as endpoint:
+        stream = await open_stream(StreamAddress(endpoint), within=WITHIN)
+        await stream.send_all(b"z" * 50_000)
+        await close_gently(stream, within=WITHIN)
+        assert ends == ["eof"]
+    assert got == b"z" * 50_000
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_gentle_end_is_bounded_even_when_cancelled() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep(WITHIN)
+
+    async with server(silent) as endpoint:
+        stream = await open_stream(StreamAddress(endpoint), within=WITHIN)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await close_gently(stream, within=0.05)
+        with pytest.raises(trio.ClosedResourceError):
+            await stream.receive_some(1)
+
+
+def test_every_error_says_what_to_do_next() -> None:
+    for error in (UpstreamNotFound("nobody"), UpstreamLost("gone")):
+        assert isinstance(error, OspBridgeError)
+        assert error.hint
