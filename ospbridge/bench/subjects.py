@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BLOCKING_FLOOR", "FLOORS", "SPINNING_FLOOR", "SUBJECTS", "Stage"]
+__all__ = [
+    "BLOCKING_FLOOR",
+    "DIRECT",
+    "FLOORS",
+    "PLAIN",
+    "SPINNING_FLOOR",
+    "SUBJECTS",
+    "WITH_SCENARIO",
+    "Stage",
+]
 
 AGENT: Final = "agent"
 ENVIRONMENT: Final = "ospbridge/Agent-v0"
@@ -32,6 +41,23 @@ START: Final = 20.0
 BLOCKING_FLOOR: Final = "blocking floor"
 SPINNING_FLOOR: Final = "spinning floor"
 FLOORS: Final = (BLOCKING_FLOOR, SPINNING_FLOOR)
+DIRECT: Final = "direct environment"
+WITH_SCENARIO: Final = "direct environment, with scenario"
+WRAPPED: Final = "direct environment, wrapped"
+PLAIN: Final = {WITH_SCENARIO: DIRECT, WRAPPED: DIRECT}
+"""What the subjects have in addition, another is without: their figures are also told as differences to its."""
+SHORT_NAMES: Final = "abcde"
+SCENARIO: Final = """\
+name = "bench"
+[[agent]]
+match = {{ name = "{agent}" }}
+[agent.names]
+{names}
+[agent.episode]
+reward = "1.0 - 0.1 * (a * a + b * b) - 0.01 * abs(c)"
+terminated = "abs(d) > 2.4 or abs(e) > 2.4"
+"""
+"""The responder's outputs never get as far as the end."""
 
 
 class Stage:
@@ -45,6 +71,7 @@ class Stage:
         self._programs = contextlib.ExitStack()
         self._responder = ""
         self._hub = ""
+        self._scenario = ""
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +84,19 @@ class Stage:
         """HOST:PORT of a responder whose agent is free."""
         self._responder = self._responder or self._new_responder()
         return self._responder
+
+    @property
+    def scenario(self) -> str:
+        """A file that gives the responder's agent a reward and an end, of five short names."""
+        if not self._scenario:
+            directory = self._programs.enter_context(tempfile.TemporaryDirectory(prefix="ospb-"))
+            names = (
+                f'{short} = "output:/sensor/{at % self.outputs}"' for at, short in enumerate(SHORT_NAMES)
+            )
+            file = Path(directory) / "bench.toml"
+            file.write_text(SCENARIO.format(agent=AGENT, names="\n".join(names)))
+            self._scenario = str(file)
+        return self._scenario
 
     @property
     def hub(self) -> str:
@@ -162,6 +202,18 @@ def _direct_wrapped(stage: Stage, steps: int, warm_up: int) -> NDArray[np.float6
     return _environment(stage, steps, warm_up, wrapped=True, simulator=stage.responder, **_kind(stage))
 
 
+def _direct_with_scenario(stage: Stage, steps: int, warm_up: int) -> NDArray[np.float64]:
+    return _environment(
+        stage,
+        steps,
+        warm_up,
+        wrapped=False,
+        simulator=stage.responder,
+        scenario=stage.scenario,
+        **_kind(stage),
+    )
+
+
 def _hub(stage: Stage, steps: int, warm_up: int) -> NDArray[np.float64]:
     return _environment(stage, steps, warm_up, wrapped=False, bridge=stage.hub, wait=START)
 
@@ -193,8 +245,9 @@ SUBJECTS: Final[dict[str, Callable[[Stage, int, int], NDArray[np.float64]]]] = {
     "BlockingSession": _blocking_session,
     "BlockingSession, never spinning": _sleeping_session,
     "TrioSession": _trio_session,
-    "direct environment": _direct,
-    "direct environment, wrapped": _direct_wrapped,
+    DIRECT: _direct,
+    WITH_SCENARIO: _direct_with_scenario,
+    WRAPPED: _direct_wrapped,
     "hub environment": _hub,
 }
 """By name; floors first, and slower ways behind faster ones."""

@@ -52,11 +52,12 @@ def bench() -> None:
     "--only",
     multiple=True,
     metavar="NAME",
-    help="Measure only the subjects whose name begins so, and the floors; may be repeated.",
+    help="Measure only the subjects whose name begins so, what they add to, and the floors; may be repeated.",
 )
 @json_option(
     'Print {"inputs", "outputs", "steps", "runs", "profile", "cores", "subjects"}, the latter with lists of '
-    '{"name", "p50_us", "p99_us", "steps_per_second", "ratios"}; ratios by the name of the floor.'
+    '{"name", "p50_us", "p99_us", "steps_per_second", "ratios", "over_us"}; ratios by the name of the floor, over_us '
+    "by the name of the subject that this one adds something to."
 )
 def step(
     *,
@@ -72,13 +73,14 @@ def step(
 
     The simulator is a process that answers from bytes made before. The floors are bare sockets that exchange the same
     four datagrams: the blocking floor sleeps in each receive, the spinning floor never sleeps. All take turns; figures
-    are medians of the runs, and ratios are those of the medians of single steps within a run.
+    are medians of the runs, and ratios are those of the medians of single steps within a run. What a scenario and the
+    wrappers of gymnasium cost is also told as a difference to the environment without them.
     """
-    from ospbridge.bench.step import measure_steps
+    from ospbridge.bench.step import measure_steps, measured
     from ospbridge.bench.subjects import FLOORS, SUBJECTS
 
     chosen = _chosen(only, tuple(SUBJECTS))
-    turns = runs * len({*chosen, *FLOORS}) if chosen else runs * len(SUBJECTS)
+    turns = runs * len(measured(chosen))
     with stoppable(), _progress(turns) as told:
         figures = measure_steps(
             inputs=inputs,
@@ -123,12 +125,14 @@ def _chosen(only: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _print_figures(figures: Sequence[Figures], floors: Sequence[str]) -> None:
+    plain = dict.fromkeys(name for each in figures for name in each.over)
     columns = (
         Column("WAY"),
         Column("P50 us", right=True),
         Column("P99 us", right=True),
         Column("STEPS/s", right=True),
         *(Column(f"x {floor}", right=True) for floor in floors),
+        *(Column(f"us OVER {name}", right=True) for name in plain),
     )
     rows = [
         (
@@ -137,6 +141,7 @@ def _print_figures(figures: Sequence[Figures], floors: Sequence[str]) -> None:
             f"{each.p99:.1f}",
             f"{each.steps_per_second:,.0f}",
             *(f"{each.ratios[floor]:.2f}" for floor in floors),
+            *(f"{each.over[name]:+.1f}" if name in each.over else "" for name in plain),
         )
         for each in figures
     ]

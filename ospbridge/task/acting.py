@@ -45,10 +45,16 @@ class Actor:
                 mistakes.note("action.low", f"is not below high for input {name!r}")
         unlimited = np.full(len(chosen), np.inf, np.float32)
         self._rate = None if action.rate is None else self._spread(action.rate, unlimited, "rate")
+        self._strict = action.out_of_bounds is OutOfBounds.ERROR
+        self._normalised = action.normalised
         self._table: NDArray[np.float32] | None = None
         self._half = self._middle = unlimited
         self.space: Space = self._discrete() if action.kind is ActionKind.DISCRETE else self._continuous()
-        self._bounded = isinstance(self.space, BoxSpace) and action.out_of_bounds is not OutOfBounds.PASS
+        self._bounds = (
+            (self.space.low, self.space.high)
+            if isinstance(self.space, BoxSpace) and action.out_of_bounds is not OutOfBounds.PASS
+            else None
+        )
 
     def _spread(self, given: PerValue | None, default: NDArray[np.float32], key: str) -> NDArray[np.float32]:
         if given is None:
@@ -102,28 +108,27 @@ class Actor:
                 wanted = self._full(self._slowed(self._part(wanted), self._rate))
         else:
             wanted = vector(action, len(self.names), self._agent)
-            if self._bounded:
-                wanted = self._bound(wanted)
-            if self._action.normalised:
+            if self._bounds is not None:
+                wanted = self._bound(wanted, *self._bounds)
+            if self._normalised:
                 wanted = wanted * self._half + self._middle
             if self._rate is not None:
                 wanted = self._slowed(wanted, self._rate)
-            wanted = self._full(wanted)
+            if self._chosen is not None:
+                wanted = self._full(wanted)
         self.given = wanted
         return wanted
 
-    def _bound(self, wanted: NDArray[np.float32]) -> NDArray[np.float32]:
-        space = self.space
-        assert isinstance(space, BoxSpace)
+    def _bound(
+        self, wanted: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         # NaN passes both, and is refused where the step is sent.
-        inside: NDArray[np.float32] = np.minimum(np.maximum(wanted, space.low), space.high)
-        if self._action.out_of_bounds is OutOfBounds.ERROR and not np.array_equal(
-            inside, wanted, equal_nan=True
-        ):
+        inside: NDArray[np.float32] = np.minimum(np.maximum(wanted, low), high)
+        if self._strict and not np.array_equal(inside, wanted, equal_nan=True):
             at = int(np.flatnonzero(inside != wanted)[0])
             raise LocalProtocolError(
                 f"an action of agent {self._agent!r} gives input {self.names[at]!r} {wanted[at]}, "
-                f"its bounds are {space.low[at]} and {space.high[at]}",
+                f"its bounds are {low[at]} and {high[at]}",
                 hint="clip it, or set action.out_of_bounds = 'clip' in the scenario",
             )
         return inside

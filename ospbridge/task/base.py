@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Task", "bounds", "choice", "finite", "take_vector", "vector"]
 
+FLOAT: Final = np.dtype(np.float32)
 FEW: Final = 64
 """Up to so many numbers plain Python is quicker than numpy."""
 
@@ -107,7 +108,8 @@ class Task:
     def _info(self, outcome: StepOutcome, *, seed: int) -> dict[str, Any]:
         return {
             "osp_seed": seed,
-            "infos": dict(zip(self.info_names, outcome.infos.tolist(), strict=True)),
+            # The session has checked that there is one for each name.
+            "infos": dict(zip(self.info_names, outcome.infos.tolist())) if self.info_names else {},  # noqa: B905
             "events": outcome.events,
             "values": outcome.values,
             "restored": outcome.restored,
@@ -129,6 +131,8 @@ def bounds(
 
 def vector(action: ArrayLike, length: int, agent: str) -> NDArray[np.float32]:
     """``action`` as float32[length]. Raises LocalProtocolError for another shape."""
+    if type(action) is np.ndarray and action.dtype == FLOAT and action.shape == (length,):
+        return action
     if np.shape(action) != (length,):
         raise LocalProtocolError(
             f"an action of agent {agent!r} has shape ({length},), got {np.shape(action)}",

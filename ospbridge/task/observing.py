@@ -55,6 +55,10 @@ class Observer:
         self._ranged = bool((np.isfinite(low) | np.isfinite(high)).any())
         self._out_of_range = observe.out_of_range if self._ranged else OutOfRange.PASS
         self._not_finite = observe.not_finite
+        # Asked in every step, and looking an enumeration's member up costs more than this.
+        self._mends = self._not_finite is not NotFinite.PASS
+        self._looks = self._out_of_range is OutOfRange.END
+        self._clips = self._out_of_range is not OutOfRange.PASS
         self._scale: NDArray[np.float32] | None = None
         self._shift = np.zeros(len(low), np.float32)
         space_low, space_high = low, high
@@ -101,14 +105,15 @@ class Observer:
         if self._mixed:
             variables = np.array([number_of(v, outcome, self.agent) for v in self.values], np.float32)
             frame = np.concatenate((frame, outcome.infos[self._infos], variables))
-        if self._not_finite is not NotFinite.PASS and not _finite(frame):
+        if self._mends and not _finite(frame):
             frame = self._mended(frame)
-        if self._out_of_range is OutOfRange.END:
+        if self._looks:
             self._look_at_range(frame)
         if self._scale is not None:
             frame = frame * self._scale + self._shift
-        if self._out_of_range is not OutOfRange.PASS:
-            frame = np.minimum(np.maximum(frame, self._bounds[0]), self._bounds[1])
+        if self._clips:
+            low, high = self._bounds
+            frame = np.minimum(np.maximum(frame, low), high)
         return frame
 
     def _mended(self, frame: NDArray[np.float32]) -> NDArray[np.float32]:

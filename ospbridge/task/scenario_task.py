@@ -160,19 +160,16 @@ class ScenarioTask(Task):
 
     def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
         """Reward, terminated, truncated, as the expressions say. Raises TaskError where one fails."""
-        now = self._numbers(outcome)
-        arguments = (
-            *now,
-            *(self._before if self._looks_back else ()),
-            self.steps * self._step_seconds,
-            float(self.steps),
-        )
-        self._before = now
+        now = numbers = self._numbers(outcome)
+        if self._looks_back:
+            numbers = now + self._before
+            self._before = now
+        time, step = self.steps * self._step_seconds, float(self.steps)
         try:
-            reward, terminated, truncated = self._function(*arguments)
+            reward, terminated, truncated = self._function(*numbers, time, step)
             reward = float(reward)
         except (ArithmeticError, ValueError, TypeError):
-            raise self._failed(self._judge.explain(arguments)) from None
+            raise self._failed(self._judge.explain((*numbers, time, step))) from None
         if not isfinite(reward):
             raise self._failed(f"reward = {self._judge.sources['reward']!r} is {reward}")
         return reward, bool(terminated), bool(truncated)

@@ -30,7 +30,7 @@ def test_json_has_sizes_and_figures_of_floors_and_subjects(profile: str) -> None
         "TrioSession",
     ]
     for each in figures["subjects"]:
-        assert set(each) == {"name", "p50_us", "p99_us", "steps_per_second", "ratios"}
+        assert set(each) == {"name", "p50_us", "p99_us", "steps_per_second", "ratios", "over_us"}
         assert set(each["ratios"]) == {"blocking floor", "spinning floor"}
 
 
