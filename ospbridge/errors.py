@@ -272,17 +272,3 @@ class UpstreamLost(OspBridgeError):
 
     exit_code = 75
     default_hint = "see the server's own log; the connection is tried again by itself"
-
-
-class UpstreamLost(OspBridgeError):
-    """The connection to an RLlink server ended."""
-
-    exit_code = 75
-    default_hint = "see whether the learner still runs; its server takes a new connection 5 s after the last one ended"
-
-
-class UpstreamSilent(OspBridgeError):
-    """An RLlink server did not answer in time."""
-
-    exit_code = 75
-    default_hint = "see the learner's log; a longer limit is an option (rllink timeout)"
