@@ -1,0 +1,107 @@
+"""Policies in files: ``.onnx``, or ``.npz`` with the weights of an RLModule by their keys.
+
+An npz file is what ``numpy.savez(file, **module.get_state(inference_only=True))`` writes. Nothing in it is unpickled,
+and what an array claims to hold is compared with its size before it is read.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.policy.onnx_model import LARGEST, read_model
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+__all__ = ["read_policy"]
+
+_MOST_ARRAYS: Final = 1000
+_DAMAGED: Final = (
+    OSError,
+    EOFError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+)
+_HEADERS: Final[dict[tuple[int, int], Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_policy(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]] | bytes:
+    """The weights by their keys, of an ``.npz`` file; the model, of an ``.onnx`` file.
+
+    Raises ConfigurationError for what is neither, or is damaged, too large or in part elsewhere.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in (".onnx", ".npz"):
+        raise ConfigurationError(
+            f"{path} is no policy file, by its name", hint="name an .onnx file, or an .npz file of weights"
+        )
+    try:
+        size = path.stat().st_size
+        if size <= LARGEST:
+            return read_model(path.read_bytes()) if kind == ".onnx" else _weights(path)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error.message}", hint=error.hint) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror or error}", hint="name an .onnx or .npz file"
+        ) from None
+    raise _too_large(path, size)
+
+
+def _weights(path: Path) -> dict[str, NDArray[np.float32]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            size = sum(member.file_size for member in members)
+            if len(members) > _MOST_ARRAYS or size > LARGEST:
+                raise _too_large(path, size)
+            weights = {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
+    except _DAMAGED as error:
+        raise ConfigurationError(
+            f"{path} is no npz file of weights, or damaged: {str(error) or type(error).__name__}",
+            hint="write it with numpy.savez, one array of floating numbers for each key of the RLModule",
+        ) from None
+    if not weights:
+        raise ConfigurationError(f"{path} has no arrays", hint="write the state of an RLModule into it")
+    return weights
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.float32]:
+    """Raises ValueError for what is no array of floating numbers."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"{member.filename!r} is of version {version} of the npy format")
+        shape, fortran, dtype = _HEADERS[version](file)
+        if dtype.kind != "f":
+            raise ValueError(f"{member.filename!r} is an array of {dtype}, expected float32")
+        data = file.read()
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{member.filename!r} has {len(data)} bytes, expected {dtype} of shape {shape}")
+    array: NDArray[Any] = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    with np.errstate(over="ignore"):
+        # What float32 cannot hold becomes infinite, and is told when it is loaded.
+        return array.astype(np.float32)
+
+
+def _too_large(path: Path, size: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} holds {size} bytes, at most {LARGEST} are read",
+        hint="policies of this size are not supported",
+    )
