@@ -1,8 +1,8 @@
 """What an environment and the daemon say to each other, as msgpack (the document is DESIGN's section on the hub).
 
-Every request has one reply. Arrays travel as raw little-endian float32. One message may speak for many agents. The
-first request of a connection is ``Hello``; its layout up to ``version`` never changes, so that two releases can at
-least tell each other that they do not fit.
+Every request has one reply, which notices that the world is held may precede. Arrays travel as raw little-endian
+float32. One message may speak for many agents. The first request of a connection is ``Hello``; its layout up to
+``version`` never changes, so that two releases can at least tell each other that they do not fit.
 
 What this module must not do: read a clock, draw a random number, touch a socket.
 """
@@ -31,6 +31,7 @@ __all__ = [
     "Detach",
     "Detached",
     "Feedbacks",
+    "Held",
     "Hello",
     "HubReply",
     "HubRequest",
@@ -40,6 +41,7 @@ __all__ = [
     "MomentsSince",
     "Observe",
     "Observing",
+    "RecordingStatus",
     "Refusal",
     "Reset",
     "Status",
@@ -53,6 +55,8 @@ __all__ = [
 VERSION: Final = 1
 LONGEST_WAIT: Final = 10.0
 """Seconds for which an observer's question may stay open."""
+LONGEST_HOLD: Final = 86_400.0
+"""Seconds for which one notice may suspend a client's deadline."""
 
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Choices: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -233,6 +237,16 @@ class Feedbacks(msgspec.Struct, frozen=True, array_like=True, tag="feedback"):
     agents: list[AgentFeedback]
 
 
+class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
+    """No answer yet: the world is held still, for ``seconds`` at most, and the answer's time counts from then on.
+
+    May precede the answer to ``Reset`` and ``Step``, several times.
+    """
+
+    seconds: Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_HOLD)]
+    reason: str = ""
+
+
 class Observing(msgspec.Struct, frozen=True, array_like=True, tag="observing"):
     """The agent that is observed, and the number of the latest moment, which is not told any more."""
 
@@ -301,6 +315,16 @@ class AgentStatus(msgspec.Struct, frozen=True):
     episodes: int = 0
 
 
+class RecordingStatus(msgspec.Struct, frozen=True):
+    """What the daemon writes down."""
+
+    directory: str
+    recorded: int = 0
+    """Episodes on disk since the daemon began."""
+    dropped: int = 0
+    """Episodes that could not be written."""
+
+
 class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     """The answer to ``Status``; ``ready``: the simulator is joined and the agents can be attached to."""
 
@@ -316,10 +340,14 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     uptime: float
     version: str
     pid: int
+    recording: RecordingStatus | None = None
+    """None: the daemon does not record."""
 
 
 HubRequest: TypeAlias = Step | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
-HubReply: TypeAlias = Feedbacks | Refusal | Welcome | Attached | Detached | Observing | Moments | StatusReply
+HubReply: TypeAlias = (
+    Feedbacks | Refusal | Held | Welcome | Attached | Detached | Observing | Moments | StatusReply
+)
 _requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
 _replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)
 

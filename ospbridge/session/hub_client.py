@@ -33,6 +33,7 @@ from ospbridge.hub.messages import (
     Attached,
     Detach,
     Detached,
+    Held,
     Hello,
     HubReply,
     HubRequest,
@@ -281,13 +282,19 @@ class HubClient:
             if not count:
                 raise ConnectionResetError(0, "the stream ended")
             incoming.received(count)
-            message = incoming.next_message()
-            if message is not None:
-                if deadline:
-                    spinning.in_vain(monotonic() - began)
-                else:
-                    spinning.paid()
-                return decode_reply(message)
+            while (message := incoming.next_message()) is not None:
+                reply = decode_reply(message)
+                if type(reply) is not Held:
+                    if deadline:
+                        spinning.in_vain(monotonic() - began)
+                    else:
+                        spinning.paid()
+                    return reply
+                # Somebody else makes the world wait, which is none of the daemon's own delay.
+                now = monotonic()
+                began = began or now
+                deadline = now + reply.seconds + limit
+                tries = 0
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

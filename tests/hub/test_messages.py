@@ -24,6 +24,7 @@ from ospbridge.hub.messages import (
     Detach,
     Detached,
     Feedbacks,
+    Held,
     Hello,
     HubReply,
     HubRequest,
@@ -46,7 +47,7 @@ from ospbridge.hub.refusals import KINDS, raised_again, refusal
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 
 REQUESTS = [Hello, Attach, Reset, Step, Detach, Observe, MomentsSince, Status]
-REPLIES = [Welcome, Attached, Feedbacks, Detached, Observing, Moments, Refusal, StatusReply]
+REPLIES = [Welcome, Attached, Feedbacks, Detached, Observing, Moments, Refusal, StatusReply, Held]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 numbers = st.floats(allow_nan=False)
@@ -104,6 +105,7 @@ replies = st.one_of(
     st.builds(Observing, descriptions, st.integers(0, 2**40)),
     st.builds(Moments, st.lists(moments, max_size=3), st.integers(0, 2**40)),
     st.builds(Refusal, texts, texts, texts),
+    st.builds(Held, st.floats(0.0, 86_400.0), texts),
     st.builds(
         StatusReply,
         st.booleans(),

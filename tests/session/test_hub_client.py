@@ -37,6 +37,7 @@ from ospbridge.hub.messages import (
     Detach,
     Detached,
     Feedbacks,
+    Held,
     Hello,
     HubReply,
     HubRequest,
@@ -53,7 +54,8 @@ from ospbridge.transport.unix import HubSocket
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Answer = Callable[[HubRequest], HubReply | bytes | None]
+    Replies = HubReply | bytes | list[HubReply | float] | None
+    Answer = Callable[[HubRequest], Replies]
 
 pytestmark = pytest.mark.loopback
 
@@ -91,7 +93,7 @@ def feedback(
     )
 
 
-def usual(request: HubRequest) -> HubReply | bytes | None:
+def usual(request: HubRequest) -> Replies:
     """What a daemon answers; a step brings back the sum of the inputs."""
     match request:
         case Hello():
@@ -108,7 +110,10 @@ def usual(request: HubRequest) -> HubReply | bytes | None:
 
 
 class TinyDaemon:
-    """Answers one client after the other; None is silence, bytes are sent as they are and end the connection."""
+    """Answers one client after the other.
+
+    None is silence, bytes are sent as they are and end the connection; in a list a number is a pause in seconds.
+    """
 
     def __init__(self, answer: Answer = usual) -> None:
         self.answer = answer
@@ -144,10 +149,16 @@ class TinyDaemon:
                 if isinstance(reply, bytes):
                     sock.sendall(reply)
                     return
-                if reply is not None:
-                    frame = bytearray()
-                    encode(reply, frame)
-                    sock.sendall(frame)
+                for part in reply if isinstance(reply, list) else [reply]:
+                    self._send(sock, part)
+
+    def _send(self, sock: socket.socket, part: HubReply | float | None) -> None:
+        if isinstance(part, float):
+            time.sleep(part)
+        elif part is not None:
+            frame = bytearray()
+            encode(part, frame)
+            sock.sendall(frame)
 
     def hang_up(self) -> None:
         assert self._current is not None
@@ -254,10 +265,39 @@ def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -
         assert seat.step(INPUTS).observation.tolist() == [0.75]
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.3])
+def test_a_notice_that_the_world_is_held_suspends_the_deadline(
+    pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", -0.3)  # a step limit of 0.1 s
+
+    def answer(request: HubRequest) -> Replies:
+        if isinstance(request, Step):
+            return [Held(20.0, "waits for weights"), pause, Held(20.0, "still"), pause, feedback(0.75)]
+        return usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_a_hold_that_is_over_without_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", -0.3)
+
+    def answer(request: HubRequest) -> Replies:
+        return [Held(0.05, "waits for weights")] if isinstance(request, Step) else usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        with pytest.raises(HubLost, match="no reply within"):
+            seat.step(INPUTS)
+
+
 def test_a_refusal_is_raised_as_the_error_it_names_and_the_connection_stays() -> None:
     refusals = [Refusal("BarrierStuck", "others do not vote", "vote"), Refusal("NewerError", "something")]
 
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         return refusals.pop(0) if isinstance(request, Step) and refusals else usual(request)
 
     with daemon(answer), seated() as seat:
@@ -311,7 +351,7 @@ def test_a_daemon_that_comes_later_is_waited_for() -> None:
 def test_a_daemon_without_a_simulator_is_waited_for_as_long_as_asked() -> None:
     not_yet = [Refusal("SimulatorNotFound", "not joined")] * 3
 
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         return not_yet.pop() if isinstance(request, Attach) and not_yet else usual(request)
 
     with daemon(answer):
@@ -322,7 +362,7 @@ def test_a_daemon_without_a_simulator_is_waited_for_as_long_as_asked() -> None:
 
 
 def test_a_refused_attachment_leaves_no_connection_behind() -> None:
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         return Refusal("AgentTaken", "by somebody") if isinstance(request, Attach) else usual(request)
 
     with daemon(answer) as tiny:
@@ -380,7 +420,7 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
     )
     first = True
 
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         nonlocal first
         if isinstance(request, Attach) and not first:
             return Attached([other], "document", True, 1.0, 1.0)
@@ -402,7 +442,7 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
     ids=["oversize", "no reply", "a piece", "nothing"],
 )
 def test_garbage_from_the_daemon_is_hub_lost(garbage: bytes) -> None:
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         return garbage if isinstance(request, Step) else usual(request)
 
     with daemon(answer), seated() as seat:
@@ -412,7 +452,7 @@ def test_garbage_from_the_daemon_is_hub_lost(garbage: bytes) -> None:
 
 
 def test_a_reply_of_another_kind_is_hub_lost() -> None:
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         return Detached() if isinstance(request, Step) else usual(request)
 
     with daemon(answer), seated() as seat:
@@ -425,7 +465,7 @@ def test_a_reply_of_another_kind_is_hub_lost() -> None:
 def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", 0.1)
 
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         return None if isinstance(request, Step) else usual(request)
 
     with daemon(answer), seated() as seat:
@@ -435,7 +475,7 @@ def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch
 
 
 def test_an_interrupted_wait_costs_the_connection_so_that_no_late_reply_is_taken_for_another() -> None:
-    def answer(request: HubRequest) -> HubReply | bytes | None:
+    def answer(request: HubRequest) -> Replies:
         if isinstance(request, Step):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.1)
