@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 import ospbridge
 from ospbridge.envs.registration import SCENARIO_IDS
@@ -27,15 +24,6 @@ from tests.envs.daemons import connected
 
 assert ospbridge.__version__
 
-NEEDS_MUJOCO = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("mujoco", "imageio")),
-    reason="mujoco is not installed: pip install 'gymnasium[mujoco]'",
-)
-IDS = [
-    pytest.param(env_id, marks=NEEDS_MUJOCO if scenario == "half_cheetah" else ())
-    for env_id, (scenario, _) in SCENARIO_IDS.items()
-]
-
 
 @pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
 def profile(request: pytest.FixtureRequest) -> Profile:
@@ -49,18 +37,6 @@ def hosted(scenario: str, profile: Profile = DOCUMENT) -> Iterator[UdpSimulator]
         yield simulator
 
 
-def agent_of(env_id: str) -> str | None:
-    return "robot2" if env_id == "ospbridge/ArenaTwo-v0" else None
-
-
-def checked(env: gymnasium.Env[Any, Any]) -> None:
-    with warnings.catch_warnings():
-        # Raw sensors are unbounded, and motors need not be symmetric: the checker frowns at both.
-        warnings.filterwarnings("ignore", message=".*infinity.*")
-        warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
-        check_env(env.unwrapped)
-
-
 def test_every_shipped_scenario_has_an_id_and_every_id_a_scenario() -> None:
     said = {
         agent.env_id: (name, agent.nondeterministic)
@@ -72,28 +48,6 @@ def test_every_shipped_scenario_has_an_id_and_every_id_a_scenario() -> None:
     assert {scenario for scenario, _ in SCENARIO_IDS.values()} == set(shipped())
     for env_id, (_, nondeterministic) in SCENARIO_IDS.items():
         assert gymnasium.spec(env_id).nondeterministic is nondeterministic
-
-
-@pytest.mark.loopback
-@pytest.mark.parametrize("env_id", IDS)
-def test_the_checker_of_gymnasium_is_content_direct(env_id: str, profile: Profile) -> None:
-    with hosted(SCENARIO_IDS[env_id][0], profile) as simulator:
-        env = gymnasium.make(env_id, simulator=str(simulator.address), agent=agent_of(env_id))
-        checked(env)
-        env.close()
-
-
-@pytest.mark.loopback
-@pytest.mark.parametrize("env_id", IDS)
-def test_the_checker_of_gymnasium_is_content_through_a_daemon(
-    env_id: str, profile: Profile, runtime_directory: Path
-) -> None:
-    scenario = SCENARIO_IDS[env_id][0]
-    hub = runtime_directory / "hub.sock"
-    with hosted(scenario, profile) as simulator, connected(simulator.address, hub, "--scenario", scenario):
-        env = gymnasium.make(env_id, bridge=f"unix:{hub}", agent=agent_of(env_id))
-        checked(env)
-        env.close()
 
 
 @pytest.mark.loopback

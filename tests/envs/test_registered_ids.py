@@ -1,0 +1,182 @@
+"""Every registered id: what gymnasium and PettingZoo ask of an environment, direct and through a daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import ospbridge
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.world import World
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.hosting import world_of
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.loading import load
+from tests.envs.daemons import connected
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+IDS = sorted(spec.id for spec in gymnasium.registry.values() if spec.namespace == "ospbridge")
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+CYCLES = 420  # some more than the longest episode of two agents
+NEEDS_MUJOCO = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("mujoco", "imageio")),
+    reason="mujoco is not installed: pip install 'gymnasium[mujoco]'",
+)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A simulator with the world of an id, and how environments come to its agents."""
+
+    env_id: str
+    agents: list[str]
+    joins: dict[str, Any]
+
+    @property
+    def scenario(self) -> str | None:
+        return scenario_of(self.env_id)
+
+    @property
+    def one(self) -> str | None:
+        """Which agent, where there are several."""
+        return self.agents[-1] if len(self.agents) > 1 else None
+
+
+def scenario_of(env_id: str) -> str | None:
+    scenario: str | None = gymnasium.spec(env_id).kwargs.get("scenario")
+    return scenario
+
+
+def world(env_id: str) -> World:
+    """The world of the id's scenario, and one of two agents where there is none."""
+    scenario = scenario_of(env_id)
+    return ArenaWorld(2) if scenario is None else world_of(load(scenario))
+
+
+CASES = [
+    pytest.param(
+        (env_id, profile, way),
+        id=f"{env_id.removeprefix('ospbridge/')}-{profile.name}-{way}",
+        marks=NEEDS_MUJOCO if scenario_of(env_id) == "half_cheetah" else (),
+    )
+    for env_id, profile, way in itertools.product(IDS, (DOCUMENT, NERD), ("direct", "hub"))
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def served(request: pytest.FixtureRequest, clean_environment: Path) -> Iterator[Served]:
+    """One simulator, and where it is wanted one daemon, for all tests of an id, a profile and a way."""
+    env_id: str
+    profile: Profile
+    env_id, profile, way = request.param
+    directory = Path(tempfile.mkdtemp(dir=clean_environment, prefix=""))
+    with contextlib.ExitStack() as stack:
+        # MuJoCo writes a log into the working directory.
+        with contextlib.chdir(directory):
+            hosted = world(env_id)
+        agents = [agent.name for agent in hosted.agents]
+        simulator = stack.enter_context(UdpSimulator(hosted, port=0, profile=profile))
+        if way == "direct":
+            yield Served(env_id, agents, {"simulator": str(simulator.address)})
+            return
+        scenario = scenario_of(env_id)
+        plays = () if scenario is None else ("--scenario", scenario)
+        stack.enter_context(connected(simulator.address, directory / "hub", *plays))
+        yield Served(env_id, agents, {"bridge": f"unix:{directory / 'hub'}"})
+
+
+def test_the_checker_of_gymnasium_is_content(served: Served) -> None:
+    env = gymnasium.make(served.env_id, agent=served.one, **served.joins)
+    with warnings.catch_warnings():
+        # Raw sensors are unbounded, and motors need not be symmetric: the checker frowns at both.
+        warnings.filterwarnings("ignore", message=".*infinity.*")
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
+        check_env(env.unwrapped)
+    env.close()
+
+
+def test_the_checker_of_pettingzoo_is_content(served: Served) -> None:
+    pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
+    from pettingzoo.test import parallel_api_test
+
+    from ospbridge.envs.parallel import parallel_env
+
+    env = parallel_env(**served.joins, scenario=served.scenario)
+    assert env.possible_agents == served.agents
+    parallel_api_test(env, num_cycles=CYCLES)
+    env.close()
+
+
+def test_as_a_vector_it_keeps_to_its_spaces_and_repeats_itself_from_a_seed(served: Served) -> None:
+    envs = gymnasium.make_vec(
+        served.env_id,
+        num_envs=len(served.agents),
+        vectorization_mode="vector_entry_point",
+        agents=served.agents,
+        **served.joins,
+    )
+    told = []
+    for _ in range(2):
+        envs.action_space.seed(1)
+        observations = [envs.reset(seed=1)[0]]
+        for _ in range(20):
+            seen, rewards, terminations, truncations, _ = envs.step(envs.action_space.sample())
+            assert rewards.shape == terminations.shape == truncations.shape == (envs.num_envs,)
+            observations.append(seen)
+        assert all(seen in envs.observation_space for seen in observations)
+        told.append(observations)
+    envs.close()
+    if not gymnasium.spec(served.env_id).nondeterministic:
+        np.testing.assert_array_equal(told[0], told[1])
+
+
+@NEEDS_MUJOCO
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_the_cheetah_is_gymnasiums_own_for_a_whole_episode(profile: Profile, tmp_path: Path) -> None:
+    local = gymnasium.make("HalfCheetah-v5")
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "ospbridge", "sim", str(SCENARIOS / "half_cheetah.toml")),
+            *("--port", "0", "--profile", profile.name, "--quiet"),
+        ],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as simulator:
+        try:
+            assert simulator.stdout is not None
+            env = gymnasium.make("ospbridge/HalfCheetah-v0", simulator=simulator.stdout.readline().strip())
+            env.action_space.seed(3)
+            seen, _ = env.reset(seed=3)
+            wanted, _ = local.reset(seed=3)
+            truncated = False
+            steps = 0
+            while not truncated:
+                np.testing.assert_array_equal(seen, wanted.astype(np.float32))
+                action = env.action_space.sample()
+                seen, reward, terminated, truncated, _ = env.step(action)
+                wanted, expected, *ends, _ = local.step(action)
+                assert reward == np.float32(expected)
+                assert [terminated, truncated] == ends
+                steps += 1
+            assert steps == 1000
+            env.close()
+        finally:
+            simulator.terminate()
+    local.close()
