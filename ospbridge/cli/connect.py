@@ -114,6 +114,12 @@ SECONDS = click.FloatRange(0.0, LONGEST, min_open=True)
     help="Write every datagram, decoded, to FILE.",
 )
 @click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write every episode that an environment plays to DIR, one file each, as it ends.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),
     default="info",
@@ -143,6 +149,7 @@ def connect(  # noqa: PLR0917  # click passes options by name
     connect_timeout: float,
     no_spin: bool,
     trace: Path | None,
+    record: Path | None,
     log_level: str,
     log_json: bool | None,
 ) -> None:
@@ -178,6 +185,7 @@ def connect(  # noqa: PLR0917  # click passes options by name
         reset_policy=ResetPolicy(reset_policy),
         spin=not no_spin,
         trace=trace,
+        record=record,
         make_task=PlainTask if scenario is None else task_maker(load(scenario)),
     )
     trio.run(serve, settings)

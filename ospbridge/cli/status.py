@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from ospbridge.hub.messages import StatusReply
+    from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["status"]
 
@@ -18,8 +19,9 @@ PAUSE = 0.1
 @click.command()
 @click.option(
     "--hub",
-    metavar="unix:PATH",
-    help="The daemon's hub. Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
+    metavar="ADDRESS",
+    help="The daemon's hub: unix:PATH, or tls://HOST:PORT on another host. "
+    "Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
 )
 @click.option(
     "--wait",
@@ -28,15 +30,31 @@ PAUSE = 0.1
     default=0.0,
     help="Wait until the daemon's agents are ready.",
 )
+@click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
+@click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(hub: str | None, wait: float, as_json: bool) -> None:
+def status(
+    *,
+    hub: str | None,
+    wait: float,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
     """Show what a running daemon does.
 
     The exit code is 0 once the daemon has joined its simulator and its agents can be attached to, else 69.
     """
     from ospbridge.errors import SimulatorNotFound
 
-    found = _ask(hub, wait)
+    tls = None
+    if tls_cert or tls_key or tls_ca:
+        from ospbridge.transport.tls import TlsFiles
+
+        tls = TlsFiles.of(tls_cert, tls_key, tls_ca)
+    found = _ask(hub, wait, tls)
     if as_json:
         import msgspec
         import orjson
@@ -51,7 +69,7 @@ def status(hub: str | None, wait: float, as_json: bool) -> None:
         )
 
 
-def _ask(hub: str | None, wait: float) -> StatusReply:
+def _ask(hub: str | None, wait: float, tls: TlsFiles | None) -> StatusReply:
     """The daemon's answer: the first, or within ``wait`` seconds the one that says it is ready."""
     from ospbridge.errors import HubLost
     from ospbridge.session.hub_client import HubClient
@@ -60,7 +78,7 @@ def _ask(hub: str | None, wait: float) -> StatusReply:
     while True:
         left = max(give_up - time.monotonic(), 0.0)
         try:
-            client = HubClient.connect(hub, wait=left, timeout=max(left, 5.0), spin=False)
+            client = HubClient.connect(hub, wait=left, timeout=max(left, 5.0), spin=False, tls=tls)
             try:
                 while not (found := client.status()).ready and time.monotonic() < give_up:
                     time.sleep(PAUSE)
@@ -85,6 +103,11 @@ def _show(found: StatusReply) -> None:
         f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile)
     )
     click.echo(f"done        {found.steps} steps, {found.resets} resets, {found.rebuilds} rebuilds")
+    if found.recording is not None:
+        click.echo(
+            f"recording   {found.recording.directory}: {found.recording.recorded} episodes, "
+            f"{found.recording.dropped} dropped"
+        )
     width = max([len(agent.name) for agent in found.agents], default=0)
     for agent in found.agents:
         driver = f" by {agent.driver}" if agent.driver else ""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from ospbridge.daemon.attachment import Attachment, Driver
+    from ospbridge.daemon.recording import Recording
     from ospbridge.daemon.settings import Settings
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.trio_session import TrioSession
@@ -55,8 +56,11 @@ LARGEST_SEED: Final = 2**31 - 1
 class Conductor:
     """One simulator's agents. ``run`` must be running for anything to happen."""
 
-    def __init__(self, settings: Settings, *, trace: TraceWriter | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, trace: TraceWriter | None = None, recording: Recording | None = None
+    ) -> None:
         self.settings = settings
+        self.recording = recording
         self.lockstep = LockStep(
             policy=settings.reset_policy, quorum=settings.quorum, on_episode=self._episode_over
         )
@@ -109,10 +113,12 @@ class Conductor:
         log.info("attached", agents=[a.name for a in attachments], driver=str(driver))
         return attachments
 
-    def leave(self, attachments: Sequence[Attachment]) -> None:
-        """Give agents back; nobody waits for them any more."""
+    def leave(self, attachments: Sequence[Attachment], reason: str = "") -> None:
+        """Give agents back; nobody waits for them any more. ``reason``: why, where their driver did not ask for it."""
         for attachment in attachments:
-            self.lockstep.leave(attachment, trio.current_time())
+            self.lockstep.leave(attachment, trio.current_time(), reason)
+        if self.recording is not None:
+            self.recording.left(attachments)
         if attachments:
             log.info("detached", agents=[a.name for a in attachments], driver=str(attachments[0].driver))
         self._changed()
@@ -134,6 +140,8 @@ class Conductor:
             if attachment.cut:
                 attachment.cut_short(attachment.cut, seed=lockstep.seed)
                 attachment.cut = ""
+        if self.recording is not None:
+            self.recording.given(moves)
         for attachment, inputs in acting:
             lockstep.act(attachment, inputs)
         if acting:
@@ -183,6 +191,8 @@ class Conductor:
                 self.lockstep.end_episodes(trio.current_time(), reason=reason)
             if inputs is not None:
                 self.observers.settled()
+            if self.recording is not None:
+                self.recording.stepped(lockstep.playing)
         except BarrierStuck as error:
             self.lockstep.fail_all(error, trio.current_time())
             self._break(error)
@@ -211,6 +221,8 @@ class Conductor:
         for attachment in attachments:
             if attachment.held.missing:
                 raise SessionLost(attachment.held.missing, hint="make the environment anew")
+        if self.recording is not None:
+            self.recording.turned_away(attachments)
         asked, steps = trio.current_time(), self.steps
         self.lockstep.ask_reset(attachments, seed, thread, asked)
         self._changed()
@@ -263,6 +275,8 @@ class Conductor:
                     self.steps += 1
             lockstep.begin(outcomes, seed, trio.current_time())
             self.observers.began(lockstep.playing)
+            if self.recording is not None:
+                self.recording.began(lockstep.playing)
             self._failed_resets = 0
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except OspBridgeError as error:
@@ -376,4 +390,6 @@ class Conductor:
 
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)
+        if self.recording is not None:
+            self.recording.ended(attachment, how, reason)
         log_episode(attachment, how, reason, seed=self.lockstep.seed)

@@ -116,16 +116,19 @@ class HubConnection:
         except OSError:
             # The client is gone, in whatever way.
             pass
+        except trio.Cancelled:
+            self.hung_up("the daemon was stopped")
+            raise
         finally:
             self.hung_up()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
-    def hung_up(self) -> None:
+    def hung_up(self, why: str = "the connection to its environment ended") -> None:
         """The client is gone: its agents rest, and nobody waits for them."""
         attachments = tuple(self._attachments.values())
         self._attachments.clear()
-        self._conductor.leave(attachments)
+        self._conductor.leave(attachments, why)
         self._conductor.observers.leave(self)
 
     async def _dismiss(self, error: Exception) -> None:

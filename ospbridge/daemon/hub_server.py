@@ -145,6 +145,7 @@ class HubServer:
             uptime=trio.current_time() - self._started,
             version=ospbridge.__version__,
             pid=os.getpid(),
+            recording=conductor.recording.status if conductor.recording is not None else None,
         )
 
 

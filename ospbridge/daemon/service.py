@@ -10,6 +10,7 @@ import trio
 
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
+from ospbridge.daemon.recording import Recording
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
 from ospbridge.transport.tls import TlsListener
@@ -27,6 +28,9 @@ async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others."""
     with ExitStack() as stack:
         signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+        recording = None
+        if settings.record is not None:
+            recording = stack.enter_context(Recording(settings.record, simulator=str(settings.simulator)))
         listener = HubSocket(settings.hub)
         stack.callback(listener.close)
         remote = None
@@ -34,7 +38,7 @@ async def serve(settings: Settings) -> None:
             remote = TlsListener(settings.listen)
             stack.callback(remote.close)
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
-        conductor = Conductor(settings, trace=trace)
+        conductor = Conductor(settings, trace=trace, recording=recording)
         server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin, remote=remote))
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
         log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator), **where)

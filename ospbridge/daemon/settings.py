@@ -38,5 +38,7 @@ class Settings:
     """Where environments of other hosts attach."""
     spin: bool = True
     trace: Path | None = None
+    record: Path | None = None
+    """The directory that finished episodes are written to."""
     make_task: Callable[..., Task] = PlainTask
     """Makes the task of an agent: called with its interface and ``bounded``."""

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback, Space
-from ospbridge.record.collecting import Recorded
-from ospbridge.record.recorder import EpisodeRecorder
+from ospbridge.record.collecting import EpisodeCollector, Recorded
 
 INFOS = ("/episode/reward", "/Body/X")
 
@@ -31,7 +30,7 @@ def feedback(number: float, *, seed: int = 7, outputs: int = 3, **ended: Any) ->
     )
 
 
-def play(recorder: EpisodeRecorder, steps: int, *, seed: int = 7, first: float = 0.0, **ended: Any) -> None:
+def play(recorder: EpisodeCollector, steps: int, *, seed: int = 7, first: float = 0.0, **ended: Any) -> None:
     """An episode that ends with its last step, as ``ended`` says; without, it does not end."""
     recorder.begin(feedback(first, seed=seed))
     for number in range(1, steps + 1):

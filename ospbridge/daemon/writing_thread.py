@@ -1,0 +1,162 @@
+"""A thread that writes finished episodes, so that no conductor ever waits for a disk.
+
+Memory is bounded: an episode that finds too much waiting is dropped. So is one that the disk has no room for. Both are
+counted, and both are logged, but not one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.observe import logs
+from ospbridge.record.writing import EpisodeWriter
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+    from typing import Self
+
+    from ospbridge.record.episode import RecordedEpisode
+
+__all__ = ["WritingThread"]
+
+log = logs.get(__name__)
+LARGEST_WAITING: Final = 256 * 2**20
+"""Bytes of episodes that wait to be written."""
+EACH: Final = 4096
+"""Bytes of an episode beside its numbers, about."""
+DRAIN: Final = 5.0
+"""Seconds for writing what still waits when the daemon ends."""
+SAID_AGAIN_AFTER: Final = 60.0
+"""Seconds until the same trouble is logged a second time."""
+
+
+class _Sparing:
+    """How often to log what may happen again and again."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def due(self) -> bool:
+        now = monotonic()
+        if now < self._next:
+            return False
+        self._next = now + SAID_AGAIN_AFTER
+        return True
+
+
+class WritingThread:
+    """Writes into ``directory`` while its context is open. Raises ConfigurationError where that cannot work.
+
+    ``put`` is for one thread alone.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, largest: int = LARGEST_WAITING) -> None:
+        self._writer = EpisodeWriter(directory)
+        self.directory = self._writer.directory.absolute()
+        self._largest = largest
+        self._queue: SimpleQueue[RecordedEpisode | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+        # Each of these numbers is written by one thread only, so that none needs a lock.
+        self._put = 0
+        """Bytes that ever went into the queue."""
+        self._done = 0
+        """Bytes that ever were taken from it and dealt with."""
+        self._refused = 0
+        self._failed = 0
+        self._warning = _Sparing()
+        self._complaint = _Sparing()
+        self._complained = False
+
+    @property
+    def recorded(self) -> int:
+        """Episodes on disk."""
+        return self._writer.written
+
+    @property
+    def dropped(self) -> int:
+        """Episodes that ended and will never be on disk."""
+        return self._refused + self._failed
+
+    def put(self, episode: RecordedEpisode) -> None:
+        """Have it written soon; the arrays must not change any more. Never waits."""
+        size = _size(episode)
+        waiting = self._put - self._done
+        if waiting and waiting + size > self._largest:
+            self._refused += 1
+            if self._warning.due():
+                log.warning(
+                    "episodes are dropped",
+                    reason=f"{waiting / 2**20:.0f} MiB of episodes wait to be written to {self.directory}",
+                    hint="record on a faster disk, or fewer agents",
+                    dropped=self.dropped,
+                )
+            return
+        self._put += size
+        self._queue.put(episode)
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (episode := self._queue.get()) is not None:
+            try:
+                self._writer.write(episode)
+            except ConfigurationError as error:
+                self._fail(error.message, error.hint)
+            except Exception as error:  # noqa: BLE001  # whatever it was, the next one may be written
+                self._fail(f"{type(error).__name__}: {error}", "")
+            else:
+                if self._complained:
+                    self._complained = False
+                    log.info(
+                        "episodes are recorded again", directory=str(self.directory), dropped=self.dropped
+                    )
+            self._done += _size(episode)
+
+    def _fail(self, reason: str, hint: str) -> None:
+        self._failed += 1
+        if not self._complained and self._complaint.due():
+            self._complained = True
+            log.error("episodes are not recorded", reason=reason, hint=hint, dropped=self.dropped)
+
+    # --- its life --------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, seconds: float = DRAIN) -> None:
+        """Write what waits, for so long at most; the rest is dropped."""
+        self._queue.put(None)
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            left = 1
+            with suppress(Empty):
+                while self._queue.get_nowait() is not None:
+                    left += 1
+            self._queue.put(None)
+            self._refused += left
+            log.warning(
+                "episodes are dropped",
+                reason=f"{self.directory} did not take them within {seconds:g} s of the end",
+                dropped=self.dropped,
+            )
+        log.info(
+            "recording ended", directory=str(self.directory), recorded=self.recorded, dropped=self.dropped
+        )
+
+
+def _size(episode: RecordedEpisode) -> int:
+    """Bytes of memory, about."""
+    columns = (episode.observations, episode.actions, episode.rewards, episode.infos)
+    return EACH + sum(column.nbytes for column in columns)

@@ -1,0 +1,371 @@
+"""What the daemon records, on a session in memory: each row is what its environment gave and was told."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.daemon.recording import Recording
+from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, StepUncertain
+from ospbridge.interface import DiscreteSpace
+from ospbridge.record.reading import read_recording
+from ospbridge.task.plain import PlainTask
+from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
+from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.record.episode import RecordedEpisode
+
+pytestmark = pytest.mark.trio
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession("a", "b")
+
+
+@contextmanager
+def recorded(conductor: Conductor, directory: Path) -> Iterator[Recording]:
+    """All that ended is on disk behind this."""
+    with Recording(directory, simulator="sim:1") as recording:
+        conductor.recording = recording
+        yield recording
+
+
+def episodes(directory: Path, name: str = "a") -> list[RecordedEpisode]:
+    return [episode for episode in read_recording(directory) if episode.agent == name]
+
+
+def ends(directory: Path, name: str = "a") -> list[tuple[int, str, str]]:
+    """Steps, how and reason of its episodes."""
+    return [(len(episode), episode.how, episode.reason) for episode in episodes(directory, name)]
+
+
+async def test_a_row_is_what_the_environment_gave_and_was_told(session: FakeSession, tmp_path: Path) -> None:
+    session.ending = {"a": 3}
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path) as recording:
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        for value in (0.5, 0.25, -0.125):
+            await play(conductor, a, value)
+        await conductor.reset([a], 8, 1)
+        await play(conductor, a, 1.0)
+        conductor.leave([a])
+    assert (recording.status.recorded, recording.status.dropped) == (2, 0)
+    assert recording.status.directory == str(tmp_path)
+    first, second = episodes(tmp_path)
+    assert (first.simulator, first.seed, first.how, first.reason) == ("sim:1", 7, "terminated", "")
+    assert first.observations.tolist() == [[0.0], [0.5], [0.25], [-0.125]]
+    assert first.actions.tolist() == [[0.5], [0.25], [-0.125]]
+    assert first.rewards.tolist() == [1.0, 1.0, 1.0]
+    assert first.terminated.tolist() == [False, False, True]
+    assert first.truncated.tolist() == [False, False, False]
+    assert first.info_names == ("/episode/reward", "/episode/terminated")
+    assert first.infos.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    assert (second.seed, len(second), second.how) == (8, 1, "abandoned")
+    assert second.truncated.tolist() == [True]
+
+
+async def test_every_agent_has_files_of_its_own(
+    session: FakeSession, autojump_clock: object, tmp_path: Path
+) -> None:
+    session.ending = {"a": 1, "b": 2}
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a, b = await both_playing(conductor)
+        await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
+        await play(conductor, b, -0.5)
+    (one,) = episodes(tmp_path, "a")
+    (other,) = episodes(tmp_path, "b")
+    assert (one.actions.tolist(), other.actions.tolist()) == ([[0.25]], [[0.5], [-0.5]])
+    assert one.how == other.how == "terminated"
+
+
+async def test_repeated_actions_are_one_step_with_the_sum_of_their_rewards(
+    session: FakeSession, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session)
+    conductor.lockstep.held["a"].task.action_repeat = 3
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        await play(conductor, a, 0.5)
+        conductor.leave([a])
+    assert episodes(tmp_path)[0].rewards.tolist() == [3.0]
+
+
+async def test_of_discrete_actions_the_choice_is_recorded(session: FakeSession, tmp_path: Path) -> None:
+    class Choosing(PlainTask):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.action_space = DiscreteSpace(3)
+
+        def inputs(self, action: Any) -> NDArray[np.float32]:
+            return np.array([(action - 1) / 2], np.float32)
+
+    conductor = conductor_of(session)
+    conductor.lockstep.held = {}
+    conductor.lockstep.take_agents([Choosing(agent(name), bounded=True) for name in "ab"])
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        for choice in (2, 0):
+            await play(conductor, a, choice)
+        conductor.leave([a])
+    (episode,) = episodes(tmp_path)
+    assert episode.actions.dtype == np.int64
+    assert episode.actions.tolist() == [2, 0]
+    assert episode.observations.tolist() == [[0.0], [0.5], [-0.5]]
+
+
+# --- how episodes end ------------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_or_a_close_before_the_end_abandons(session: FakeSession, tmp_path: Path) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        for _ in range(2):
+            await conductor.reset([a], 7, 1)
+            await play(conductor, a, 0.5)
+        conductor.leave([a])
+        again = attach(conductor, "a")
+        await conductor.reset([again], 7, 1)
+        await play(conductor, again, 0.5)
+        conductor.leave([again], "the connection to its environment ended")
+    assert ends(tmp_path) == [
+        (1, "abandoned", "reset before its end"),
+        (1, "abandoned", "closed before its end"),
+        (1, "abandoned", "the connection to its environment ended"),
+    ]
+
+
+async def test_an_episode_without_a_step_is_not_written(session: FakeSession, tmp_path: Path) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        await conductor.reset([a], 7, 1)
+        conductor.leave([a])
+    assert episodes(tmp_path) == []
+
+
+async def test_whoever_takes_the_agent_over_abandons_the_others_episode(
+    session: FakeSession, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a, twin = attach(conductor, "a"), attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        await play(conductor, a, 0.5)
+        await conductor.reset([twin], 8, 1)
+        await play(conductor, twin, 0.25)
+        with pytest.raises(LocalProtocolError):
+            await play(conductor, a, 0.5)
+        conductor.leave([a, twin])
+    assert [(e.seed, e.how, e.actions.tolist()) for e in episodes(tmp_path)] == [
+        (7, "abandoned", [[0.5]]),
+        (8, "abandoned", [[0.25]]),
+    ]
+
+
+async def test_a_mismatch_at_the_audit_is_recorded_as_it_is_told(
+    session: FakeSession, tmp_path: Path
+) -> None:
+    session.ending, session.audit_says = {"a": 2}, "a step too many"
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        for _ in range(2):
+            await play(conductor, a, 0.5)
+    assert ends(tmp_path) == [(2, "truncated", "a step too many")]
+    (episode,) = episodes(tmp_path)
+    assert (episode.terminated.tolist(), episode.truncated.tolist()) == ([False, False], [False, True])
+
+
+async def test_a_lost_step_is_recorded_as_the_last_observation_again(
+    session: FakeSession, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        await play(conductor, a, 0.5)
+        session.step_errors = [StepUncertain("who knows")]
+        assert (await play(conductor, a, 0.25)).truncated
+    assert ends(tmp_path) == [(2, "truncated", "who knows")]
+    (episode,) = episodes(tmp_path)
+    assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
+    assert episode.actions.tolist() == [[0.5], [0.25]]
+    assert np.isnan(episode.infos[2]).all()
+
+
+async def test_a_step_that_raises_loses_the_episode(session: FakeSession, tmp_path: Path) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        await play(conductor, a, 0.5)
+        session.step_errors = [BarrierStuck("nobody moves")]
+        with pytest.raises(BarrierStuck):
+            await play(conductor, a, 0.25)
+    assert ends(tmp_path) == [(1, "lost", "nobody moves")]
+    assert episodes(tmp_path)[0].truncated.tolist() == [True]
+
+
+async def test_a_wrong_action_changes_nothing(session: FakeSession, tmp_path: Path) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        for bad in (b"", inputs(np.nan)):
+            with pytest.raises(LocalProtocolError):
+                await conductor.step([(a, bad)])
+        await play(conductor, a, 0.5)
+        conductor.leave([a])
+    assert episodes(tmp_path)[0].actions.tolist() == [[0.5]]
+
+
+async def test_the_step_in_which_an_environment_dies_is_not_of_its_episode(
+    autojump_clock: object, tmp_path: Path
+) -> None:
+    session = FakeSession("a", "b", think=1.0)
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        await play(conductor, a, 0.5)
+        async with trio.open_nursery() as nursery:
+
+            async def dies() -> None:
+                with pytest.raises(OspBridgeError, match="given back"):
+                    await play(conductor, a, 0.25)
+
+            nursery.start_soon(dies)
+            await trio.sleep(0.5)
+            conductor.leave([a], "gone")
+    assert ends(tmp_path) == [(1, "abandoned", "gone")]
+
+
+# --- episodes that are cut while their environment is silent ---------------------------------------------------------
+
+
+async def too_slow(conductor: Conductor) -> Any:
+    """The attachment of agent ``b``, cut after one step because ``a`` waited for it."""
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
+    await play(conductor, a, 0.25)
+    assert b.cut
+    return b
+
+
+async def test_what_is_told_with_the_next_step_is_recorded_with_it(
+    session: FakeSession, autojump_clock: object, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        b = await too_slow(conductor)
+        feedback = await play(conductor, b, 0.75)
+        conductor.leave([b])
+    (episode,) = episodes(tmp_path, "b")
+    assert (episode.how, episode.reason) == ("truncated", feedback.reason)
+    assert episode.actions.tolist() == [[0.5], [0.75]]
+    assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
+    assert episode.truncated.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("action", [b"", inputs(np.inf)], ids=["no number", "infinite"])
+async def test_an_impossible_action_is_not_recorded_even_then(
+    session: FakeSession, autojump_clock: object, tmp_path: Path, action: bytes
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        b = await too_slow(conductor)
+        await conductor.step([(b, action)])
+    ((steps, how, reason),) = ends(tmp_path, "b")
+    assert (steps, how) == (1, "truncated")
+    assert "not acted for" in reason
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "resets"])
+async def test_who_is_never_told_has_a_truncated_episode_all_the_same(
+    session: FakeSession, autojump_clock: object, tmp_path: Path, leaves: bool
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        b = await too_slow(conductor)
+        if leaves:
+            conductor.leave([b])
+        else:
+            conductor.leave(conductor.lockstep.playing)
+            await conductor.reset([b], 9, 2)
+            await play(conductor, b, 1.0)
+            conductor.leave([b])
+    (steps, how, reason), *later = ends(tmp_path, "b")
+    assert (steps, how) == (1, "truncated")
+    assert "not acted for" in reason
+    assert later == ([] if leaves else [(1, "abandoned", "closed before its end")])
+
+
+async def test_any_both_sides_of_an_abandoned_episode_are_recorded(
+    session: FakeSession, autojump_clock: object, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session, reset_policy=ResetPolicy.ANY)
+    with recorded(conductor, tmp_path):
+        a, b = await both_playing(conductor)
+        await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conductor.reset, [a], 0, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            told = await play(conductor, b, 0.75)
+        conductor.leave([a, b])
+    assert ends(tmp_path, "a") == [(1, "abandoned", "reset before its end")]
+    assert ends(tmp_path, "b") == [(2, "truncated", told.reason)]
+
+
+# --- the disk --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_disk_that_stands_still_holds_up_no_step(
+    session: FakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stands, moves = threading.Event(), threading.Event()
+
+    def fsync(_: int) -> None:
+        stands.set()
+        assert moves.wait(30)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    conductor = conductor_of(session)
+    try:
+        with recorded(conductor, tmp_path) as recording:
+            a = attach(conductor, "a", ONE)
+            for number in range(20):
+                await conductor.reset([a], number + 1, 1)
+                await play(conductor, a, 0.5)
+            conductor.leave([a])
+            assert stands.wait(30)
+            assert recording.status.recorded == 0
+            other = attach(conductor, "a", TWO)
+            await conductor.reset([other], 99, 2)
+            assert not (await play(conductor, other, 0.5)).truncated
+            conductor.leave([other])
+            moves.set()
+    finally:
+        moves.set()
+    assert [episode.seed for episode in episodes(tmp_path)] == [*range(1, 21), 99]

@@ -1,0 +1,186 @@
+"""The thread that writes: what it does when the disk is slow, full, gone or stuck."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from ospbridge.daemon import writing_thread
+from ospbridge.daemon.writing_thread import WritingThread
+from ospbridge.errors import ConfigurationError
+from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.reading import read_recording
+from tests.record.episodes import play, whose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ospbridge.record.episode import RecordedEpisode
+
+
+def made_up(seed: int, steps: int = 10) -> RecordedEpisode:
+    found: list[RecordedEpisode] = []
+    play(EpisodeCollector(whose(), found.append), steps, seed=seed, terminated=True)
+    return found[0]
+
+
+def seeds(directory: Path) -> list[int]:
+    return [episode.seed for episode in read_recording(directory)]
+
+
+def await_counts(thread: WritingThread, *, recorded: int, dropped: int) -> None:
+    give_up = time.monotonic() + 20
+    while (thread.recorded, thread.dropped) != (recorded, dropped):
+        assert time.monotonic() < give_up, (thread.recorded, thread.dropped)
+        time.sleep(0.005)
+
+
+class Disk:
+    """Stands in for ``os.fsync``: stuck, or without room."""
+
+    def __init__(self) -> None:
+        self.moves = threading.Event()
+        self.moves.set()
+        self.reached = threading.Event()
+        self.error: Exception | None = None
+
+    def fsync(self, _: int) -> None:
+        self.reached.set()
+        assert self.moves.wait(30)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    found = Disk()
+    monkeypatch.setattr(os, "fsync", found.fsync)
+    yield found
+    found.moves.set()
+
+
+def test_all_that_was_put_is_written_before_it_closes(tmp_path: Path) -> None:
+    with WritingThread(tmp_path / "new") as thread:
+        for seed in range(1, 30):
+            thread.put(made_up(seed))
+    assert (thread.recorded, thread.dropped) == (29, 0)
+    assert sorted(seeds(tmp_path / "new")) == list(range(1, 30))
+
+
+def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(tmp_path: Path, disk: Disk) -> None:
+    disk.moves.clear()
+    with capture_logs() as logs, WritingThread(tmp_path, largest=40_000) as thread:
+        for seed in range(1, 101):
+            thread.put(made_up(seed))
+        dropped = thread.dropped
+        assert 80 < dropped < 100
+        disk.moves.set()
+        await_counts(thread, recorded=100 - dropped, dropped=dropped)
+        thread.put(made_up(101))
+    assert (thread.recorded, thread.dropped) == (101 - dropped, dropped)
+    assert seeds(tmp_path)[-1] == 101
+    (line,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert line["event"] == "episodes are dropped"
+    assert str(tmp_path) in line["reason"]
+    assert line["hint"]
+    (last,) = [entry for entry in logs if entry["event"] == "recording ended"]
+    assert (last["recorded"], last["dropped"]) == (101 - dropped, dropped)
+
+
+def test_an_episode_larger_than_all_room_is_written_when_nothing_waits(tmp_path: Path) -> None:
+    with WritingThread(tmp_path, largest=1) as thread:
+        thread.put(made_up(1))
+    assert seeds(tmp_path) == [1]
+
+
+def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room_again(
+    tmp_path: Path, disk: Disk
+) -> None:
+    with capture_logs() as logs, WritingThread(tmp_path) as thread:
+        disk.error = OSError(errno.ENOSPC, "No space left on device")
+        for seed in (1, 2, 3):
+            thread.put(made_up(seed))
+        await_counts(thread, recorded=0, dropped=3)
+        assert list(tmp_path.iterdir()) == []
+        disk.error = None
+        thread.put(made_up(4))
+    assert (thread.recorded, thread.dropped) == (1, 3)
+    assert seeds(tmp_path) == [4]
+    error, again = [entry for entry in logs if entry["event"] != "recording ended"]
+    assert error["log_level"] == "error"
+    assert "No space left" in error["reason"]
+    assert "room on its disk" in error["hint"]
+    assert (again["log_level"], again["dropped"]) == ("info", 3)
+
+
+def test_trouble_that_comes_and_goes_is_told_at_most_once_a_minute(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(writing_thread, "monotonic", lambda: now[0])
+    with capture_logs() as logs, WritingThread(tmp_path) as thread:
+        for number in range(1, 4):
+            disk.error = OSError(errno.ENOSPC, "No space left on device")
+            thread.put(made_up(number))
+            await_counts(thread, recorded=number - 1, dropped=number)
+            disk.error = None
+            thread.put(made_up(number))
+            await_counts(thread, recorded=number, dropped=number)
+        now[0] += writing_thread.SAID_AGAIN_AFTER
+        disk.error = OSError(errno.ENOSPC, "No space left on device")
+        thread.put(made_up(4))
+    assert [entry["dropped"] for entry in logs if entry["log_level"] == "error"] == [1, 4]
+
+
+def test_a_directory_that_vanishes_is_used_again_when_it_is_back(tmp_path: Path) -> None:
+    directory = tmp_path / "mounted"
+    with capture_logs() as logs, WritingThread(directory) as thread:
+        directory.rmdir()
+        thread.put(made_up(1))
+        await_counts(thread, recorded=0, dropped=1)
+        directory.mkdir()
+        thread.put(made_up(2))
+    assert seeds(directory) == [2]
+    assert [entry["log_level"] for entry in logs] == ["error", "info", "info"]
+
+
+def test_whatever_goes_wrong_with_one_episode_the_next_is_written(tmp_path: Path, disk: Disk) -> None:
+    with capture_logs() as logs, WritingThread(tmp_path) as thread:
+        disk.error = MemoryError("too much")
+        thread.put(made_up(1))
+        await_counts(thread, recorded=0, dropped=1)
+        disk.error = None
+        thread.put(made_up(2))
+    assert seeds(tmp_path) == [2]
+    assert "MemoryError: too much" in logs[0]["reason"]
+
+
+def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(tmp_path: Path, disk: Disk) -> None:
+    disk.moves.clear()
+    thread = WritingThread(tmp_path)
+    with capture_logs() as logs:
+        thread.__enter__()
+        for seed in range(1, 6):
+            thread.put(made_up(seed))
+        assert disk.reached.wait(20)
+        thread.close(0.05)
+        assert thread.dropped == 5
+        disk.moves.set()
+        thread._thread.join(20)
+    assert not thread._thread.is_alive()
+    # The one that the disk was busy with may come through after all.
+    assert seeds(tmp_path) == [1]
+    assert "did not take them" in next(e for e in logs if e["log_level"] == "warning")["reason"]
+
+
+def test_a_directory_that_cannot_serve_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be recorded"):
+        WritingThread(tmp_path / "file")

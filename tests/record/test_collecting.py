@@ -1,0 +1,69 @@
+"""What a collector hands over: whole episodes, whose arrays are nobody else's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ospbridge.record.collecting import EpisodeCollector
+from tests.record.episodes import feedback, play, whose
+
+if TYPE_CHECKING:
+    from ospbridge.record.episode import RecordedEpisode
+
+
+@pytest.mark.parametrize("steps", [1, 100, 200, 256, 257, 3000])
+def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> None:
+    found: list[RecordedEpisode] = []
+    collector = EpisodeCollector(whose(), found.append)
+    for number in range(3):
+        play(collector, steps, seed=number + 1, first=1000.0 * number, terminated=True)
+    for number, episode in enumerate(found):
+        assert (len(episode), episode.seed, episode.how) == (steps, number + 1, "terminated")
+        np.testing.assert_array_equal(
+            episode.observations[:, 0], np.arange(steps + 1) + np.float32(1000.0 * number)
+        )
+        np.testing.assert_array_equal(episode.actions, (np.arange(steps) + 1) % 2)
+        np.testing.assert_array_equal(episode.rewards, (np.arange(steps) + 1 + 1000.0 * number) / 4)
+        np.testing.assert_array_equal(episode.infos[:, 1], -np.arange(steps + 1) - 1000.0 * number)
+        assert episode.terminated.tolist() == [False] * (steps - 1) + [True]
+        assert not episode.truncated.any()
+
+
+@pytest.mark.parametrize("steps", [1, 127, 128, 129, 256, 257, 2000])
+def test_what_is_handed_over_holds_little_memory_that_it_does_not_fill(steps: int) -> None:
+    found: list[RecordedEpisode] = []
+    play(EpisodeCollector(whose(), found.append), steps, terminated=True)
+    room = found[0].observations.base
+    assert room is not None
+    assert len(room) <= 2 * steps + 1
+
+
+def test_parts_of_an_endless_episode_are_handed_over_too() -> None:
+    found: list[RecordedEpisode] = []
+    collector = EpisodeCollector(whose(), found.append, memory=2000)
+    play(collector, 100)
+    collector.close()
+    assert [part.how for part in found] == ["continued"] * (len(found) - 1) + ["abandoned"]
+    together = np.concatenate([found[0].observations, *(part.observations[1:] for part in found[1:])])
+    np.testing.assert_array_equal(together[:, 0], np.arange(101))
+
+
+def test_an_episode_is_over_although_handing_it_over_failed() -> None:
+    taken: list[RecordedEpisode] = []
+
+    def refuse_the_first(episode: RecordedEpisode) -> None:
+        taken.append(episode)
+        if len(taken) == 1:
+            raise OSError("no room")
+
+    collector = EpisodeCollector(whose(), refuse_the_first)
+    with pytest.raises(OSError, match="no room"):
+        play(collector, 300, terminated=True)
+    collector.step(0, feedback(1))
+    collector.close()
+    assert len(taken) == 1
+    play(collector, 2, terminated=True)
+    assert [len(episode) for episode in taken] == [300, 2]
