@@ -1,0 +1,1 @@
+"""The daemon's upstream side: experience up, weights down."""

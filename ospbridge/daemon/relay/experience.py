@@ -1,0 +1,151 @@
+"""What an agent lives through under a policy, step by step, until it leaves as fragments of episodes."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.interface import BoxSpace
+from ospbridge.rllink.fragments import EpisodeFragment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import Space
+
+__all__ = ["Experience"]
+
+FIRST_ROWS: Final = 256
+
+
+class Experience:
+    """One agent's episodes. ``begin``, then ``add`` for each step; ``take`` whenever a batch is due.
+
+    ``observations``, ``dist_inputs``: how many numbers of each a step has.
+    """
+
+    __slots__ = (
+        "_action_shape",
+        "_action_type",
+        "_actions",
+        "_id",
+        "_inputs",
+        "_logps",
+        "_observations",
+        "_rewards",
+        "_rows",
+        "_started",
+        "_terminated",
+        "_truncated",
+        "_weights",
+        "episode_return",
+        "steps",
+    )
+
+    def __init__(self, observations: int, action_space: Space, dist_inputs: int) -> None:
+        box = isinstance(action_space, BoxSpace)
+        self._action_shape: tuple[int, ...] = (
+            action_space.low.shape if isinstance(action_space, BoxSpace) else ()
+        )
+        self._action_type: type[Any] = np.float32 if box else np.int64
+        self._id = ""
+        self._started = 0
+        self._terminated = self._truncated = False
+        self._weights = 0
+        self.steps = 0
+        """Of the fragment under way."""
+        self.episode_return = 0.0
+        """Of the episode so far, its earlier fragments included."""
+        self._allot(FIRST_ROWS, observations, dist_inputs)
+
+    def _allot(self, rows: int, observations: int, dist_inputs: int) -> None:
+        self._rows = rows
+        self._observations = np.empty((rows + 1, observations), np.float32)
+        self._inputs = np.empty((rows, dist_inputs), np.float32)
+        self._actions: NDArray[Any] = np.empty((rows, *self._action_shape), self._action_type)
+        self._rewards = np.empty(rows, np.float32)
+        self._logps = np.empty(rows, np.float32)
+
+    def _grow(self) -> None:
+        before = (self._observations, self._inputs, self._actions, self._rewards, self._logps)
+        self._allot(2 * self._rows, self._observations.shape[1], self._inputs.shape[1])
+        after = (self._observations, self._inputs, self._actions, self._rewards, self._logps)
+        for old, new in zip(before, after, strict=True):
+            new[: len(old)] = old
+
+    # --- an episode --------------------------------------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> bool:
+        """An episode was begun, and has not ended."""
+        return bool(self._id) and not (self._terminated or self._truncated)
+
+    def begin(self, observation: NDArray[np.float32], *, weights_seq_no: int) -> None:
+        """A reset brought float32[n] ``observation``. What was collected before must have been taken."""
+        assert not self.steps, "an episode begins before the last one was taken"
+        self._id = uuid.uuid4().hex
+        self._started = 0
+        self._terminated = self._truncated = False
+        self._weights = weights_seq_no
+        self.episode_return = 0.0
+        self._observations[0] = observation
+
+    def add(
+        self,
+        action: Any,
+        logp: float,
+        dist_inputs: NDArray[np.float32],
+        *,
+        observation: NDArray[np.float32],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+    ) -> None:
+        """``action`` as it was drawn, and what it brought."""
+        at = self.steps
+        if at == self._rows:
+            self._grow()
+        self._actions[at] = action
+        self._logps[at] = logp
+        self._inputs[at] = dist_inputs
+        self._observations[at + 1] = observation
+        self._rewards[at] = reward
+        self.episode_return += reward
+        self._terminated = terminated
+        self._truncated = truncated and not terminated
+        self.steps = at + 1
+
+    def cut(self) -> None:
+        """The episode is over without another step: its last one was truncated."""
+        self._truncated = not self._terminated
+
+    # --- on its way --------------------------------------------------------------------------------------------------
+
+    def take(self, *, weights_seq_no: int | None = None) -> EpisodeFragment | None:
+        """The steps since the last ``take``; None where there are none.
+
+        An episode under way goes on, from now on under the weights of number ``weights_seq_no`` (None: the same).
+        """
+        steps = self.steps
+        fragment = None
+        if steps:
+            fragment = EpisodeFragment(
+                self._id,
+                self._observations[: steps + 1].copy(),
+                self._actions[:steps].copy(),
+                self._rewards[:steps].copy(),
+                self._terminated,
+                self._truncated,
+                self._inputs[:steps].copy(),
+                self._logps[:steps].copy(),
+                self._started,
+                self._weights,
+            )
+            self._observations[0] = self._observations[steps]
+            self._started += steps
+            self.steps = 0
+        if weights_seq_no is not None:
+            self._weights = weights_seq_no
+        return fragment
