@@ -1,0 +1,283 @@
+"""The client role of RLlink without I/O: one connection to one server.
+
+Bytes and time go in (``receive``, ``eof``, ``handle_timer``), bytes come out (``data_to_send``), and one exchange at a
+time runs to its result, because the protocol is strict request and response. An exchange is a generator that yields
+the time at which it wants to be woken and is sent its reply, or None; ``exchanges`` has them. What the server says
+unasked becomes an event.
+
+What a driver must do beyond carrying bytes and time:
+
+- Connect as ``ConnectPlan`` says, and believe in a connection only when ``exchanges.greet`` is done: a real server
+  lets TCP connections come about that it never reads, or resets.
+- Never close while ``may_close`` is false. New weights are being learned then; a connection that is reset when they
+  are sent, which is what closing does to data that comes later, ends a real server for good. Keep reading until it is
+  true or ``Limits.state`` has passed. Then ``shutdown(SHUT_WR)``, read to the end of the stream, and close.
+- After ``receive`` raised or ``lost`` is set, leave in the same way.
+
+What this module must not do: read a clock, draw a random number, touch a socket.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from ospbridge.errors import LocalProtocolError, OspBridgeError, RemoteProtocolError, UpstreamLost
+from ospbridge.rllink.framing import LARGEST_BODY, Deframer
+from ospbridge.rllink.messages import (
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+)
+from ospbridge.rllink.timing import Limits
+
+if TYPE_CHECKING:
+    from ospbridge.rllink.dialects import Dialect
+    from ospbridge.rllink.weights import Weights
+
+__all__ = ["ClientMachine", "EpisodesProven", "Event", "Exchange", "Notice", "StateArrived"]
+
+T = TypeVar("T")
+Exchange: TypeAlias = Generator[float, "Message | None", T]
+"""Yields when it wants to be woken; is sent its reply, or None; returns its result."""
+
+EVENTS_KEPT: Final = 64
+REPLIES: Final[dict[type[Message], type[Message]]] = {
+    Ping: Pong,
+    GetConfig: SetConfig,
+    GetState: SetState,
+    EpisodesAndGetState: SetState,
+}
+"""What answers what. Nothing answers Episodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateArrived:
+    """Weights came that no exchange waits for: the server pushed them, or who asked is gone."""
+
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodesProven:
+    """Everything that was sent under ``token`` was read by the server."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something came that nobody asked for, and that means nothing to us."""
+
+    text: str
+
+
+Event: TypeAlias = StateArrived | EpisodesProven | Notice
+
+
+@dataclass(slots=True, eq=False)
+class _Due:
+    """A request whose reply has not come."""
+
+    request: type[Message]
+    owner: Exchange[Any] | None
+
+
+class ClientMachine:
+    """One connection's side of the protocol. ``peer`` names the server in messages, ``largest`` limits its bodies."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        limits: Limits | None = None,
+        largest: int = LARGEST_BODY,
+        peer: str = "the RLlink server",
+    ) -> None:
+        self.dialect = dialect
+        self.limits = limits or Limits()
+        self.peer = peer
+        self.now = 0.0
+        self.connected = False
+        """A PONG has come."""
+        self.seq_no: int | None = None
+        """The number of the latest weights seen on this connection."""
+        self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        """Oldest first. The driver takes them out after each call; of too many, the oldest are dropped."""
+        self.lost: OspBridgeError | None = None
+        """Why the connection cannot be used any more."""
+        self.finished = True
+        self._deframer = Deframer(largest=largest)
+        self._outgoing: list[bytes | bytearray] = []
+        self._due: deque[_Due] = deque()
+        self._deadline: float | None = None
+        self._exchange: Exchange[Any] | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    # --- the driver's side -----------------------------------------------------------------------------------------
+
+    def begin(self, exchange: Exchange[Any], now: float) -> None:
+        """Start an exchange. Raises LocalProtocolError while another is under way, ``lost`` after the end."""
+        if self._exchange is not None:
+            exchange.close()
+            raise LocalProtocolError("an exchange is under way on this connection already")
+        if self.lost is not None:
+            exchange.close()
+            raise self.lost
+        self.now = now
+        self.finished = False
+        self._error = None
+        self._result = None
+        self._exchange = exchange
+        self._advance(None)
+
+    def data_to_send(self) -> list[bytes | bytearray]:
+        """What is to be sent now, in order; it counts as sent then."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
+        """Bytes came. Raises RemoteProtocolError for what is no RLlink; the connection is lost then."""
+        if self.lost is not None:
+            return
+        self.now = now
+        try:
+            for body in self._deframer.bodies(data):
+                self._arrived(self.dialect.decode(body))
+        except RemoteProtocolError as error:
+            self._lose(error)
+            raise
+        if self._deadline is not None and now >= self._deadline:
+            # A peer that never stops sending cannot stop the time.
+            self._advance(None)
+
+    def eof(self, now: float) -> None:
+        """The server closed the connection, or it broke."""
+        if self.lost is not None:
+            return
+        self.now = now
+        due = f" with a reply to {_name(self._due[0].request)} due" if self._due else ""
+        cut = "" if self._deframer.empty else f", in mid-message: {self._deframer.unfinished()}"
+        hint = ""
+        if not self.connected:
+            hint = (
+                f"it may speak another dialect than {self.dialect.name}, or it has just lost a client: real servers "
+                "take a new one 5 s later"
+            )
+        self._lose(UpstreamLost(f"{self.peer} closed the connection{due}{cut}", hint=hint))
+
+    def next_deadline(self) -> float | None:
+        return self._deadline
+
+    def handle_timer(self, now: float) -> None:
+        """``next_deadline`` has come."""
+        self.now = now
+        if self._exchange is not None and self._deadline is not None and now >= self._deadline:
+            self._advance(None)
+
+    def interrupt(self, error: BaseException) -> None:
+        """End the exchange under way with ``error``, for instance because its caller was cancelled.
+
+        Replies that are due to it still come and become events; until then later exchanges have patience.
+        """
+        if self._exchange is not None:
+            self._exchange.close()
+            self._finish(None, error)
+
+    def result(self) -> Any:
+        """What the finished exchange returned, or the error it ended with."""
+        if not self.finished:
+            raise LocalProtocolError("the exchange is still under way")
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return self._result
+
+    @property
+    def may_close(self) -> bool:
+        """Whether the connection can end now without harm: no weights are being learned for it."""
+        return self.lost is not None or not any(due.request is EpisodesAndGetState for due in self._due)
+
+    # --- the exchanges' side ---------------------------------------------------------------------------------------
+
+    def send(self, *messages: Message) -> None:
+        """All of them or none.
+
+        Raises LocalProtocolError for what the dialect cannot carry, and before the greeting for all but PING.
+        """
+        for message in messages:
+            if not self.connected and not isinstance(message, Ping):
+                raise LocalProtocolError(
+                    f"{_name(type(message))} cannot be sent before {self.peer} answered a PING",
+                    hint="greet it first",
+                )
+        self._outgoing += [self.dialect.encode(message) for message in messages]
+        self._due += (_Due(type(message), self._exchange) for message in messages if type(message) in REPLIES)
+
+    @property
+    def held_up(self) -> bool:
+        """Whether a real server reads nothing now, because it learns weights for an exchange that was interrupted."""
+        return any(
+            due.request is EpisodesAndGetState and due.owner is not self._exchange for due in self._due
+        )
+
+    def _arrived(self, message: Message) -> None:
+        if isinstance(message, Pong):
+            self.connected = True
+        if isinstance(message, SetState):
+            # A server that starts again has a new connection, so a lower number is an old one.
+            self.seq_no = max(message.weights.seq_no, self.seq_no or 0)
+        due = next((due for due in self._due if isinstance(message, REPLIES[due.request])), None)
+        if due is not None:
+            self._due.remove(due)
+        if due is not None and due.owner is not None and due.owner is self._exchange:
+            self._advance(message)
+            return
+        if isinstance(message, SetState):
+            self.events.append(StateArrived(message.weights))
+        elif due is None:
+            self.events.append(Notice(f"{_shown(message)} came unasked"))
+        if due is not None and self._exchange is not None:
+            # The server reads on: whoever waits behind that reply may count its own time now.
+            self._advance(None)
+
+    def _advance(self, reply: Message | None) -> None:
+        assert self._exchange is not None
+        try:
+            self._deadline = self._exchange.send(reply)
+        except StopIteration as stop:
+            self._finish(stop.value, None)
+        except OspBridgeError as error:
+            self._finish(None, error)
+
+    def _finish(self, result: Any, error: BaseException | None) -> None:
+        for due in self._due:
+            if due.owner is self._exchange:
+                due.owner = None
+        self._exchange = None
+        self._deadline = None
+        self._result = result
+        self._error = error
+        self.finished = True
+
+    def _lose(self, error: OspBridgeError) -> None:
+        self.lost = error
+        self._outgoing.clear()
+        self.interrupt(error)
+
+
+def _name(message: type[Message]) -> str:
+    return message.__name__
+
+
+def _shown(message: Message) -> str:
+    kind = getattr(message, "type", None)
+    return f"a message of unknown type {kind!r:.40}" if isinstance(kind, str) else _name(type(message))

@@ -1,0 +1,87 @@
+"""When to connect to an RLlink server, and in which dialect: as data, for a driver to carry out.
+
+Facts: observed on Ray 2.47.1 and 2.60.0. A server closes the connection when a body is in the other dialect, and
+listens again 5 s after any connection ended; a connection made earlier than that comes about in TCP and is reset.
+So a dialect is tried, and where the connection ends before the PONG the other one is, after that pause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.rllink.dialects import JSON, MSGPACK
+from ospbridge.rllink.timing import RECYCLING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.rllink.dialects import Dialect
+
+__all__ = ["Attempt", "ConnectPlan", "End"]
+
+REFUSED_AGAIN: Final = 1.0
+"""Seconds until the next try, doubled with each, where nobody listens: it costs the server nothing."""
+LONGEST_PAUSE: Final = 60.0
+JITTER: Final = 0.1
+
+
+class End(Enum):
+    """How an attempt, or the connection it made, ended."""
+
+    REFUSED = "nobody listens"
+    CLOSED = "the server closed or reset the connection"
+    SILENT = "the server accepted the connection and did not answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Connect ``pause`` seconds from now, and greet in ``dialect``."""
+
+    pause: float
+    dialect: Dialect
+
+
+class ConnectPlan:
+    """The attempts to reach one server. ``dialect`` None finds it out, beginning with the newer one.
+
+    ``jitter`` draws from [0, 1) and only lengthens pauses. Ask ``next_attempt``, carry it out, and tell ``greeted``
+    when the PONG came and ``ended`` when the attempt or the connection is over.
+    """
+
+    def __init__(self, dialect: Dialect | None = None, *, jitter: Callable[[], float] = lambda: 0.5) -> None:
+        self.dialect = dialect
+        """The dialect of the server, once it is known."""
+        self._candidates = (dialect,) if dialect else (MSGPACK, JSON)
+        self._candidate = 0
+        self._jitter = jitter
+        self._pause = 0.0
+        self._greeted = False
+        self._in_vain = 0
+
+    @property
+    def in_vain(self) -> int:
+        """How many attempts in a row got no PONG."""
+        return self._in_vain
+
+    def next_attempt(self) -> Attempt:
+        return Attempt(self._pause * (1.0 + JITTER * self._jitter()), self._candidates[self._candidate])
+
+    def greeted(self) -> None:
+        """The PONG came: the dialect is known from now on."""
+        self.dialect = self._candidates[self._candidate]
+        self._greeted = True
+        self._in_vain = 0
+        self._pause = 0.0
+
+    def ended(self, how: End) -> None:
+        """The attempt failed, or the connection it made is over."""
+        if not self._greeted:
+            self._in_vain += 1
+            # A connection that was made too early is closed as well, and a learner may come back as another release.
+            if how is End.CLOSED and (self.dialect is None or self._in_vain > 1):
+                self._candidate = (self._candidate + 1) % len(self._candidates)
+        self._greeted = False
+        least = REFUSED_AGAIN if how is End.REFUSED else RECYCLING
+        self._pause = min(max(least, 2.0 * self._pause), LONGEST_PAUSE)

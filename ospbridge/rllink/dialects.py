@@ -1,0 +1,322 @@
+"""The two ways to write RLlink: ``json`` of Ray 2.47 and 2.48, ``msgpack`` of Ray 2.49 and later.
+
+A dialect turns messages into bytes with their header, and bodies into messages. Both read every spelling; each writes
+what servers of its kind need. Key order and white space are those of Ray's own client, so that what both can say is
+the same byte for byte; only experience in ``json`` is written tighter, with the shortest digits of each float32.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+import orjson
+
+from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ospbridge.rllink.arrays import packed
+from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.decoding import GZIP_FORMAT, message_of
+from ospbridge.rllink.framing import HEADER_LENGTH, header
+from ospbridge.rllink.messages import (
+    Episodes,
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+)
+from ospbridge.rllink.untrusted import Misfit
+from ospbridge.rllink.weights import MlirWeights, ModuleWeights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.weights import Weights
+
+__all__ = ["DIALECTS", "JSON", "MSGPACK", "Dialect", "dialect_named", "dialect_of"]
+
+_NAMES: Final[dict[type[Any], str]] = {
+    Ping: "PING",
+    Pong: "PONG",
+    GetConfig: "GET_CONFIG",
+    GetState: "GET_STATE",
+    SetConfig: "SET_CONFIG",
+    SetState: "SET_STATE",
+    Episodes: "EPISODES",
+    EpisodesAndGetState: "EPISODES_AND_GET_STATE",
+}
+_pack: Final = msgspec.msgpack.Encoder()
+_unpack: Final = msgspec.msgpack.Decoder()
+
+
+class Dialect(ABC):
+    """One way to write RLlink. There is one object of each."""
+
+    name: ClassVar[str]
+    releases: ClassVar[str]
+    """Which releases of Ray speak it."""
+    batch_mode: ClassVar[BatchMode]
+    """How to make batches where nobody says otherwise."""
+    continues_episodes: ClassVar[bool]
+    """Whether the pieces of an episode are known to belong together."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of Ray {self.releases}>"
+
+    @abstractmethod
+    def encode(self, message: Message) -> bytes | bytearray:
+        """The bytes of a message, with header.
+
+        Raises LocalProtocolError for a message this dialect cannot carry: a body that is too long, NaN in ``json``.
+        """
+
+    def decode(self, body: bytes | bytearray | memoryview) -> Message:
+        """The message in a body, without header. Raises RemoteProtocolError for anything else."""
+        try:
+            return message_of(self._load(body))
+        except Misfit as error:
+            told = str(error)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            told = f"expected an RLlink message in the dialect {self.name}: {error}"
+        raise RemoteProtocolError(
+            told, data=bytes(body), offset=0, hint=f"this dialect is spoken by Ray {self.releases}"
+        )
+
+    @abstractmethod
+    def size(self, fragment: EpisodeFragment) -> int:
+        """How many bytes of a message the fragment takes at most."""
+
+    @abstractmethod
+    def _load(self, body: bytes | bytearray | memoryview) -> Any:
+        """The body as plain data; the errors are those of the library."""
+
+    @abstractmethod
+    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]: ...
+
+    def _map(self, message: Message) -> dict[str, Any]:
+        name = _NAMES.get(type(message))
+        if name is None:
+            raise LocalProtocolError(f"{message!r} is no message that can be sent")
+        told: dict[str, Any] = {"type": name}
+        match message:
+            case Episodes():
+                told["episodes"] = [self._episode(fragment) for fragment in message.fragments]
+                told["timesteps"] = message.env_steps
+            case SetConfig():
+                values = (
+                    ("env_steps_per_sample", message.env_steps_per_sample),
+                    ("force_on_policy", message.force_on_policy),
+                    ("config", message.pickled),
+                )
+                told.update((key, value) for key, value in values if value is not None)
+            case SetState():
+                self._add_weights(told, message.weights)
+        return told
+
+    def _add_weights(self, told: dict[str, Any], weights: Weights) -> None:
+        if isinstance(weights, ModuleWeights):
+            layers = {name: self._array(array) for name, array in weights.arrays.items()}
+            told["state"] = {"rl_module": layers, "weights_seq_no": weights.seq_no}
+            return
+        key = "mlir_file" if isinstance(weights, MlirWeights) else "onnx_file"
+        told[key] = base64.b64encode(_zipped(weights.model)).decode("ascii")
+        told["weights_seq_no"] = weights.seq_no
+
+    @abstractmethod
+    def _array(self, array: NDArray[Any]) -> Any: ...
+
+
+class JsonDialect(Dialect):
+    """JSON. Its episodes have no names: what is sent in pieces counts as so many episodes.
+
+    A server of this kind reports the return of each piece as an episode's, and keeps every piece that is neither
+    terminated nor truncated for ever. So batches are made of whole episodes unless the caller decides otherwise, and
+    a piece that must be cut is marked truncated (see ``cutting.cut``): it is learned from in the same way, because
+    the value of its last observation is estimated either way.
+    """
+
+    name = "json"
+    releases = "2.47 and 2.48"
+    batch_mode = BatchMode.COMPLETE_EPISODES
+    continues_episodes = False
+
+    LONGEST_FLOAT: ClassVar = 17
+    """The digits of a float32, its sign, point, exponent, and the comma behind it."""
+    LONGEST_INTEGER: ClassVar = 21
+    ROW: ClassVar = 3
+    """The brackets and the comma of one row."""
+    FRAME: ClassVar = 300
+    """The keys, the flags, and what stands around them."""
+
+    def encode(self, message: Message) -> bytes:
+        if isinstance(message, Episodes) or (
+            isinstance(message, SetState) and isinstance(message.weights, ModuleWeights)
+        ):
+            body = orjson.dumps(self._map(message), option=orjson.OPT_SERIALIZE_NUMPY)
+        else:
+            try:
+                body = json.dumps(self._map(message)).encode()
+            except TypeError:
+                raise LocalProtocolError(
+                    f"the dialect json cannot carry the pickle of {type(message).__name__}"
+                ) from None
+        return header(len(body)) + body
+
+    def size(self, fragment: EpisodeFragment) -> int:
+        floats, integers = _numbers(fragment)
+        rows = 4 * (fragment.steps + 1)
+        return self.FRAME + self.LONGEST_FLOAT * floats + self.LONGEST_INTEGER * integers + self.ROW * rows
+
+    def _load(self, body: bytes | bytearray | memoryview) -> Any:
+        return orjson.loads(body)
+
+    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]:
+        episode = {
+            "obs": fragment.observations,
+            "actions": fragment.actions,
+            "rewards": fragment.rewards,
+            "is_terminated": fragment.terminated,
+            "is_truncated": fragment.truncated,
+            "action_dist_inputs": fragment.action_dist_inputs,
+            "action_logp": fragment.action_logp,
+        }
+        for key, value in list(episode.items()):
+            if value is None:
+                del episode[key]
+            elif isinstance(value, np.ndarray):
+                _finite(value, f"episode {fragment.id!r}: {key}")
+        return episode
+
+    def _array(self, array: NDArray[Any]) -> Any:
+        _finite(array, "weights")
+        return np.asarray(array, order="C")
+
+
+class MsgpackDialect(Dialect):
+    """msgpack, with the arrays of msgpack_numpy. An episode is the state of RLlib's SingleAgentEpisode.
+
+    All arrays travel whole. ``infos`` must be there, one for each observation, and must not be said to be finalized.
+    """
+
+    name = "msgpack"
+    releases = "2.49 and later"
+    batch_mode = BatchMode.TRUNCATE_EPISODES
+    continues_episodes = True
+
+    FRAME: ClassVar = 1000
+    """The keys of an episode and of its arrays."""
+
+    def encode(self, message: Message) -> bytearray:
+        told = bytearray(HEADER_LENGTH)
+        _pack.encode_into(self._map(message), told, HEADER_LENGTH)
+        told[:HEADER_LENGTH] = header(len(told) - HEADER_LENGTH)
+        return told
+
+    def size(self, fragment: EpisodeFragment) -> int:
+        floats, integers = _numbers(fragment)
+        infos = fragment.steps + 1
+        return self.FRAME + 4 * floats + 8 * integers + infos + 4 * len(fragment.id)
+
+    def _load(self, body: bytes | bytearray | memoryview) -> Any:
+        return _unpack.decode(body)
+
+    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]:
+        outputs = {
+            key: _buffer(array)
+            for key, array in (
+                ("action_dist_inputs", fragment.action_dist_inputs),
+                ("action_logp", fragment.action_logp),
+            )
+            if array is not None
+        }
+        return {
+            "id_": fragment.id,
+            "agent_id": None,
+            "module_id": None,
+            "multi_agent_episode_id": None,
+            "observations": _buffer(fragment.observations),
+            "actions": _buffer(fragment.actions),
+            "rewards": _buffer(fragment.rewards),
+            "infos": {"data": [{}] * (fragment.steps + 1), "lookback": 0, "finalized": False, "space": None},
+            "extra_model_outputs": outputs,
+            "is_terminated": fragment.terminated,
+            "is_truncated": fragment.truncated,
+            "t_started": fragment.t_started,
+            "t": fragment.t,
+            "_observation_space": None,
+            "_action_space": None,
+            "_start_time": None,
+            "_last_step_time": None,
+            "custom_data": {},
+        }
+
+    def _array(self, array: NDArray[Any]) -> Any:
+        return packed(np.asarray(array, order="C"))
+
+
+JSON: Final = JsonDialect()
+MSGPACK: Final = MsgpackDialect()
+DIALECTS: Final[dict[str, Dialect]] = {dialect.name: dialect for dialect in (JSON, MSGPACK)}
+
+
+def dialect_named(name: str) -> Dialect | None:
+    """The dialect of that name; None for ``auto`` (find out by probing)."""
+    if name == "auto":
+        return None
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        raise ConfigurationError(
+            f"unknown dialect {name!r}", hint=f"use one of auto, {', '.join(DIALECTS)}"
+        ) from None
+
+
+def dialect_of(body: bytes | bytearray | memoryview) -> Dialect:
+    """The dialect of a peer, by the first byte of its first body. Raises RemoteProtocolError for neither."""
+    first = bytes(body[:1])
+    if first in (b"{", b" ", b"\t", b"\r", b"\n"):
+        return JSON
+    if first and (0x80 <= first[0] <= 0x8F or first[0] in (0xDE, 0xDF)):
+        return MSGPACK
+    raise RemoteProtocolError(
+        "expected a map, in JSON or msgpack", data=bytes(body), offset=0, hint="is the peer an RLlink client?"
+    )
+
+
+def _buffer(array: NDArray[Any]) -> dict[str, Any]:
+    return {"data": packed(array), "lookback": 0, "finalized": True, "space": None}
+
+
+def _finite(array: NDArray[Any], where: str) -> None:
+    if not np.isfinite(array).all():
+        raise LocalProtocolError(
+            f"{where} hold NaN or infinity, which the dialect json cannot carry",
+            hint="leave the episode out; whatever made the number is to be mended",
+        )
+
+
+def _numbers(fragment: EpisodeFragment) -> tuple[int, int]:
+    """How many floats and how many integers a fragment holds."""
+    arrays = (
+        fragment.observations,
+        fragment.actions,
+        fragment.rewards,
+        fragment.action_dist_inputs,
+        fragment.action_logp,
+    )
+    sizes = [(array.size, array.dtype.kind == "f") for array in arrays if array is not None]
+    return sum(size for size, real in sizes if real), sum(size for size, real in sizes if not real)
+
+
+def _zipped(model: bytes) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, GZIP_FORMAT)
+    return compressor.compress(model) + compressor.flush()

@@ -1,0 +1,141 @@
+"""What a client asks of an RLlink server, in the order in which it happens on the wire. Without I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from ospbridge.errors import LocalProtocolError, UpstreamLost
+from ospbridge.rllink.client import EpisodesProven
+from ospbridge.rllink.messages import (
+    Episodes,
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+)
+from ospbridge.rllink.timing import POLL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.rllink.client import ClientMachine, Exchange
+    from ospbridge.rllink.weights import Weights
+
+__all__ = ["deliver", "get_config", "get_state", "greet", "learn", "newer_state"]
+
+M = TypeVar("M", bound=Message)
+
+
+def greet(machine: ClientMachine) -> Exchange[None]:
+    """PING until PONG: the only proof of a connection. Raises UpstreamLost for silence, as all of these do."""
+    machine.send(Ping())
+    yield from _reply(machine, Pong, machine.limits.pong, "PONG")
+
+
+def get_config(machine: ClientMachine) -> Exchange[SetConfig]:
+    """What the server needs."""
+    machine.send(GetConfig())
+    return (yield from _reply(machine, SetConfig, machine.limits.config, "SET_CONFIG"))
+
+
+def get_state(machine: ClientMachine) -> Exchange[Weights]:
+    """The current weights."""
+    machine.send(GetState())
+    reply = yield from _reply(machine, SetState, machine.limits.answer, "SET_STATE")
+    return reply.weights
+
+
+def newer_state(machine: ClientMachine, than: int | None, *, until: float | None = None) -> Exchange[Weights]:
+    """Weights of a number above ``than``, asked for every 20 ms until ``until`` (the state limit)."""
+    give_up = machine.now + machine.limits.state if until is None else until
+    asked = 0
+    while True:
+        weights = yield from get_state(machine)
+        asked += 1
+        if than is None or weights.seq_no > than:
+            return weights
+        if machine.now >= give_up:
+            raise UpstreamLost(
+                f"{machine.peer} still has the weights number {weights.seq_no} after {asked} questions, newer ones "
+                f"than {than} were awaited",
+                hint="nothing was learned from the last batch: see the learner's log, for instance for a batch size "
+                "larger than what was sent",
+            )
+        wake = machine.now + POLL
+        while machine.now < wake:
+            yield wake
+
+
+def deliver(machine: ClientMachine, messages: Sequence[Episodes], token: object = None) -> Exchange[None]:
+    """Send experience that nothing answers, and a PING whose PONG proves that it was read.
+
+    The event EpisodesProven carries ``token``. Without it, whether the experience arrived is not known.
+    """
+    if any(isinstance(message, EpisodesAndGetState) for message in messages):
+        raise LocalProtocolError(
+            "experience that asks for weights cannot be delivered without waiting for them"
+        )
+    machine.send(*messages, Ping())
+    yield from _reply(machine, Pong, machine.limits.proof, "PONG behind the episodes")
+    machine.events.append(EpisodesProven(token))
+
+
+def learn(
+    machine: ClientMachine, messages: Sequence[Episodes], *, must_advance: bool = True
+) -> Exchange[Weights]:
+    """Send a batch, as ``split`` made it, and wait for the weights that were learned from it.
+
+    A real server may answer at once with the old weights and learn afterwards (its driver sets the weights twice); so
+    where the number did not advance it is asked until it does. ``must_advance`` false takes whatever comes.
+    """
+    *before, last = messages
+    if not isinstance(last, EpisodesAndGetState) or any(isinstance(m, EpisodesAndGetState) for m in before):
+        raise LocalProtocolError("the last message of a batch, and only that one, must ask for weights")
+    known = machine.seq_no
+    give_up = machine.now + machine.limits.state
+    machine.send(*messages)
+    reply = yield from _reply(machine, SetState, machine.limits.state, "SET_STATE with new weights")
+    if not must_advance or known is None or reply.weights.seq_no > known:
+        return reply.weights
+    return (yield from newer_state(machine, known, until=give_up))
+
+
+def _reply(machine: ClientMachine, kind: type[M], limit: float, awaited: str) -> Exchange[M]:
+    """The reply to what was just sent.
+
+    A server that learns weights for an exchange before this one reads nothing meanwhile, so the limit counts from
+    when they have come.
+    """
+    began = machine.now
+    give_up = began + limit + (machine.limits.state if machine.held_up else 0.0)
+    held_up = machine.held_up
+    while True:
+        reply = yield give_up
+        if isinstance(reply, kind):
+            return reply
+        if held_up and not machine.held_up:
+            held_up = False
+            give_up = machine.now + limit
+        if machine.now >= give_up:
+            raise UpstreamLost(
+                f"{machine.peer} did not send {awaited} within {machine.now - began:.1f} s",
+                hint=_why(machine, awaited),
+            )
+
+
+def _why(machine: ClientMachine, awaited: str) -> str:
+    if not machine.connected:
+        return (
+            "it may serve another client: it takes one at a time; or it speaks another dialect than "
+            f"{machine.dialect.name}"
+        )
+    if "new weights" in awaited:
+        return (
+            "a server that was sent fewer steps than its batch never answers; else raise the limit (rllink "
+            "timeout), or see the learner's log"
+        )
+    return "a server that met a bad episode never answers again: see the learner's log, and start it anew"

@@ -1,0 +1,222 @@
+"""What a client needs of the settings that Ray 2.49 and later put, as a pickle, into SET_CONFIG.
+
+A convenience, off unless asked for: the same can be said by hand. Observed on Ray 2.60.0: the pickle is an object of
+a class like PPOConfig; later releases make it a dict of the same keys. Both are read, without executing anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.pickled import Name, Record, read_pickle
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import Space
+
+__all__ = ["FoundConfig", "FoundModel", "config_in"]
+
+LARGEST_COUNT: Final = 10**9
+MOST_LAYERS: Final = 64
+FLOATS: Final[dict[str, np.dtype[Any]]] = {
+    "f4": np.dtype("<f4"),
+    "f8": np.dtype("<f8"),
+    "f2": np.dtype("<f2"),
+}
+INTEGERS: Final[dict[str, np.dtype[Any]]] = {
+    "i8": np.dtype("<i8"),
+    "i4": np.dtype("<i4"),
+    "i2": np.dtype("<i2"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModel:
+    """Settings of the policy's network that were found; None where nothing was said."""
+
+    fcnet_hiddens: tuple[int, ...] | None = None
+    fcnet_activation: str | None = None
+    """Not to be seen in the weights: with another one the policy is another."""
+    head_fcnet_hiddens: tuple[int, ...] | None = None
+    head_fcnet_activation: str | None = None
+    vf_share_layers: bool | None = None
+    free_log_std: bool | None = None
+    log_std_clip_param: float | None = None
+    use_lstm: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundConfig:
+    """Settings that were found; None where nothing was said."""
+
+    train_batch_size: int | None = None
+    train_batch_size_per_learner: int | None = None
+    num_learners: int | None = None
+    num_env_runners: int | None = None
+    num_envs_per_env_runner: int | None = None
+    rollout_fragment_length: int | None = None
+    """Steps; None also where the learner computes it (``auto``)."""
+    batch_mode: BatchMode | None = None
+    normalize_actions: bool | None = None
+    clip_actions: bool | None = None
+    model: FoundModel = FoundModel()
+    observation_space: Space | None = None
+    """BoxSpace with low and high of the shape announced; None for other kinds."""
+    action_space: Space | None = None
+
+    @property
+    def total_train_batch_size(self) -> int | None:
+        """Steps that one update is learned from, all runners together."""
+        if self.train_batch_size_per_learner is None:
+            return self.train_batch_size
+        return self.train_batch_size_per_learner * (self.num_learners or 1)
+
+    @property
+    def env_steps_per_sample(self) -> int | None:
+        """Steps of one batch of one runner, as RLlib computes it: what a client sends before it awaits weights."""
+        if self.rollout_fragment_length is not None:
+            return self.rollout_fragment_length * (self.num_envs_per_env_runner or 1)
+        total = self.total_train_batch_size
+        # Rounded up: some of several runners are asked for one step more, and more is harmless where less is not.
+        return None if total is None else -(-total // (self.num_env_runners or 1))
+
+
+def config_in(pickled: bytes) -> FoundConfig:
+    """The settings in the ``pickled`` of a SetConfig. Raises RemoteProtocolError for bytes that are no pickle.
+
+    What is not found, or is not of the kind expected, is None: a release may say it elsewhere.
+    """
+    said = _state(read_pickle(pickled))
+    return FoundConfig(
+        train_batch_size=_count(said, "train_batch_size"),
+        train_batch_size_per_learner=_count(
+            said, "_train_batch_size_per_learner", "train_batch_size_per_learner"
+        ),
+        num_learners=_count(said, "num_learners"),
+        num_env_runners=_count(said, "num_env_runners"),
+        num_envs_per_env_runner=_count(said, "num_envs_per_env_runner"),
+        rollout_fragment_length=_count(said, "rollout_fragment_length"),
+        batch_mode=_batch_mode(said.get("batch_mode")),
+        normalize_actions=_flag(said, "normalize_actions"),
+        clip_actions=_flag(said, "clip_actions"),
+        model=_model(_state(said.get("_model_config"))),
+        observation_space=_space(said.get("observation_space")),
+        action_space=_space(said.get("action_space")),
+    )
+
+
+def _state(node: Any) -> dict[Any, Any]:
+    """The attributes of an object, or a dict as it is."""
+    if isinstance(node, Record):
+        node = node.state
+    if isinstance(node, tuple) and node:
+        node = node[0]  # attributes, and those in slots
+    return node if isinstance(node, dict) else {}
+
+
+def _count(said: dict[Any, Any], *names: str) -> int | None:
+    for name in names:
+        value = said.get(name)
+        if type(value) is int and 0 <= value <= LARGEST_COUNT:
+            return value
+    return None
+
+
+def _flag(said: dict[Any, Any], name: str) -> bool | None:
+    value = said.get(name)
+    return value if isinstance(value, bool) else None
+
+
+def _text(said: dict[Any, Any], name: str) -> str | None:
+    value = said.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _sizes(said: dict[Any, Any], name: str) -> tuple[int, ...] | None:
+    value = said.get(name)
+    if not isinstance(value, (list, tuple)) or len(value) > MOST_LAYERS:
+        return None
+    if not all(type(size) is int and 0 < size <= LARGEST_COUNT for size in value):
+        return None
+    return tuple(value)
+
+
+def _batch_mode(value: Any) -> BatchMode | None:
+    return BatchMode(value) if isinstance(value, str) and value in list(BatchMode) else None
+
+
+def _model(said: dict[Any, Any]) -> FoundModel:
+    clip = said.get("log_std_clip_param")
+    return FoundModel(
+        fcnet_hiddens=_sizes(said, "fcnet_hiddens"),
+        fcnet_activation=_text(said, "fcnet_activation"),
+        head_fcnet_hiddens=_sizes(said, "head_fcnet_hiddens"),
+        head_fcnet_activation=_text(said, "head_fcnet_activation"),
+        vf_share_layers=_flag(said, "vf_share_layers"),
+        free_log_std=_flag(said, "free_log_std"),
+        log_std_clip_param=float(clip) if isinstance(clip, (int, float)) else None,
+        use_lstm=_flag(said, "use_lstm"),
+    )
+
+
+def _space(node: Any) -> Space | None:
+    if not isinstance(node, Record) or not isinstance(node.maker, Name):
+        return None
+    said = _state(node)
+    match node.maker.name:
+        case "Box":
+            low, high = _array(said.get("low")), _array(said.get("high"))
+            if low is None or high is None or low.shape != high.shape:
+                return None
+            return BoxSpace(low, high)
+        case "Discrete":
+            n, start = _whole(said.get("n")), _whole(said.get("start", 0))
+            return DiscreteSpace(n) if n is not None and 0 < n <= LARGEST_COUNT and start == 0 else None
+    return None
+
+
+def _array(node: Any) -> NDArray[np.float32] | None:
+    """An array of floats out of what numpy's ``_reconstruct`` would have been given."""
+    if not isinstance(node, Record) or not isinstance(node.state, tuple) or len(node.state) != 5:
+        return None
+    _, shape, dtype, fortran, data = node.state
+    kind = FLOATS.get(_dtype_name(dtype))
+    sizes = _sizes({"shape": shape}, "shape")
+    if kind is None or sizes is None or fortran is not False or not isinstance(data, bytes):
+        return None
+    # Compared as a Python integer: shapes may be absurd, and no array is made of them then.
+    expected = kind.itemsize
+    for size in sizes:
+        expected *= size
+    if len(data) != expected:
+        return None
+    with np.errstate(over="ignore"):
+        return np.ndarray(sizes, kind, data).astype(np.float32)
+
+
+def _whole(node: Any) -> int | None:
+    """A plain integer, or what numpy's ``scalar`` would have been given."""
+    if type(node) is int:
+        return node
+    if not isinstance(node, Record) or not isinstance(node.arguments, tuple) or len(node.arguments) != 2:
+        return None
+    kind = INTEGERS.get(_dtype_name(node.arguments[0]))
+    data = node.arguments[1]
+    if kind is None or not isinstance(data, bytes) or len(data) != kind.itemsize:
+        return None
+    return int(np.frombuffer(data, kind)[0])
+
+
+def _dtype_name(node: Any) -> str:
+    """Such as ``f4``; empty for other byte orders than little-endian."""
+    if not isinstance(node, Record) or not isinstance(node.arguments, tuple) or not node.arguments:
+        return ""
+    order = node.state[1] if isinstance(node.state, tuple) and len(node.state) > 1 else "<"
+    name = node.arguments[0]
+    return name if order == "<" and isinstance(name, str) else ""
