@@ -9,6 +9,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
@@ -34,10 +35,11 @@ class EpisodeWriter:
         """Files so far."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            # What the rights say is not all that can be in the way.
+            with TemporaryFile(dir=self.directory):
+                pass
         except OSError as error:
             raise self._cannot_write(error) from None
-        if not os.access(self.directory, os.W_OK | os.X_OK):
-            raise self._cannot_write(PermissionError(0, "permission denied"))
 
     def write(self, episode: RecordedEpisode) -> None:
         """The episode is on disk when this returns. Raises ConfigurationError; nothing half-written is left then."""

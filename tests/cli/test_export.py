@@ -7,14 +7,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import ospbridge
 from ospbridge.cli import main
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.recorder import EpisodeRecorder
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
 from tests.record.episodes import feedback, play, whose
+
+assert ospbridge.__version__
 
 
 def run(*arguments: str | Path) -> Result:
@@ -79,6 +86,35 @@ def test_the_dataset_loads_and_its_episodes_are_those_of_the_recording(
     dataset = assert_equal("cart/random-v0", recording)
     assert dataset.action_space.n == 2
     assert dataset.observation_space.shape == (3,)
+
+
+@pytest.mark.loopback
+def test_what_a_daemon_recorded_is_exported_too(
+    tmp_path: Path, runtime_directory: Path, datasets: Path
+) -> None:
+    hub = runtime_directory / "hub"
+    with (
+        UdpSimulator(GymWorld(["CartPole-v1"]), port=0) as simulator,
+        connected(
+            simulator.address, hub, "--scenario", "cartpole", "--record", str(tmp_path / "r")
+        ) as daemon,
+    ):
+        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}")
+        for seed in range(1, 4):
+            env.reset(seed=seed)
+            ended = False
+            while not ended:
+                _, _, ended, _, _ = env.step(np.int64(seed % 2))
+        env.reset(seed=4)
+        env.step(np.int64(1))
+        env.close()
+        daemon.terminate()
+        daemon.wait(10)
+    assert len(list(read_recording(tmp_path / "r"))) == 4
+    result = run(tmp_path / "r", "--minari", "cart/daemon-v0")
+    assert result.exit_code == 0, result.output
+    dataset = assert_equal("cart/daemon-v0", tmp_path / "r")
+    assert dataset.action_space.n == 2
 
 
 def test_vectors_as_actions_are_exported_too(tmp_path: Path, datasets: Path) -> None:
