@@ -15,6 +15,7 @@ from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire
 from ospbridge.envs.spaces import gym_space
+from ospbridge.envs.tls_options import tls_files
 from ospbridge.errors import SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
 from ospbridge.osp.timing import Limits
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface
+    from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["AgentEnv"]
 
@@ -77,6 +79,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
                 "both simulator and bridge were given",
                 hint="simulator joins directly, bridge goes through a daemon",
             )
+        tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
         self.render_mode = render_mode
         self._panel: Panel | None = None
         self._seat: Seat | None = None
@@ -90,9 +93,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
                 raise UsageError(str(error)) from None
             self._seat = _direct(simulator, agent, rules, profile, limits, wait=wait, spin=spin, trace=trace)
         else:
-            self._seat = _attached(
-                bridge, agent, rules, connect_timeout, wait=wait, spin=spin, tls=(tls_cert, tls_key, tls_ca)
-            )
+            self._seat = _attached(bridge, agent, rules, connect_timeout, wait=wait, spin=spin, tls=tls)
         seat = self._seat
         if record is not None:
             from ospbridge.envs.recording import recorded
@@ -178,13 +179,11 @@ def _attached(
     *,
     wait: float,
     spin: bool,
-    tls: tuple[str | None, str | None, str | None],
+    tls: TlsFiles | None,
 ) -> Seat:
     from ospbridge.session.hub_client import HubClient
-    from ospbridge.transport.tls import TlsFiles
 
-    files = TlsFiles.of(*tls) if any(tls) else None
-    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=files)
+    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
     seat = client.attach(rules.agent(agent))
     try:
         rules.look_at(seat)

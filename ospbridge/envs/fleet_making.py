@@ -1,4 +1,4 @@
-"""Finding the agents of a vector environment: on simulators joined directly, or on daemons' hubs."""
+"""Finding the agents of an environment of several: on simulators joined directly, or on daemons' hubs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ospbridge.envs.fleet import DirectFleet, HubFleet
 from ospbridge.envs.group import DirectGroup
 from ospbridge.envs.hub_group import HubGroup
 from ospbridge.envs.sharing import Terms, acquire_all
+from ospbridge.envs.tls_options import files_for
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.osp.profile import profile_named
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from ospbridge.interface import Space
     from ospbridge.osp.timing import Limits
     from ospbridge.task.base import Task
+    from ospbridge.transport.tls import TlsFiles
 
-__all__ = ["fleet_of"]
+__all__ = ["attached_group", "direct_group", "fleet_of"]
 
 
 def fleet_of(
@@ -39,8 +41,12 @@ def fleet_of(
     spin: bool,
     trace: str | None,
     make_task: Callable[..., Task],
+    tls: TlsFiles | None = None,
 ) -> Fleet:
-    """A fleet of exactly ``num_envs`` agents with equal spaces. Raises UsageError where that is not what there is."""
+    """A fleet of exactly ``num_envs`` agents with equal spaces. Raises UsageError where that is not what there is.
+
+    ``tls`` is for the bridges on other hosts.
+    """
     if simulators is not None and bridges is not None:
         raise UsageError(
             "both simulator and bridge were given",
@@ -56,14 +62,19 @@ def fleet_of(
             for at, simulator in enumerate(simulators):
                 _, server = resolve(parse_endpoint(simulator))
                 terms = Terms(server, profile, limits, spin, wait)
-                direct.append(_direct(terms, patterns, _trace_file(trace, at, len(simulators)), make_task))
+                direct.append(
+                    direct_group(terms, patterns, _trace_file(trace, at, len(simulators)), make_task)
+                )
                 undo.callback(direct[-1].close)
             _check(direct, simulators, num_envs)
             fleet = DirectFleet(direct, spin=spin)
         else:
             attached: list[HubGroup] = []
             for bridge in bridges or (None,):
-                attached.append(_attached(bridge, patterns, limits.connect, wait=wait, spin=spin))
+                files = files_for(bridge, bridges or (), tls)
+                attached.append(
+                    attached_group(bridge, patterns, limits.connect, wait=wait, spin=spin, tls=files)
+                )
                 undo.callback(attached[-1].close)
             _check(attached, bridges or ("the default hub",), num_envs)
             fleet = HubFleet(attached)
@@ -79,9 +90,10 @@ def _trace_file(trace: str | None, at: int, count: int) -> Path | None:
     return file if not at or count == 1 else file.with_name(f"{file.stem}.{at}{file.suffix}")
 
 
-def _direct(
+def direct_group(
     terms: Terms, patterns: Sequence[str], trace: Path | None, make_task: Callable[..., Task]
 ) -> DirectGroup:
+    """All free agents of a simulator that fit, taken. Raises what connecting raises, and AgentNotFound."""
     writer = None
     if trace is not None:
         from ospbridge.observe.trace import TraceWriter
@@ -95,12 +107,19 @@ def _direct(
         raise
 
 
-def _attached(
-    bridge: str | None, patterns: Sequence[str], connect_timeout: float, *, wait: float, spin: bool
+def attached_group(
+    bridge: str | None,
+    patterns: Sequence[str],
+    connect_timeout: float,
+    *,
+    wait: float,
+    spin: bool,
+    tls: TlsFiles | None,
 ) -> HubGroup:
+    """All agents of a daemon that fit, taken. Raises what attaching raises."""
     from ospbridge.session.hub_client import HubClient
 
-    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
+    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
     # None named would mean the only free one.
     return HubGroup(client, client.attach_all(patterns or ("*",)))
 

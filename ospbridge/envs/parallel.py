@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils.seeding import np_random
 
-from ospbridge.envs.group import DirectGroup, Group
-from ospbridge.envs.hub_group import HubGroup
+from ospbridge.envs.fleet_making import attached_group, direct_group
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
-from ospbridge.envs.sharing import Terms, acquire_all
+from ospbridge.envs.sharing import Terms
 from ospbridge.envs.spaces import gym_space
+from ospbridge.envs.tls_options import tls_files
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
 from ospbridge.osp.timing import Limits
@@ -28,14 +28,14 @@ except ImportError:
     ) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import gymnasium
     import numpy as np
     from numpy.typing import NDArray
 
+    from ospbridge.envs.group import Group
     from ospbridge.interface import AgentInterface, Feedback
-    from ospbridge.task.base import Task
 
 __all__ = ["AgentsParallelEnv", "parallel_env"]
 
@@ -48,8 +48,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
     A lost session truncates all that play, ``info["reason"]`` says why, and the next reset rebuilds it.
 
     ``agents``: a name, a glob, or several; default: all that are free. Where they are found, and the limits, are said
-    as for ``AgentEnv``, and so are ``scenario`` (which also says which agents, where none are named) and ``record``.
-    Raises AgentsInUse where this thread has another environment on that simulator.
+    as for ``AgentEnv``, and so are the TLS files, ``scenario`` (which also says which agents, where none are named) and
+    ``record``. Raises AgentsInUse where this thread has another environment on that simulator.
     """
 
     metadata: dict[str, Any] = {"name": "ospbridge_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
@@ -70,12 +70,16 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         spin: bool = True,
         trace: str | None = None,
         record: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        tls_ca: str | None = None,
     ) -> None:
         if simulator is not None and bridge is not None:
             raise UsageError(
                 "both simulator and bridge were given",
                 hint="simulator joins directly, bridge goes through a daemon",
             )
+        tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
         rules = EnvScenario(scenario)
         patterns = rules.agents((agents,) if isinstance(agents, str) else tuple(agents))
         if simulator is not None:
@@ -87,11 +91,14 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 raise UsageError(str(error)) from None
             profile_named(profile)
             _, server = resolve(parse_endpoint(simulator))
-            self._group: Group | None = _direct(
-                Terms(server, profile, limits, spin, wait), patterns, trace, rules.task
+            self._group: Group | None = direct_group(
+                Terms(server, profile, limits, spin, wait),
+                patterns,
+                None if trace is None else Path(trace),
+                rules.task,
             )
         else:
-            self._group = _attached(bridge, patterns, connect_timeout, wait=wait, spin=spin)
+            self._group = attached_group(bridge, patterns, connect_timeout, wait=wait, spin=spin, tls=tls)
         group: Group = self._group
         if simulator is None:
             try:
@@ -197,29 +204,3 @@ def parallel_env(
 
 def _each(found: Mapping[str, Feedback], field: str) -> dict[str, Any]:
     return {name: getattr(feedback, field) for name, feedback in found.items()}
-
-
-def _direct(
-    terms: Terms, patterns: Sequence[str], trace: str | None, make_task: Callable[..., Task]
-) -> DirectGroup:
-    writer = None
-    if trace is not None:
-        from ospbridge.observe.trace import TraceWriter
-
-        writer = TraceWriter(Path(trace))
-    shared = acquire_all(terms, patterns, writer)
-    try:
-        return DirectGroup(shared, make_task)
-    except BaseException:
-        shared.release()
-        raise
-
-
-def _attached(
-    bridge: str | None, patterns: Sequence[str], connect_timeout: float, *, wait: float, spin: bool
-) -> HubGroup:
-    from ospbridge.session.hub_client import HubClient
-
-    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin)
-    # None named would mean the only free one.
-    return HubGroup(client, client.attach_all(patterns or ("*",)))

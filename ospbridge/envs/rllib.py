@@ -21,9 +21,11 @@ import gymnasium
 
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS, register_envs
+from ospbridge.envs.tls_options import is_remote
 from ospbridge.errors import AgentTaken, ConfigurationError, UsageError
 from ospbridge.task.expressions import nearest
 from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.tls import parse_tls
 from ospbridge.transport.unix import parse_unix
 
 __all__ = ["Place", "SpacesOnly", "env_creator", "place_of", "register", "spaces"]
@@ -34,6 +36,7 @@ OPTIONS: Final = tuple(
     for name in inspect.signature(AgentEnv).parameters
     if name not in {"simulator", "bridge", "agent"}  # their plurals take their place
 )
+TLS_OPTIONS: Final = ("tls_cert", "tls_key", "tls_ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,11 @@ def register(name: str = "ospbridge") -> None:
 def env_creator(env_config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """The environment of one env runner, attached to its place.
 
-    ``env_config``: ``bridges`` ("unix:PATH", ...) or ``simulators`` ("HOST:PORT", ...), ``agents`` (names or globs, the
-    same for each of them), ``env_id``, ``observation_space`` and ``action_space`` (see ``spaces``), and every option of
-    ``AgentEnv``. The local worker gets ``SpacesOnly`` where env runners sample. Raises ConfigurationError for what
-    cannot work, and what attaching raises.
+    ``env_config``: ``bridges`` ("unix:PATH", "tls://HOST:PORT", ...) or ``simulators`` ("HOST:PORT", ...), ``agents``
+    (names or globs, the same for each of them), ``env_id``, ``observation_space`` and ``action_space`` (see
+    ``spaces``), and every option of ``AgentEnv``; its TLS files are for all bridges on other hosts. The local
+    worker gets ``SpacesOnly`` where env runners sample. Raises ConfigurationError for what cannot work, and what
+    attaching raises.
     """
     _check(env_config)
     worker = getattr(env_config, "worker_index", 0)
@@ -172,6 +176,9 @@ def _free_place(env_config: Mapping[str, Any]) -> Place:
 def _made(env_config: Mapping[str, Any], place: Place) -> gymnasium.Env[Any, Any]:
     register_envs()
     options = {name: value for name, value in env_config.items() if name in OPTIONS}
+    if any(map(is_remote, _listed(env_config, "bridges") or ())) and not is_remote(place.bridge):
+        # The files are for the others.
+        options = {name: value for name, value in options.items() if name not in TLS_OPTIONS}
     env = gymnasium.make(
         env_config.get("env_id", AGENT_ID),
         simulator=place.simulator,
@@ -232,7 +239,9 @@ def _places(env_config: Mapping[str, Any]) -> list[Place]:
             hint="simulators are joined directly, bridges are hubs of `ospbridge connect`; name one kind",
         )
     for bridge in bridges or ():
-        if "://" not in bridge:  # a hub on another host is looked at when attaching to it
+        if is_remote(bridge):
+            parse_tls(bridge)
+        else:
             parse_unix(bridge)
     for simulator in simulators or ():
         parse_endpoint(simulator)

@@ -45,7 +45,7 @@ class OspVecEnv(VecEnv):  # type: ignore[misc]  # untyped where it is not instal
 
     @classmethod
     def make(cls, env_id: str = "ospbridge/Agent-v0", **options: Any) -> Self:
-        """Make the vector environment and wrap it; ``options`` are those of ``gymnasium.make_vec``."""
+        """Make the vector environment and wrap it; ``options`` are those of ``OspVectorEnv``."""
         return cls(
             gymnasium.make_vec(
                 env_id,

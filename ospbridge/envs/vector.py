@@ -22,6 +22,7 @@ from ospbridge.envs.masks import groups_in_mask
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
+from ospbridge.envs.tls_options import tls_files
 from ospbridge.errors import LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.timing import Limits
 
@@ -47,7 +48,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     reason in ``info``; simulators of a fleet do so each on its own. A lost simulator truncates its environments and is
     rebuilt by their next reset. ``scenario`` is as in ``AgentEnv``, and says which agents where ``agents`` does not.
     Autoreset is as gymnasium's ``SyncVectorEnv`` has it, in all three modes; observations, actions and infos are those
-    of ``AgentEnv``. Limits are in seconds.
+    of ``AgentEnv``. Hubs on other hosts ("tls://HOST:PORT") all get the same TLS files, as ``AgentEnv`` has them.
+    Limits are in seconds.
     """
 
     def __init__(
@@ -68,6 +70,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         reset_timeout: float = 60.0,
         spin: bool = True,
         trace: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        tls_ca: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None:
@@ -91,6 +96,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             spin=spin,
             trace=trace,
             make_task=rules.task,
+            tls=tls_files(tls_cert, tls_key, tls_ca, simulator=simulator),
         )
         self._fleet: Fleet | None = fleet
         # Also when the environment is never closed: collected, or alive when the interpreter exits.

@@ -102,6 +102,8 @@ class HubClient:
         self._poll = select.poll()
         self._incoming = Incoming()
         self._socket: socket.socket | None = None
+        self._greeted = False
+        """A hub it is, for it has answered as one."""
         self._closed: str = ""
         """Why this client cannot be used any more."""
         _clients.add(self)
@@ -140,7 +142,9 @@ class HubClient:
         self._incoming = Incoming()
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._greeted = False
         welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
+        self._greeted = True
         self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
 
     def _connected(self, seconds: float) -> socket.socket:
@@ -240,10 +244,22 @@ class HubClient:
     def _told(self, error: BaseException) -> BaseException:
         """What ended an exchange, in the words of a user of the hub."""
         if isinstance(error, OSError):
-            return self._lost(error.strerror or "the stream ended")
+            why = error.strerror or "the stream ended"
+            if self._greeted:
+                return self._lost(why)
+            return HubLost(f"{self.address} does not greet as a hub does: {why}", hint=self._is_it_one)
         if isinstance(error, RemoteProtocolError):
-            return self._lost(f"it sent what is no reply: {error.message}")
+            if self._greeted:
+                return self._lost(f"it sent what is no reply: {error.message}")
+            return ConfigurationError(
+                f"what listens at {self.address} is no hub: {error.message}", hint=self._is_it_one
+            )
         return error
+
+    @property
+    def _is_it_one(self) -> str:
+        option = "--hub" if isinstance(self.address, Path) else "--listen"
+        return f"is this the address of `ospbridge connect {option}`?"
 
     def _send_rest(self, sock: socket.socket, frame: bytearray, sent: int, deadline: float) -> None:
         poll = select.poll()

@@ -34,6 +34,8 @@ SCHEME: Final = "tls://"
 BACKLOG: Final = 128
 VANISHED_AFTER: Final = 30
 """Seconds until a host that answers nothing any more counts as gone."""
+_OLD: Final = frozenset({"UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW"})
+"""What OpenSSL says where the other side's newest version is too old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,11 @@ def refusal_in_words(error: ssl.SSLError, peer: str = "the other side") -> Confi
         return ConfigurationError(
             f"the certificate of {peer} does not hold: {error.verify_message}",
             hint="it must be valid now, signed by the CA of tls_ca, and name the host that is connected to",
+        )
+    if "PROTOCOL_VERSION" in reason or reason in _OLD:
+        return ConfigurationError(
+            f"{peer} speaks no TLS of version 1.2 or later, and an older one is refused: {_reason(error)}",
+            hint="bring the other side's TLS up to date, or let its settings allow TLS 1.2",
         )
     if "ALERT" in reason or reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
@@ -14,7 +15,14 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.errors import AgentNotFound, AgentTaken, ConfigurationError, HubNotFound
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    ConfigurationError,
+    HubLost,
+    HubNotFound,
+    OspBridgeError,
+)
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import expected
 from tests.daemon.certificates import Authority
@@ -201,6 +209,97 @@ def test_a_peer_that_speaks_no_tls_is_named(says: bytes, authority: Authority) -
         with pytest.raises((ConfigurationError, HubNotFound), match=r"does not speak TLS|timed out"):
             HubClient.connect(bridge, timeout=1.0, tls=authority.issue("environment"))
         thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_a_daemon_with_an_old_tls_is_refused(authority: Authority) -> None:
+    context = old(ssl.PROTOCOL_TLS_SERVER)
+    files = authority.issue("daemon")
+    context.load_cert_chain(files.cert, files.key)
+
+    def answer(plain: socket.socket) -> None:
+        with suppress(ssl.SSLError):
+            context.wrap_socket(plain, server_side=True)
+
+    with (
+        peer(answer) as bridge,
+        pytest.raises(ConfigurationError, match=r"no TLS of version 1\.2 or later") as caught,
+    ):
+        HubClient.connect(bridge, timeout=5.0, tls=authority.issue("environment"))
+    assert bridge in caught.value.message
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_an_environment_with_an_old_tls_is_refused(
+    document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    context = old(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.path)
+    with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
+        place = ("127.0.0.1", int(bridge.rpartition(":")[2]))
+        with (
+            socket.create_connection(place, 5) as plain,
+            pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"),
+        ):
+            context.wrap_socket(plain, server_hostname="127.0.0.1")
+        assert daemon.status().ready
+        (line,) = refused(daemon, 1)
+        assert "no TLS of version 1.2 or later" in json.dumps(line)
+
+
+def old(protocol: int) -> ssl.SSLContext:
+    """Nothing newer than TLS 1.1, as an old host speaks it."""
+    context = ssl.SSLContext(protocol)
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+@contextmanager
+def peer(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """``tls://...`` of one who answers one connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+
+        def serve() -> None:
+            sock, _ = server.accept()
+            with sock, suppress(OSError):
+                sock.settimeout(10)
+                answer(sock)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"tls://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "says, error, words",
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ConfigurationError, "is no hub"),
+        (b"\x03\x00\x00\x00abc", ConfigurationError, "is no hub"),
+        (b"", HubLost, r"does not greet as a hub does: no reply within 0\.5 s"),
+        (None, HubLost, "does not greet as a hub does: the stream ended"),
+    ],
+    ids=["http", "another protocol", "silence", "hangs up"],
+)
+def test_a_tls_server_that_is_no_hub_is_named(
+    says: bytes | None, error: type[OspBridgeError], words: str, authority: Authority
+) -> None:
+    context = authority.issue("daemon").context(server=True)
+
+    def answer(plain: socket.socket) -> None:
+        with context.wrap_socket(plain, server_side=True) as sock:
+            while sock.recv(4096) and says is not None:
+                sock.sendall(says)
+
+    with peer(answer) as bridge, pytest.raises(error, match=words) as caught:
+        HubClient.connect(bridge, timeout=0.5 if says == b"" else 10.0, tls=authority.issue("environment"))
+    assert bridge in caught.value.message
+    assert "`ospbridge connect --listen`" in caught.value.hint
 
 
 def test_nobody_there_and_half_a_configuration_are_told(authority: Authority, tmp_path: Path) -> None:

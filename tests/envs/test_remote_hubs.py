@@ -1,0 +1,197 @@
+"""TLS options wherever an environment of several, or a command, takes the address of a hub."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.envs.rllib import env_creator
+from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.transport.tls import TlsFiles
+from tests.daemon.certificates import Authority
+from tests.envs.daemons import connected
+from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@contextmanager
+def listening(simulator: str, directory: Path, files: TlsFiles) -> Iterator[str]:
+    """``tls://...`` of a daemon."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{sock.getsockname()[1]}"
+    shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
+    with connected(simulator, directory / "hub", "--listen", place, *shown):
+        yield f"tls://{place}"
+
+
+def options(files: TlsFiles) -> dict[str, Any]:
+    return {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
+
+
+def test_a_vector_environment_plays_over_tls_beside_a_hub_of_this_host(
+    authority: Authority, runtime_directory: Path
+) -> None:
+    mine = options(authority.issue("environment"))
+    with cart_poles(2) as addresses:
+        direct = trajectory(fleet(addresses, 2), 30)
+        near = runtime_directory / "near"
+        with (
+            listening(addresses[0], runtime_directory, authority.issue("daemon")) as bridge,
+            connected(addresses[1], near),
+        ):
+            envs = gymnasium.make_vec(
+                "ospbridge/Agent-v0", num_envs=2, bridge=[bridge, f"unix:{near}"], **mine
+            )
+            assert_same(trajectory(envs, 30), direct)
+
+
+def test_a_parallel_environment_plays_over_tls(authority: Authority, runtime_directory: Path) -> None:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import parallel_env
+
+    mine = options(authority.issue("environment"))
+    with (
+        cart_poles(1, copies=2) as (address,),
+        listening(address, runtime_directory, authority.issue("daemon")) as bridge,
+    ):
+        env = parallel_env(bridge=bridge, **mine)
+        try:
+            observations, _ = env.reset(seed=3)
+            assert list(observations) == env.possible_agents
+            observations, *_ = env.step(dict.fromkeys(env.agents, np.ones(1, np.float32)))
+            assert all(np.isfinite(observation).all() for observation in observations.values())
+        finally:
+            env.close()
+
+
+def test_stable_baselines3_plays_over_tls(authority: Authority, runtime_directory: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    from ospbridge.envs.sb3 import OspVecEnv
+
+    mine = options(authority.issue("environment"))
+    with (
+        cart_poles(1, copies=2) as (address,),
+        listening(address, runtime_directory, authority.issue("daemon")) as bridge,
+    ):
+        envs = OspVecEnv.make(num_envs=2, bridge=bridge, **mine)
+        try:
+            assert envs.reset().shape == (2, 4)
+            envs.step_async(np.ones((2, 1), np.float32))
+            observations, *_ = envs.step_wait()
+            assert observations.shape == (2, 4)
+        finally:
+            envs.close()
+
+
+def test_env_runners_of_rllib_attach_over_tls_and_to_a_hub_of_this_host(
+    authority: Authority, runtime_directory: Path
+) -> None:
+    near = runtime_directory / "near"
+    with (
+        cart_poles(2) as addresses,
+        listening(addresses[0], runtime_directory, authority.issue("daemon")) as bridge,
+        connected(addresses[1], near),
+    ):
+        config = {"bridges": [bridge, f"unix:{near}"], **options(authority.issue("environment"))}
+        envs: list[Any] = [env_creator(runner(number, config)) for number in (1, 2)]
+        try:
+            assert [env.place.bridge for env in envs] == config["bridges"]
+            for env in envs:
+                env.reset(seed=1)
+                assert env.step(np.ones(1, np.float32))[1] == 1.0
+        finally:
+            for env in envs:
+                env.close()
+
+
+class Context(dict[str, Any]):
+    """RLlib's EnvContext: a dict that knows who asks."""
+
+    worker_index = 0
+    num_workers = 2
+    vector_index = 0
+
+
+def runner(number: int, config: dict[str, Any]) -> Context:
+    context = Context(config)
+    context.worker_index = number
+    return context
+
+
+def test_status_asks_a_daemon_on_another_host(authority: Authority, runtime_directory: Path) -> None:
+    mine = authority.issue("environment")
+    with (
+        cart_poles(1) as (address,),
+        listening(address, runtime_directory, authority.issue("daemon")) as bridge,
+    ):
+        done = status(bridge, mine)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["simulator"] == address
+        assert [agent["state"] for agent in found["agents"]] == ["free"]
+        stranger = Authority(runtime_directory, "other").issue("stranger", trusts=authority)
+        done = status(bridge, stranger)
+        assert done.returncode == 78
+        assert "unknown ca" in done.stderr
+
+
+def status(bridge: str, files: TlsFiles) -> subprocess.CompletedProcess[str]:
+    shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
+    return subprocess.run(
+        [sys.executable, "-m", "ospbridge", "status", "--json", "--hub", bridge, *shown],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+
+def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory: Path) -> None:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import parallel_env
+
+    mine = options(authority.issue("environment"))
+    makers: list[Any] = [
+        lambda **given: gymnasium.make("ospbridge/Agent-v0", **given),
+        lambda **given: gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, **given),
+        parallel_env,
+    ]
+    for make in makers:
+        with pytest.raises(UsageError, match="OSP knows no TLS"):
+            make(simulator="127.0.0.1:1", **mine)
+        with pytest.raises(ConfigurationError, match="three files"):
+            make(bridge="tls://127.0.0.1:1", tls_ca=mine["tls_ca"])
+        with pytest.raises(ConfigurationError, match="three files"):
+            make(bridge="tls://127.0.0.1:1")
+        with pytest.raises(ConfigurationError, match="on this host"):
+            make(bridge=f"unix:{runtime_directory / 'hub'}", **mine)
+    with pytest.raises(ConfigurationError, match="is not a hub's address"):
+        env_creator({"bridges": ["tls://nowhere"], **mine})
+    done = subprocess.run(
+        [sys.executable, "-m", "ospbridge", "status", "--tls-ca", mine["tls_ca"]],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert done.returncode == 78
+    assert "three files" in done.stderr
