@@ -81,7 +81,7 @@ def _listed(values: list[Any], where: str) -> NDArray[Any]:
         array = np.asarray(values)
     except (ValueError, OverflowError) as error:
         raise Misfit(f"{where} must be an array of numbers: {error}") from None
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu" or (array.dtype.kind == "f" and float not in types and types):
         raise Misfit(f"{where} must hold numbers of 64 bits at most, got {shown(values)}")
     return array
 

@@ -31,6 +31,8 @@ HINT: Final = "the episode was not sent: a server of RLlink does not survive a b
 class Needs:
     """What a server wants of each episode, beyond arrays that fit each other. None: anything."""
 
+    id: bool = True
+    """Episodes that come in the dialect json have none."""
     action_dist_inputs: bool = True
     action_logp: bool = True
     observation_size: int | None = None
@@ -40,7 +42,7 @@ class Needs:
 
 RLLIB: Final = Needs()
 """What every server of RLlib wants: its learners need the distribution that an action was drawn from."""
-NOTHING_MORE: Final = Needs(action_dist_inputs=False, action_logp=False)
+NOTHING_MORE: Final = Needs(id=False, action_dist_inputs=False, action_logp=False)
 """What a server wants that only records."""
 
 
@@ -53,7 +55,7 @@ def check_fragments(fragments: Iterable[EpisodeFragment], needs: Needs = RLLIB) 
 def check_fragment(fragment: EpisodeFragment, needs: Needs = RLLIB) -> None:
     """Raises LocalProtocolError, with episode and row, for a fragment that must not be sent."""
     steps = fragment.steps
-    _claim(bool(fragment.id), fragment, "needs an id")
+    _claim(bool(fragment.id) or not needs.id, fragment, "needs an id")
     _claim(fragment.t_started >= 0, fragment, f"cannot start at step {fragment.t_started}")
     _claim(steps > 0, fragment, "has no steps")
     _length(fragment, "observations", fragment.observations, steps + 1)

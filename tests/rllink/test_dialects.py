@@ -1,0 +1,385 @@
+"""Messages into bytes and back, in both dialects; every spelling read; every misfit named."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ospbridge.rllink import decoding
+from ospbridge.rllink.arrays import packed
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_named, dialect_of
+from ospbridge.rllink.messages import (
+    Episodes,
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+    Unknown,
+)
+from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
+from tests.rllink.episodes import assert_equal, episode
+from tests.rllink.recordings import body_of
+
+BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+MODEL = b"\x08\x09 a model " * 50
+
+
+def body(dialect: Dialect, told: Any) -> bytes:
+    return json.dumps(told).encode() if dialect is JSON else msgspec.msgpack.encode(told)
+
+
+def plain(dialect: Dialect, array: Any) -> Any:
+    """An array as a peer of that dialect writes it."""
+    array = np.asarray(array)
+    return array.tolist() if dialect is JSON else packed(array)
+
+
+def json_episode(**changes: Any) -> dict[str, Any]:
+    made = {
+        "obs": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]],
+        "actions": [0, 1],
+        "rewards": [1.0, 1.0],
+        "is_terminated": True,
+        "is_truncated": False,
+        "action_dist_inputs": [[0.1, 0.2], [0.1, 0.2]],
+        "action_logp": [-0.5, -0.5],
+    }
+    return {key: value for key, value in (made | changes).items() if value is not ...}
+
+
+def decode_episode(**changes: Any) -> Message:
+    return JSON.decode(body(JSON, {"type": "EPISODES", "episodes": [json_episode(**changes)]}))
+
+
+# --- there and back ------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "message",
+    [
+        Ping(),
+        Pong(),
+        GetConfig(),
+        GetState(),
+        SetConfig(1000, True),
+        SetConfig(1, False),
+        SetConfig(7),
+        SetState(OnnxWeights(MODEL, 3)),
+        SetState(MlirWeights(MODEL, 0)),
+    ],
+    ids=lambda message: repr(message)[:40],
+)
+def test_a_message_comes_back_from_its_bytes(dialect: Dialect, message: Message) -> None:
+    data = body_of(dialect.encode(message))
+    assert dialect_of(data) is dialect
+    assert dialect.decode(data) == message
+
+
+@BOTH
+def test_the_arrays_of_a_policy_come_back(dialect: Dialect) -> None:
+    rng = np.random.default_rng(1)
+    layers = {
+        "net.0.weight": rng.normal(size=(8, 3)).astype(np.float32),
+        "net.0.bias": rng.normal(size=8).astype(np.float32).T,
+        "log_std": np.asfortranarray(rng.normal(size=(2, 2)).astype(np.float32)),
+    }
+    message = dialect.decode(body_of(dialect.encode(SetState(ModuleWeights(layers, 12)))))
+    assert isinstance(message, SetState)
+    assert isinstance(message.weights, ModuleWeights)
+    assert message.weights.seq_no == 12
+    assert list(message.weights.arrays) == list(layers)
+    for name, array in layers.items():
+        assert message.weights.arrays[name].dtype == np.float32
+        assert np.array_equal(message.weights.arrays[name], array)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [Episodes, EpisodesAndGetState])
+@pytest.mark.parametrize("action", [0, 3])
+def test_experience_comes_back_bit_for_bit(dialect: Dialect, kind: type[Episodes], action: int) -> None:
+    fragments = (
+        episode(5, action=action),
+        episode(1, action=action, terminated=False, truncated=True),
+        episode(9, action=action, terminated=False, t_started=7, id="continued"),
+    )
+    message = dialect.decode(body_of(dialect.encode(kind(fragments))))
+    assert type(message) is kind
+    assert isinstance(message, Episodes)
+    assert message.env_steps == 15
+    for sent, got in zip(fragments, message.fragments, strict=True):
+        assert_equal(sent, got, named=dialect is MSGPACK)
+
+
+@BOTH
+def test_experience_without_a_policys_outputs_can_be_told(dialect: Dialect) -> None:
+    sent = episode(3, action_dist_inputs=None, action_logp=None)
+    message = dialect.decode(body_of(dialect.encode(Episodes((sent,)))))
+    assert isinstance(message, Episodes)
+    assert_equal(sent, message.fragments[0], named=dialect is MSGPACK)
+
+
+def test_every_float32_survives_the_digits_of_json() -> None:
+    rng = np.random.default_rng(2)
+    bits = rng.integers(0, 2**32, 20_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    numbers = bits[np.isfinite(bits)][:15_000].reshape(-1, 1)
+    sent = episode(len(numbers) - 1, observation=1, observations=numbers)
+    message = JSON.decode(body_of(JSON.encode(Episodes((sent,)))))
+    assert isinstance(message, Episodes)
+    assert message.fragments[0].observations.tobytes() == numbers.tobytes()
+
+
+def test_a_pickle_travels_in_msgpack_only() -> None:
+    message = SetConfig(pickled=b"\x80\x04N.")
+    assert MSGPACK.decode(body_of(MSGPACK.encode(message))) == message
+    with pytest.raises(LocalProtocolError, match="json cannot carry"):
+        JSON.encode(message)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["observations", "rewards", "action_logp", "action_dist_inputs"])
+def test_json_refuses_what_it_cannot_say_before_it_writes(name: str, number: float) -> None:
+    sent = episode(3)
+    array = getattr(sent, name).copy()
+    array.flat[-1] = number
+    with pytest.raises(LocalProtocolError, match=r"episode 'bad': \w+ hold NaN or infinity"):
+        JSON.encode(Episodes((episode(3, id="bad", **{name: array}),)))
+
+
+def test_json_refuses_weights_that_are_not_finite() -> None:
+    with pytest.raises(LocalProtocolError, match="weights hold NaN"):
+        JSON.encode(SetState(ModuleWeights({"w": np.array([np.nan], np.float32)}, 0)))
+
+
+@BOTH
+def test_what_is_no_message_of_ours_is_not_sent(dialect: Dialect) -> None:
+    with pytest.raises(LocalProtocolError, match="no message that can be sent"):
+        dialect.encode(Unknown("HELLO"))
+
+
+# --- spellings -----------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("key", ["env_steps_per_sample", "env_steps", "timesteps"])
+def test_the_size_of_a_batch_is_read_in_each_spelling(dialect: Dialect, key: str) -> None:
+    assert dialect.decode(body(dialect, {"type": "SET_CONFIG", key: 500})) == SetConfig(500)
+
+
+@BOTH
+@pytest.mark.parametrize(("terminated", "truncated"), [("is_terminated", "is_truncated"), ("terminated", "truncated")])
+@pytest.mark.parametrize("observations", ["obs", "observations"])
+def test_an_episode_is_read_in_each_spelling(
+    dialect: Dialect, terminated: str, truncated: str, observations: str
+) -> None:
+    told = {
+        observations: plain(dialect, np.ones((3, 2), np.float32)),
+        "actions": plain(dialect, np.array([1, 0])),
+        "rewards": plain(dialect, np.ones(2, np.float32)),
+        terminated: False,
+        truncated: True,
+        "weights_seq_no": 4,
+    }
+    message = dialect.decode(
+        body(dialect, {"type": "EPISODES", "episodes": [told], "env_steps": 2, "weights_seq_no": 3})
+    )
+    assert isinstance(message, Episodes)
+    (fragment,) = message.fragments
+    assert (fragment.terminated, fragment.truncated, fragment.steps) == (False, True, 2)
+    assert (message.weights_seq_no, fragment.weights_seq_no) == (3, 4)
+
+
+@BOTH
+@pytest.mark.parametrize("key", ["onnx_file", "mlir_file"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_model_is_read_in_each_spelling_zipped_or_not(dialect: Dialect, key: str, zipped: bool) -> None:
+    data = gzip.compress(MODEL) if zipped else MODEL
+    told = {"type": "SET_STATE", key: base64.b64encode(data).decode(), "weights_seq_no": 5}
+    message = dialect.decode(body(dialect, told))
+    kind = OnnxWeights if key == "onnx_file" else MlirWeights
+    assert message == SetState(kind(MODEL, 5))
+
+
+def test_a_model_may_come_as_bytes_in_msgpack() -> None:
+    told = {"type": "SET_STATE", "onnx_file": gzip.compress(MODEL), "weights_seq_no": 5}
+    assert MSGPACK.decode(msgspec.msgpack.encode(told)) == SetState(OnnxWeights(MODEL, 5))
+
+
+def test_weights_may_stand_under_the_name_of_an_only_policy_and_the_number_outside() -> None:
+    layers = {"w": packed(np.ones(2, np.float64)), "n": packed(np.ones(1, np.int32))}
+    told = {"type": "SET_STATE", "state": {"rl_module": {"default_policy": layers}}, "weights_seq_no": 9}
+    message = MSGPACK.decode(msgspec.msgpack.encode(told))
+    assert isinstance(message, SetState)
+    assert isinstance(message.weights, ModuleWeights)
+    assert message.weights.seq_no == 9
+    assert all(array.dtype == np.float32 for array in message.weights.arrays.values())
+
+
+def test_more_keys_than_we_know_do_no_harm() -> None:
+    state = {"rl_module": {"w": packed(np.ones(1, np.float32))}, "weights_seq_no": 1, "env_to_module": {}}
+    message = MSGPACK.decode(msgspec.msgpack.encode({"type": "SET_STATE", "state": state, "more": [1]}))
+    assert isinstance(message, SetState)
+
+
+def test_numbers_may_come_as_numpy_scalars() -> None:
+    scalar = {b"nd": False, b"type": "<i8", b"data": np.int64(41).tobytes()}
+    flag = {b"nd": False, b"type": "|b1", b"data": b"\1"}
+    told = {"type": "SET_CONFIG", "env_steps_per_sample": scalar, "force_on_policy": flag}
+    assert MSGPACK.decode(msgspec.msgpack.encode(told)) == SetConfig(41, True)
+
+
+def test_what_a_piece_repeats_of_the_one_before_is_left_out() -> None:
+    told: dict[str, Any] = {
+        "id_": "e",
+        "is_terminated": False,
+        "is_truncated": False,
+        "t_started": 3,
+        "t": 5,
+    }
+    for key, array in {
+        "observations": np.arange(8, dtype=np.float32).reshape(4, 2),
+        "actions": np.array([7, 8, 9]),
+        "rewards": np.array([1, 2, 3], np.float32),
+    }.items():
+        told[key] = {"data": packed(array), "lookback": 1, "finalized": True, "space": None}
+    message = MSGPACK.decode(msgspec.msgpack.encode({"type": "EPISODES", "episodes": [told]}))
+    assert isinstance(message, Episodes)
+    (fragment,) = message.fragments
+    assert fragment.observations.tolist() == [[2, 3], [4, 5], [6, 7]]
+    assert fragment.actions.tolist() == [8, 9]
+    assert fragment.rewards.tolist() == [2, 3]
+
+
+@BOTH
+def test_a_type_of_another_release_is_unknown_and_no_error(dialect: Dialect) -> None:
+    assert dialect.decode(body(dialect, {"type": "HELLO", "a": 1})) == Unknown("HELLO", ("type", "a"))
+
+
+def test_a_dialect_is_found_by_its_name() -> None:
+    assert dialect_named("json") is JSON
+    assert dialect_named("msgpack") is MSGPACK
+    assert dialect_named("auto") is None
+    with pytest.raises(ConfigurationError, match="unknown dialect 'xml'"):
+        dialect_named("xml")
+
+
+# --- what does not fit ---------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ([], "a message must be a map, got list"),
+        ({}, "a message: key type is missing, there are: none"),
+        ({"typ": "PING"}, "a message: key type is missing, there are: typ"),
+        ({"type": 1}, "a message: type must be text, got int 1"),
+        ({"type": "SET_CONFIG"}, "SET_CONFIG: key env_steps_per_sample or config is missing"),
+        ({"type": "SET_CONFIG", "env_steps": "9"}, "SET_CONFIG: env_steps_per_sample must be a count, got str '9'"),
+        ({"type": "SET_CONFIG", "env_steps": True}, "must be a count, got bool True"),
+        ({"type": "SET_CONFIG", "env_steps": -1}, "must be a count, got int -1"),
+        ({"type": "SET_CONFIG", "env_steps": 1, "force_on_policy": 1}, "force_on_policy must be true or false"),
+        ({"type": "SET_CONFIG", "config": "text"}, "SET_CONFIG: config must be bytes, got str 'text'"),
+        ({"type": "SET_STATE", "onnx_file": "AA=="}, "SET_STATE: key weights_seq_no is missing"),
+        ({"type": "SET_STATE", "weights_seq_no": 1}, "SET_STATE: key onnx_file or mlir_file or state is missing"),
+        ({"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": "%%"}, "SET_STATE: onnx_file must be base64"),
+        ({"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": 7}, "onnx_file must be base64 or bytes, got int 7"),
+        ({"type": "SET_STATE", "weights_seq_no": 1, "state": []}, "SET_STATE: state must be a map, got list"),
+        ({"type": "SET_STATE", "weights_seq_no": 1, "state": {}}, "SET_STATE: state: key rl_module is missing"),
+        ({"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {}}}, "the weights are empty"),
+        (
+            {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"w": "x"}}},
+            "SET_STATE: state: rl_module: w must be an array, got str 'x'",
+        ),
+        ({"type": "EPISODES"}, "EPISODES: key episodes is missing"),
+        ({"type": "EPISODES", "episodes": {}}, "EPISODES: episodes must be a list, got dict"),
+        ({"type": "EPISODES", "episodes": [3]}, r"EPISODES: episodes\[0\] must be a map, got int 3"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_misfit_is_named_by_message_key_and_what_came(dialect: Dialect, told: Any, named: str) -> None:
+    data = body(dialect, told)
+    with pytest.raises(RemoteProtocolError, match=named) as caught:
+        dialect.decode(data)
+    assert caught.value.data == data
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["obs", "actions", "rewards", "is_terminated", "is_truncated"])
+def test_a_missing_key_of_an_episode_is_named(key: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=rf"EPISODES: episodes\[0\]: key .*{key}.* is missing"):
+        decode_episode(**{key: ...})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"obs": [[0.0], [1.0, 2.0]]}, "obs.* must be an array of numbers"),
+        ({"obs": [["0", "1"]]}, "must hold numbers only, got str"),
+        ({"obs": [[None]]}, "must hold numbers only, got NoneType"),
+        ({"obs": [[True]]}, "must hold numbers only, got bool"),
+        ({"obs": [[[1.0]]]}, "must hold numbers only, got list"),
+        ({"obs": [[1.0], 2.0]}, r"\[1\] must be a list like"),
+        ({"obs": 3.0}, "observations must be an array, got float 3.0"),
+        ({"obs": [1.0, 2.0, 3.0]}, "observations must have 2 dimensions"),
+        ({"rewards": [[1.0]]}, "rewards must have 1 dimensions"),
+        ({"actions": [18446744073709551615, 1]}, "numbers of 64 bits at most"),
+        ({"is_terminated": "yes"}, "is_terminated must be true or false, got str 'yes'"),
+        ({"t": 9}, "t must be 2, t_started and its 2 steps, got 9"),
+        ({"extra_model_outputs": 3}, "extra_model_outputs must be a map"),
+        ({"action_logp": {"data": [1.0], "lookback": 2}}, "lookback must be at most"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_misfit_of_an_episode_is_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=named):
+        decode_episode(**changes)
+
+
+@BOTH
+@pytest.mark.parametrize("data", [b"", b"\xff\xff", b"{", b"\x81", b"NaN", b"[" * 100_000, b"\x91" * 100_000])
+def test_a_body_that_is_not_of_the_dialect_is_a_clear_error(dialect: Dialect, data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"dialect {dialect.name}|must be a map, got int 123") as caught:
+        dialect.decode(data)
+    assert "Ray" in caught.value.hint
+
+
+@pytest.mark.parametrize("data", [b"", b"PING", b"\x93", b"[1]", b"\0"])
+def test_a_first_body_of_no_dialect_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="in JSON or msgpack"):
+        dialect_of(data)
+
+
+@BOTH
+def test_a_bomb_of_gzip_is_refused_before_it_bursts(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding.unzipped, "__kwdefaults__", {"largest": 100_000})
+    bomb = base64.b64encode(gzip.compress(bytes(5_000_000))).decode()
+    with pytest.raises(RemoteProtocolError, match="larger than 100000 bytes when decompressed"):
+        dialect.decode(body(dialect, {"type": "SET_STATE", "onnx_file": bomb, "weights_seq_no": 1}))
+
+
+def test_a_model_may_be_as_large_as_the_limit_and_no_larger() -> None:
+    zipped = gzip.compress(bytes(1000))
+    assert decoding.unzipped(zipped, largest=1000) == bytes(1000)
+    with pytest.raises(decoding.Misfit, match="larger than 999"):
+        decoding.unzipped(zipped, largest=999)
+
+
+def test_a_model_that_is_cut_off_or_bent_is_refused() -> None:
+    zipped = gzip.compress(MODEL)
+    with pytest.raises(decoding.Misfit, match="cut off"):
+        decoding.unzipped(zipped[:-9])
+    with pytest.raises(decoding.Misfit, match="gzip did not compress"):
+        decoding.unzipped(zlib.compress(MODEL))

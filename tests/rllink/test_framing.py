@@ -1,0 +1,132 @@
+"""Headers of eight digits, and bodies out of chunks of any size."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import LocalProtocolError, RemoteProtocolError
+from ospbridge.rllink.framing import LARGEST_BODY, Deframer, header
+
+
+def framed(body: bytes) -> bytes:
+    return header(len(body)) + body
+
+
+def test_a_header_is_eight_digits_filled_with_zeros() -> None:
+    assert header(0) == b"00000000"
+    assert header(16) == b"00000016"
+    assert header(LARGEST_BODY) == b"99999999"
+
+
+@pytest.mark.parametrize("length", [LARGEST_BODY + 1, -1])
+def test_a_length_that_eight_digits_cannot_say_is_refused_before_sending(length: int) -> None:
+    with pytest.raises(LocalProtocolError, match="does not fit RLlink's header") as caught:
+        header(length)
+    assert "split" in caught.value.hint
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 30), max_size=40))
+def test_bodies_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(map(framed, bodies))
+    deframer = Deframer()
+    got: list[bytes] = []
+    place = 0
+    for length in [*cuts, len(stream)]:
+        got += map(bytes, deframer.bodies(stream[place : place + length]))
+        place += length
+    assert got == bodies
+    assert deframer.empty
+
+
+def test_a_stream_may_come_byte_by_byte() -> None:
+    deframer = Deframer()
+    got = [bytes(body) for byte in framed(b"hello") for body in deframer.bodies(bytes((byte,)))]
+    assert got == [b"hello"]
+
+
+def test_a_body_belongs_to_who_took_it() -> None:
+    chunk = bytearray(framed(b"one") + framed(b"two"))
+    one, two = Deframer().bodies(chunk)
+    chunk[:] = bytes(len(chunk))
+    one += b"!"
+    assert (one, two) == (b"one!", b"two")
+
+
+def test_leading_spaces_are_understood_as_real_servers_do() -> None:
+    (body,) = Deframer().bodies(b"       5hello")
+    assert body == b"hello"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HT",
+        b"-0000005",
+        b"+0000005",
+        b"0000 005",
+        b"5       ",
+        b"        ",
+        b"00_00_05",
+        b"0x000005",
+        "٣٣٣٣".encode(),
+        b"\0\0\0\0\0\0\0\5",
+    ],
+)
+def test_a_header_that_is_no_length_is_told_with_its_bytes(head: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="eight ASCII digits") as caught:
+        list(Deframer().bodies(head + b"body"))
+    assert caught.value.data == head
+    assert caught.value.hint
+
+
+def test_a_ninth_digit_makes_the_next_header_unreadable() -> None:
+    deframer = Deframer(largest=100)
+    body = b'{"type": "PING"}' * 6
+    with pytest.raises(RemoteProtocolError):
+        list(deframer.bodies(b"%09d" % len(body) + body))
+
+
+def test_an_announced_length_above_the_limit_is_refused_and_allocates_nothing() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="at most 1000 bytes, 99999999 were announced"):
+            list(Deframer(largest=1000).bodies(b"99999999"))
+        list(Deframer().bodies(b"99999999 and so on"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_what_came_before_a_bad_header_is_still_given_out() -> None:
+    bodies = Deframer().bodies(framed(b"good") + b"not good")
+    assert next(bodies) == b"good"
+    with pytest.raises(RemoteProtocolError):
+        next(bodies)
+
+
+def test_a_broken_stream_stays_broken() -> None:
+    deframer = Deframer()
+    with pytest.raises(RemoteProtocolError):
+        list(deframer.bodies(b"nonsense"))
+    with pytest.raises(RemoteProtocolError):
+        list(deframer.bodies(framed(b"fine")))
+
+
+def test_what_is_unfinished_is_told() -> None:
+    deframer = Deframer()
+    assert list(deframer.bodies(b"0000")) == []
+    assert not deframer.empty
+    assert deframer.unfinished() == "4 of 8 bytes of a header"
+    assert list(deframer.bodies(b"0010abc")) == []
+    assert deframer.unfinished() == "3 of 10 bytes of a message"
+
+
+@pytest.mark.parametrize("largest", [0, -1, LARGEST_BODY + 1])
+def test_a_limit_that_no_header_can_reach_is_refused(largest: int) -> None:
+    with pytest.raises(LocalProtocolError, match="the limit of a message"):
+        Deframer(largest=largest)

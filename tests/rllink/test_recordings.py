@@ -1,0 +1,185 @@
+"""Real messages decode, and what can be written back is the same byte for byte.
+
+Two things are written otherwise, and are compared by what they mean: experience in json, which Ray's client writes
+with white space and with the digits of the float64 next to each float32; and an episode step by step, which we send
+as whole arrays.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from ospbridge.interface import BoxSpace
+from ospbridge.rllink.checking import Needs, check_fragments
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, dialect_of
+from ospbridge.rllink.framing import header
+from ospbridge.rllink.messages import (
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+)
+from ospbridge.rllink.pickled_config import config_in
+from ospbridge.rllink.weights import ModuleWeights, OnnxWeights
+from tests.rllink.episodes import assert_equal
+from tests.rllink.recordings import body_of, decoded, golden, handshake, native_episode, summaries
+
+TYPES: dict[str, type[Message]] = {
+    "PING": Ping,
+    "PONG": Pong,
+    "GET_CONFIG": GetConfig,
+    "GET_STATE": GetState,
+    "SET_CONFIG": SetConfig,
+    "SET_STATE": SetState,
+    "EPISODES_AND_GET_STATE": EpisodesAndGetState,
+}
+GOLDEN = golden()
+HANDSHAKE = handshake()
+JSON_EXPERIENCE = "json EPISODES_AND_GET_STATE (2-step discrete episode)"
+SUMMARIES = [
+    (dialect, message)
+    for dialect, names in (
+        ("json", ("247_messages_box.json", "247_messages_discrete.json")),
+        ("msgpack", ("260_messages_box.json", "260_messages_discrete.json")),
+    )
+    for name in names
+    for message in summaries(name)
+]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_each_exact_message_is_recognised_by_dialect_and_type(name: str) -> None:
+    spoken, kind = name.split()[:2]
+    dialect, message = decoded(GOLDEN[name])
+    assert dialect is DIALECTS[spoken]
+    assert type(message) is TYPES[kind]
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name != JSON_EXPERIENCE])
+def test_each_exact_message_is_written_back_byte_for_byte(name: str) -> None:
+    dialect, message = decoded(GOLDEN[name])
+    assert dialect.encode(message) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", HANDSHAKE)
+def test_a_whole_handshake_is_written_back_byte_for_byte(name: str) -> None:
+    dialect, message = decoded(HANDSHAKE[name])
+    assert dialect is MSGPACK
+    assert dialect.encode(message) == HANDSHAKE[name]
+
+
+def test_experience_in_json_differs_in_white_space_only_where_digits_are_short() -> None:
+    _, message = decoded(GOLDEN[JSON_EXPERIENCE])
+    ours = body_of(JSON.encode(message))
+    assert json.dumps(orjson.loads(ours)).encode() == body_of(GOLDEN[JSON_EXPERIENCE])
+
+
+@pytest.mark.parametrize(("dialect", "summary"), SUMMARIES, ids=lambda value: str(value)[:12])
+def test_small_messages_of_the_abridged_recordings_are_exact(dialect: str, summary: dict[str, Any]) -> None:
+    body = summary["body"]
+    small = {"PING": Ping(), "PONG": Pong(), "GET_CONFIG": GetConfig(), "GET_STATE": GetState()}
+    message: Message | None = small.get(body["type"])
+    if body["type"] == "SET_CONFIG":
+        message = SetConfig(body["env_steps_per_sample"], body["force_on_policy"])
+    if message is None:
+        # The others are told by their beginning: header, type and first key stand where ours do.
+        assert summary["header"] == header(summary["total_bytes"] - 8).decode()
+        message = _like(body["type"], dialect)
+        ours = bytes(DIALECTS[dialect].encode(message))[8:48]
+        theirs = bytes.fromhex(summary["hex_first_64"])[8:48]
+        if dialect == "json":
+            ours, theirs = (data.replace(b" ", b"") for data in (ours, theirs))
+        assert ours[:30] == theirs[:30]
+        return
+    ours = bytes(DIALECTS[dialect].encode(message))
+    assert len(ours) == summary["total_bytes"]
+    assert ours[:64].hex() == summary["hex_first_64"]
+
+
+def _like(kind: str, dialect: str) -> Message:
+    if kind == "SET_STATE":
+        layers = {f"layer {number}": np.zeros(1, np.float32) for number in range(7)}
+        return SetState(OnnxWeights(b"model", 0) if dialect == "json" else ModuleWeights(layers, 0))
+    assert kind == "EPISODES_AND_GET_STATE"
+    _, message = decoded(GOLDEN[f"{dialect} EPISODES_AND_GET_STATE (2-step discrete episode)"])
+    return message
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+def test_the_exact_experience_is_read_as_it_was_made(name: str) -> None:
+    _, message = decoded(GOLDEN[f"{name} EPISODES_AND_GET_STATE (2-step discrete episode)"])
+    assert isinstance(message, EpisodesAndGetState)
+    (fragment,) = message.fragments
+    assert fragment.observations.tolist() == [[0.5, -0.25, 0, 1], [0, 1, 2, 3], [1, 1, 2, 3]]
+    assert fragment.actions.tolist() == [0, 1]
+    assert fragment.actions.dtype == np.int64
+    assert fragment.rewards.tolist() == [1, 1]
+    assert fragment.action_dist_inputs is not None
+    assert fragment.action_dist_inputs.tolist() == [[0.125, -0.5], [0.125, -0.5]]
+    assert fragment.action_logp is not None
+    assert fragment.action_logp.tolist() == [-0.75, -0.75]
+    assert (fragment.terminated, fragment.truncated, fragment.t_started, fragment.t) == (True, False, 0, 2)
+    check_fragments(message.fragments, Needs(id=name == "msgpack"))
+
+
+def test_an_episode_of_rays_own_client_is_read_and_comes_back_as_whole_arrays() -> None:
+    dialect, message = decoded(native_episode())
+    assert isinstance(message, EpisodesAndGetState)
+    (fragment,) = message.fragments
+    assert fragment.id == "aab9d551f76d49fe9f6457fc6219b6ea"
+    assert fragment.observations.shape == (4, 4)
+    assert fragment.observations[1].tolist() == [1, 1, 1, 1]
+    assert fragment.actions.tolist() == [1, 1, 1]
+    assert fragment.rewards.tolist() == [1, 1, 1]
+    assert fragment.action_logp is not None
+    assert fragment.action_logp.tolist() == np.full(3, -0.69, np.float32).tolist()
+    assert (fragment.terminated, fragment.t) == (True, 3)
+    again = dialect.decode(body_of(dialect.encode(message)))
+    assert isinstance(again, EpisodesAndGetState)
+    assert_equal(fragment, again.fragments[0])
+
+
+def test_the_weights_of_the_handshake_have_their_names_and_shapes() -> None:
+    _, message = decoded(HANDSHAKE["s2c 4"])
+    assert isinstance(message, SetState)
+    assert isinstance(message.weights, ModuleWeights)
+    assert message.weights.seq_no == 0
+    shapes = {name: array.shape for name, array in message.weights.arrays.items()}
+    assert shapes["encoder.actor_encoder.net.mlp.0.weight"][0] == 64
+    assert shapes["encoder.actor_encoder.net.mlp.2.weight"] == (64, 64)
+    assert all(array.dtype == np.float32 for array in message.weights.arrays.values())
+
+
+def test_the_settings_are_found_in_the_pickle_without_unpickling_it() -> None:
+    _, message = decoded(HANDSHAKE["s2c SET_CONFIG"])
+    assert isinstance(message, SetConfig)
+    assert message.pickled is not None
+    found = config_in(message.pickled)
+    assert found.env_steps_per_sample == found.train_batch_size_per_learner == 1000
+    assert (found.num_env_runners, found.num_envs_per_env_runner) == (0, 1)
+    assert found.rollout_fragment_length is None
+    assert found.batch_mode == "truncate_episodes"
+    assert (found.normalize_actions, found.clip_actions) == (True, False)
+    model = found.model
+    assert (model.fcnet_hiddens, model.fcnet_activation) == ((64, 64), "tanh")
+    assert (model.head_fcnet_hiddens, model.head_fcnet_activation) == ((), "relu")
+    assert (model.vf_share_layers, model.free_log_std, model.use_lstm) == (False, False, False)
+    assert isinstance(found.observation_space, BoxSpace)
+    assert found.observation_space.high.tolist() == [np.inf] * 5
+    assert isinstance(found.action_space, BoxSpace)
+    assert found.action_space.low.tolist() == [-1, -1]
+    assert found.action_space.high.tolist() == [1, 1]
+
+
+def test_a_peers_dialect_is_told_by_its_ping() -> None:
+    assert dialect_of(body_of(GOLDEN["json PING"])) is JSON
+    assert dialect_of(body_of(GOLDEN["msgpack PING"])) is MSGPACK
