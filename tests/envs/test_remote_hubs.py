@@ -32,12 +32,17 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
+def free_place() -> str:
+    """HOST:PORT where nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
 @contextmanager
 def listening(simulator: str, directory: Path, files: TlsFiles) -> Iterator[str]:
     """``tls://...`` of a daemon."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{sock.getsockname()[1]}"
+    place = free_place()
     shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
     with connected(simulator, directory / "hub", "--listen", place, *shown):
         yield f"tls://{place}"
