@@ -1,4 +1,4 @@
-"""The pages on hubs: their commands make certificates that hold, their programs run, their messages are the real ones."""
+"""The pages on hubs: their commands make certificates that hold, and their programs run."""
 
 from __future__ import annotations
 
