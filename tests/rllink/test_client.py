@@ -1,0 +1,418 @@
+"""The client machine, mostly wired to the server machine: exchanges, stale weights, silence, and leaving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import LocalProtocolError, RemoteProtocolError, UpstreamLost
+from ospbridge.rllink.client import ClientMachine, EpisodesProven, Exchange, Notice, StateArrived
+from ospbridge.rllink.cutting import split
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
+from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, learn, newer_state
+from ospbridge.rllink.messages import (
+    Episodes,
+    EpisodesAndGetState,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetState,
+)
+from ospbridge.rllink.server import EpisodesArrived, Greeted, StateWanted
+from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.weights import ModuleWeights
+from tests.rllink.episodes import assert_equal, episode
+from tests.rllink.pair import CONFIG, LATENCY, Pair, weights
+
+BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+
+
+def greeted(dialect: Dialect = MSGPACK, **options: Any) -> Pair:
+    pair = Pair(dialect, **options)
+    pair.do(greet(pair.client))
+    return pair
+
+
+def batch(steps: int = 10, *, seed: int = 0) -> list[Episodes]:
+    return split([episode(steps, seed=seed)], MSGPACK, await_weights=True, least_steps=steps)
+
+
+def seq_of(message: Any) -> int:
+    assert isinstance(message, ModuleWeights)
+    return message.seq_no
+
+
+# --- the way it should go ------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("piece", [1, 7, 1 << 30])
+def test_a_whole_session_runs_however_its_bytes_are_cut(dialect: Dialect, piece: int) -> None:
+    pair = greeted(dialect, piece=piece)
+    assert pair.client.connected
+    assert pair.server.dialect is dialect
+    assert pair.do(get_config(pair.client)) == CONFIG
+    assert seq_of(pair.do(get_state(pair.client))) == 0
+    first = episode(10)
+    learned = pair.do(learn(pair.client, split([first], dialect, await_weights=True, least_steps=10)))
+    assert isinstance(learned, ModuleWeights)
+    assert learned.arrays["layer.weight"].tolist() == [[1, 1], [1, 1]]
+    pair.do(deliver(pair.client, split([episode(4, seed=1)], dialect, await_weights=False), token="first"))
+    assert list(pair.client.events) == [EpisodesProven("first")]
+    assert pair.steps == 14
+    arrived = next(event for event in pair.seen if isinstance(event, EpisodesArrived))
+    assert_equal(arrived.fragments[0], first, named=dialect is MSGPACK)
+    assert pair.client.may_close
+
+
+def test_nothing_is_sent_before_the_pong() -> None:
+    pair = Pair(MSGPACK)
+    for exchange in (
+        get_config(pair.client),
+        get_state(pair.client),
+        deliver(pair.client, [Episodes((episode(),))]),
+        learn(pair.client, batch()),
+    ):
+        assert isinstance(pair.error(exchange), LocalProtocolError)
+    assert not pair.to_server
+    assert pair.do(greet(pair.client)) is None
+
+
+def test_one_exchange_at_a_time() -> None:
+    pair = Pair(MSGPACK)
+    pair.client.begin(greet(pair.client), pair.now)
+    with pytest.raises(LocalProtocolError, match="under way"):
+        pair.client.begin(greet(pair.client), pair.now)
+    with pytest.raises(LocalProtocolError, match="still under way"):
+        pair.client.result()
+
+
+def test_each_batch_is_learned_once_and_its_weights_come() -> None:
+    pair = greeted()
+    for number in range(5):
+        assert seq_of(pair.do(learn(pair.client, batch(seed=number)))) == number + 1
+    assert pair.steps == 50
+
+
+def test_a_batch_in_parts_arrives_whole() -> None:
+    pair = greeted()
+    messages = split(
+        [episode(300, seed=number) for number in range(4)],
+        MSGPACK,
+        await_weights=True,
+        least_steps=1200,
+        largest=20_000,
+    )
+    assert seq_of(pair.do(learn(pair.client, messages))) == 1
+    assert pair.steps == 1200
+    assert sum(isinstance(event, StateWanted) for event in pair.seen) == 1
+
+
+@pytest.mark.parametrize("messages", [[Episodes((episode(),))], [EpisodesAndGetState((episode(),))] * 2])
+def test_only_the_last_message_of_a_batch_asks_for_weights(messages: list[Episodes]) -> None:
+    pair = greeted()
+    assert "must ask for weights" in pair.error(learn(pair.client, messages)).message
+
+
+def test_what_is_delivered_without_waiting_does_not_ask_for_weights() -> None:
+    pair = greeted()
+    assert isinstance(pair.error(deliver(pair.client, batch())), LocalProtocolError)
+
+
+def test_a_batch_of_which_one_message_cannot_be_written_is_not_sent_at_all() -> None:
+    pair = greeted(JSON)
+    sent = len(pair.to_server)
+    bad = episode(3, rewards=np.array([0, np.nan, 0]))
+    pair.error(learn(pair.client, [Episodes((episode(3),)), EpisodesAndGetState((bad,))]))
+    assert len(pair.to_server) == sent
+    assert pair.client.may_close
+
+
+# --- weights -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learns", [0.01, 0.3, 5.0])
+def test_old_weights_are_not_taken_for_new_ones(learns: float) -> None:
+    pair = greeted(stale=1, learns=learns)
+    assert seq_of(pair.do(get_state(pair.client))) == 0
+    began = pair.now
+    assert seq_of(pair.do(learn(pair.client, batch()))) == 1
+    assert began + learns < pair.now < began + learns + 0.05
+    assert pair.steps == 10
+
+
+def test_new_weights_are_asked_for_every_20_ms() -> None:
+    pair = greeted(stale=1, learns=1.0)
+    pair.do(get_state(pair.client))
+    pair.do(learn(pair.client, batch()))
+    polls = np.diff(pair.times[2:])
+    assert len(polls) > 40
+    assert np.allclose(polls, 0.02 + 2 * LATENCY, atol=1e-6)
+
+
+def test_every_stale_answer_of_many_rounds_is_noticed() -> None:
+    pair = greeted(stale=3, learns=0.1)
+    pair.do(get_state(pair.client))
+    for number in range(6):
+        assert seq_of(pair.do(learn(pair.client, batch(seed=number)))) == number + 1
+
+
+def test_weights_that_never_become_new_are_given_up_at_the_limit() -> None:
+    pair = greeted(stale=1, learns=1e9, limits=Limits(state=3.0))
+    pair.do(get_state(pair.client))
+    began = pair.now
+    error = pair.error(learn(pair.client, batch()))
+    assert isinstance(error, UpstreamLost)
+    assert "still has the weights number 0" in error.message
+    assert "batch" in error.hint
+    assert 3.0 <= pair.now - began < 3.1
+
+
+def test_whoever_takes_any_weights_gets_the_first_that_come() -> None:
+    pair = greeted(stale=1)
+    pair.do(get_state(pair.client))
+    assert seq_of(pair.do(learn(pair.client, batch(), must_advance=False))) == 0
+
+
+def test_newer_weights_can_be_waited_for_without_sending_anything() -> None:
+    pair = greeted()
+    pair.do(get_state(pair.client))
+    pair.at(pair.now + 0.5, pair._set_late)
+    assert seq_of(pair.do(newer_state(pair.client, 0))) == 1
+
+
+def test_weights_that_nobody_asked_for_are_told_and_do_no_harm() -> None:
+    pair = greeted()
+    pair.push(MSGPACK.encode(SetState(weights(7))))
+    pair.settle(1.0)
+    (event,) = pair.client.events
+    assert isinstance(event, StateArrived)
+    assert event.weights.seq_no == 7
+    assert pair.client.seq_no == 7
+    pair.client.events.clear()
+    pair.push(MSGPACK.encode(SetState(weights(8))))
+    assert pair.do(get_config(pair.client)) == CONFIG
+    assert [type(event) for event in pair.client.events] == [StateArrived]
+
+
+def test_a_flood_of_weights_keeps_the_latest_only() -> None:
+    pair = greeted()
+    for number in range(200):
+        pair.client.receive(MSGPACK.encode(SetState(weights(number))), pair.now)
+    assert len(pair.client.events) < 100
+    last = pair.client.events[-1]
+    assert isinstance(last, StateArrived)
+    assert last.weights.seq_no == 199
+
+
+def test_weights_that_came_before_the_real_answer_are_asked_for_again_until_they_are_new() -> None:
+    pair = greeted(learns=1.0)
+    pair.do(get_state(pair.client))
+    pair.push(MSGPACK.encode(SetState(weights(0))), after=0.1)
+    assert seq_of(pair.do(learn(pair.client, batch()))) == 1
+
+
+def test_a_message_of_a_later_release_is_noticed_and_skipped() -> None:
+    pair = greeted()
+    pair.push(b"00000013" + b"\x81\xa4type\xa6NOTIFY"[:13])
+    pair.settle(1.0)
+    (event,) = pair.client.events
+    assert isinstance(event, Notice)
+    assert "NOTIFY" in event.text
+    assert pair.do(get_config(pair.client)) == CONFIG
+
+
+def test_a_pong_that_nobody_asked_for_is_a_notice() -> None:
+    pair = greeted()
+    pair.push(MSGPACK.encode(Pong()))
+    pair.settle(1.0)
+    assert list(pair.client.events) == [Notice("Pong came unasked")]
+
+
+# --- silence -------------------------------------------------------------------------------------------------------
+
+
+def asked(name: str, machine: ClientMachine) -> Exchange[Any]:
+    made: dict[str, Any] = {
+        "pong": greet,
+        "config": get_config,
+        "answer": get_state,
+        "state": lambda client: learn(client, batch()),
+        "proof": lambda client: deliver(client, [Episodes((episode(),))]),
+    }
+    exchange: Exchange[Any] = made[name](machine)
+    return exchange
+
+
+@pytest.mark.parametrize(("name", "limit"), [("pong", 5), ("config", 10), ("answer", 30), ("state", 600), ("proof", 60)])
+def test_silence_ends_at_the_limit_with_what_was_awaited_and_what_to_do(name: str, limit: float) -> None:
+    pair = greeted()
+    pair.deaf = True
+    began = pair.now
+    error = pair.error(asked(name, pair.client))
+    assert isinstance(error, UpstreamLost)
+    assert f"did not send {'SET_' if name in ('config', 'answer', 'state') else 'PONG'}" in error.message
+    assert f"within {limit:.1f} s" in error.message
+    assert error.hint
+    assert pair.now - began == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("name", ["pong", "config", "answer", "state", "proof"])
+def test_each_limit_is_an_option(name: str) -> None:
+    pair = greeted(limits=Limits(**{name: 0.25}))
+    pair.deaf = True
+    began = pair.now
+    pair.error(asked(name, pair.client))
+    assert pair.now - began == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_limit_must_be_a_time(limit: float) -> None:
+    with pytest.raises(ValueError, match="pong limit"):
+        Limits(pong=limit)
+
+
+def test_a_server_that_learns_for_somebody_who_left_is_not_taken_for_a_dead_one() -> None:
+    pair = greeted(learns=40.0)
+    pair.client.begin(learn(pair.client, batch()), pair.now)
+    pair.flush()
+    pair.settle(1.0)
+    pair.client.interrupt(RuntimeError("the caller was cancelled"))
+    with pytest.raises(RuntimeError):
+        pair.client.result()
+    assert pair.do(get_config(pair.client)) == CONFIG
+    (event,) = pair.client.events
+    assert isinstance(event, StateArrived)
+    assert event.weights.seq_no == 1
+
+
+def test_once_the_late_weights_have_come_the_usual_limit_counts() -> None:
+    pair = greeted(learns=40.0)
+    pair.client.begin(learn(pair.client, batch()), pair.now)
+    pair.flush()
+    pair.settle(1.0)
+    pair.client.interrupt(RuntimeError("the caller was cancelled"))
+    pair.deaf = True
+    learned = pair.now + 39.0
+    pair.error(get_config(pair.client))
+    assert pair.now == pytest.approx(learned + 10.0, abs=0.01)
+
+
+def test_a_late_answer_to_somebody_who_left_is_not_taken_for_the_next_ones() -> None:
+    pair = greeted(learns=2.0)
+    pair.client.begin(learn(pair.client, batch()), pair.now)
+    pair.flush()
+    pair.settle(0.5)
+    pair.client.interrupt(RuntimeError("the caller was cancelled"))
+    pair.seq_no = 10
+    assert seq_of(pair.do(get_state(pair.client))) == 11
+    assert [event.weights.seq_no for event in pair.client.events if isinstance(event, StateArrived)] == [11]
+    assert len(pair.times) == 2
+
+
+def test_a_server_that_never_stops_talking_cannot_stop_the_time() -> None:
+    machine = ClientMachine(MSGPACK)
+    machine.begin(greet(machine), 0.0)
+    notice = MSGPACK.encode(SetState(weights(1)))
+    for tenth in range(100):
+        if machine.finished:
+            break
+        machine.receive(notice, tenth / 10)
+    with pytest.raises(UpstreamLost, match="did not send PONG within 5.0 s"):
+        machine.result()
+
+
+# --- the end -------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_ends_before_the_pong_hints_at_the_dialect_and_the_pause() -> None:
+    pair = Pair(JSON, deaf=True)
+    pair.hang_up(after=0.1)
+    error = pair.error(greet(pair.client))
+    assert isinstance(error, UpstreamLost)
+    assert "closed the connection with a reply to Ping due" in error.message
+    assert "another dialect than json" in error.hint
+    assert "5 s later" in error.hint
+
+
+def test_a_connection_that_ends_in_mid_message_tells_how_much_was_there() -> None:
+    pair = greeted()
+    pair.deaf = True
+    pair.push(b"00001000" + b"x" * 30, after=0.1)
+    pair.hang_up(after=0.2)
+    error = pair.error(get_state(pair.client))
+    assert "30 of 1000 bytes of a message" in error.message
+    assert pair.client.lost is error
+
+
+def test_after_the_end_nothing_begins_any_more() -> None:
+    pair = greeted()
+    pair.client.eof(pair.now)
+    with pytest.raises(UpstreamLost):
+        pair.client.begin(get_state(pair.client), pair.now)
+    pair.client.receive(b"what still came", pair.now)
+    pair.client.eof(pair.now)
+    assert pair.client.data_to_send() == []
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"00000004what", b"00000001\xc1", b"00000002{}"])
+def test_bytes_that_are_no_rllink_end_the_connection_with_a_clear_error(data: bytes) -> None:
+    pair = greeted()
+    pair.client.begin(get_state(pair.client), pair.now)
+    with pytest.raises(RemoteProtocolError):
+        pair.client.receive(data, pair.now)
+    with pytest.raises(RemoteProtocolError):
+        pair.client.result()
+    assert isinstance(pair.client.lost, RemoteProtocolError)
+
+
+def test_a_body_above_our_limit_is_refused() -> None:
+    machine = ClientMachine(MSGPACK, largest=1000)
+    with pytest.raises(RemoteProtocolError, match="at most 1000 bytes, 1001 were announced"):
+        machine.receive(b"00001001", 0.0)
+
+
+def test_leaving_is_safe_but_while_weights_are_learned() -> None:
+    pair = greeted(learns=3.0)
+    assert pair.client.may_close
+    pair.client.begin(get_state(pair.client), pair.now)
+    assert pair.client.may_close
+    pair.until(lambda: pair.client.finished)
+    pair.client.begin(learn(pair.client, batch()), pair.now)
+    assert not pair.client.may_close
+    pair.flush()
+    pair.settle(1.0)
+    pair.client.interrupt(RuntimeError("closing"))
+    assert not pair.client.may_close
+    pair.until(lambda: pair.client.may_close)
+    assert pair.seq_no == 1
+
+
+def test_a_connection_that_is_lost_may_always_be_closed() -> None:
+    pair = greeted()
+    pair.client.begin(learn(pair.client, batch()), pair.now)
+    pair.client.eof(pair.now)
+    assert pair.client.may_close
+
+
+def test_the_dialects_of_two_strangers_do_not_fit_and_nobody_dies() -> None:
+    pair = Pair(JSON)
+    pair.server.dialect = MSGPACK
+    error = pair.error(greet(pair.client))
+    assert isinstance(error, UpstreamLost)
+    assert pair.server.lost is not None
+
+
+def test_the_server_saw_a_greeting() -> None:
+    pair = greeted(JSON)
+    assert pair.seen == [Greeted(JSON)]
+
+
+def test_requests_are_sent_as_recorded_ones_are() -> None:
+    pair = greeted()
+    pair.do(get_state(pair.client))
+    sent: list[Message] = [Ping(), GetState()]
+    assert pair.to_server == b"".join(bytes(MSGPACK.encode(message)) for message in sent)
