@@ -13,6 +13,8 @@ from ospbridge.interface import BoxSpace
 from ospbridge.task.base import finite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, Feedback
@@ -29,6 +31,8 @@ class Driver:
     pid: int
     host: str = ""
     """Another host's address; empty for this one."""
+    on_held: Callable[[float, str], None] = lambda _seconds, _reason: None
+    """Called when what it waits for may take so many seconds longer, and why: somebody holds the world."""
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""
@@ -89,6 +93,8 @@ class Attachment:
         "state",
         "steps",
         "thread",
+        "unmoved",
+        "weights_seq_no",
     )
 
     def __init__(self, held: HeldAgent, driver: Driver) -> None:
@@ -110,6 +116,10 @@ class Attachment:
         self.started = 0.0
         self.steps = 0
         self.reward = 0.0
+        self.unmoved = False
+        """No step brought ``feedback``: the bridge ended the episode, and tells the last observation again."""
+        self.weights_seq_no: int | None = None
+        """Which weights of an upstream act for it, where that is known."""
 
     def read_inputs(self, data: bytes) -> NDArray[np.float32]:
         """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
@@ -139,5 +149,6 @@ class Attachment:
 
     def cut_short(self, reason: str, *, seed: int) -> None:
         """Its episode ends here: the last observation again, truncated."""
+        self.unmoved = True
         self.feedback = self.held.task.cut(self.observation.copy(), reason, seed=seed)
         self.infos = np.full(len(self.held.interface.infos), np.nan, np.float32)

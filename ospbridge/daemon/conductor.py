@@ -8,15 +8,16 @@ nobody plays, so that resets by others are acknowledged and an eviction is notic
 from __future__ import annotations
 
 import random
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.episodes import log_episode
-from ospbridge.daemon.equipping import equip, unobserved
-from ospbridge.daemon.joining import join
+from ospbridge.daemon.equipping import unobserved
+from ospbridge.daemon.holding import Holds
+from ospbridge.daemon.keeping import SessionKeeper
 from ospbridge.daemon.lockstep import LockStep
 from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.observers import Observers
@@ -26,13 +27,11 @@ from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
     SessionLost,
-    SimulatorNotFound,
 )
 from ospbridge.observe import logs
-from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Never
 
     from ospbridge.daemon.attachment import Attachment, Driver
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["Conductor"]
 
 log = logs.get(__name__)
-LOOK_EVERY: Final = 5.0
-"""Seconds between looks at whether a silent simulator is still there, while nobody plays."""
 RESET_TRIES: Final = 2
 """A reset that finds the session lost has it rebuilt and tries once more."""
 SAME_THREAD_GRACE: Final = 1.0
@@ -66,43 +63,40 @@ class Conductor:
         )
         self.observers = Observers(self.lockstep)
         self._channels = self.observers.channels
-        self.connection = "not joined yet"
         self.steps = 0
         self.resets = 0
-        self.rebuilds = 0
-        self._trace = trace
-        self._session: TrioSession | None = None
-        self._broken = ""
-        """Why the session must be rebuilt."""
+        self._keeper = SessionKeeper(settings, self.lockstep, trace=trace, joined=self._changed)
+        self._holds = Holds()
         self._failed_resets = 0
-        self._running = False
-        """A step or reset is under way: the session belongs to the task that runs it."""
-        self._lock = trio.Lock()
-        """Whose turn it is to use the session while nobody plays."""
-        self._listening: trio.CancelScope | None = None
         self._waiters = trio.lowlevel.ParkingLot()
-        self._keeper = trio.lowlevel.ParkingLot()
 
     @property
     def ready(self) -> bool:
         """The simulator is joined."""
-        return self._session is not None and not self._broken
+        return self._keeper.ready
+
+    @property
+    def connection(self) -> str:
+        """``joined``, or what keeps it from that."""
+        return self._keeper.connection
+
+    @property
+    def rebuilds(self) -> int:
+        return self._keeper.rebuilds
 
     @property
     def profile(self) -> str:
-        return self._session.profile.name if self._session is not None else ""
+        session = self._keeper.session
+        return session.profile.name if session is not None else ""
 
     @property
     def outputs_normalised(self) -> bool:
-        return self._session is not None and self._session.profile.outputs_normalised
+        session = self._keeper.session
+        return session is not None and session.profile.outputs_normalised
 
     def need_simulator(self) -> None:
         """Raises SimulatorNotFound before it was joined."""
-        if not self.ready:
-            raise SimulatorNotFound(
-                f"the daemon has not joined {self.settings.simulator} ({self._broken or self.connection})",
-                hint="start the simulator, then see `ospbridge status --wait 30`",
-            )
+        self._keeper.need_simulator()
 
     # --- attaching -------------------------------------------------------------------------------------------------
 
@@ -145,7 +139,7 @@ class Conductor:
         for attachment, inputs in acting:
             lockstep.act(attachment, inputs)
         if acting:
-            if lockstep.step_due and not self._running:
+            if lockstep.step_due and not self._keeper.busy:
                 await self._run_step()
             else:
                 await self._until_stepped([attachment for attachment, _ in acting])
@@ -156,21 +150,25 @@ class Conductor:
     async def _until_stepped(self, acting: Sequence[Attachment]) -> None:
         limit = self.settings.limits.step
         asked = trio.current_time()
+        spent = self._holds.spent(asked)
+        self._held(acting, asked)
         while any(a.acted for a in acting):
-            if self._running:
+            now = trio.current_time()
+            until = asked + limit + self._holds.spent(now) - spent + self._holds.left(now)
+            if self._keeper.busy:
                 await self._waiters.park()
             elif self.lockstep.step_due:
                 await self._run_step()
-            elif trio.current_time() >= asked + limit:
-                self.lockstep.drop_laggards(limit, trio.current_time())
+            elif now >= until:
+                self.lockstep.drop_laggards(limit, now)
             else:
-                with trio.move_on_at(asked + limit):
+                with trio.move_on_at(until):
                     await self._waiters.park()
 
     async def _run_step(self) -> None:
-        session = self._session
+        session = self._keeper.session
         assert session is not None
-        self._running = True
+        self._keeper.busy = True
         try:
             lockstep = self.lockstep
             ended = False
@@ -195,12 +193,12 @@ class Conductor:
                 self.recording.stepped(lockstep.playing)
         except BarrierStuck as error:
             self.lockstep.fail_all(error, trio.current_time())
-            self._break(error)
+            self._keeper.give_up(error)
         except OspBridgeError as error:
             self.lockstep.cut_all(error.message, trio.current_time())
-            self._break(error)
+            self._keeper.give_up(error)
         finally:
-            self._running = False
+            self._keeper.busy = False
             self._changed()
 
     async def _audit(self, session: TrioSession) -> str:
@@ -208,7 +206,7 @@ class Conductor:
         try:
             reason = await session.audit()
         except OspBridgeError as error:
-            self._break(error)
+            self._keeper.give_up(error)
             return error.message
         if reason:
             log.warning("steps and clock disagree", reason=reason)
@@ -226,15 +224,18 @@ class Conductor:
         asked, steps = trio.current_time(), self.steps
         self.lockstep.ask_reset(attachments, seed, thread, asked)
         self._changed()
-        until = asked + self.settings.limits.reset
+        spent = self._holds.spent(asked)
+        self._held(attachments, asked)
         while any(a.state is State.WAITING for a in attachments):
             now = trio.current_time()
-            if self._running:
+            held = self._holds.spent(now) - spent + self._holds.left(now)
+            until = asked + self.settings.limits.reset + held
+            if self._keeper.busy:
                 await self._waiters.park()
             elif self.ready and self.lockstep.reset_due(now):
                 await self._run_reset()
             elif now >= until:
-                why = "" if self.ready else self._broken or self.connection
+                why = "" if self.ready else self._keeper.broken or self.connection
                 self._give_up(attachments, withheld(self.lockstep, now - asked, not_joined=why))
             else:
                 if now >= asked + SAME_THREAD_GRACE and self.steps == steps:
@@ -259,11 +260,11 @@ class Conductor:
         raise error
 
     async def _run_reset(self) -> None:
-        self._running = True
+        self._keeper.busy = True
         lockstep = self.lockstep
         seed, lockstep.wanted_seed = lockstep.wanted_seed or random.randint(1, LARGEST_SEED), 0
         try:
-            async with self._turn() as session:
+            async with self._keeper.turn() as session:
                 session.take_notices()
                 for name, text in lockstep.start_values(seed).items():
                     await session.set(name, text)
@@ -280,7 +281,7 @@ class Conductor:
             self._failed_resets = 0
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except OspBridgeError as error:
-            self._break(error)
+            self._keeper.give_up(error)
             self._failed_resets += 1
             if isinstance(error, BarrierStuck) or self._failed_resets >= RESET_TRIES:
                 self._failed_resets = 0
@@ -288,105 +289,49 @@ class Conductor:
             elif not lockstep.wanted_seed:
                 lockstep.wanted_seed = seed
         finally:
-            self._running = False
+            self._keeper.busy = False
             self._changed()
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[TrioSession]:
-        """The session, for the task that has set ``_running``; ``run`` stops listening to it."""
-        if self._listening is not None:
-            self._listening.cancel()
-        async with self._lock:
-            if self._session is None or self._broken:
-                raise SessionLost(self._broken or "the session is being rebuilt")
-            yield self._session
+    # --- holding the world -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def holding(self, driver: Driver, seconds: float, reason: str) -> Iterator[None]:
+        """Whoever waits for ``driver`` loses no time meanwhile, for ``seconds`` at most."""
+        now = trio.current_time()
+        self._holds.begin(driver, now, seconds, reason)
+        for other in {a.driver for a in self.lockstep.attachments if a.acted or a.state is State.WAITING}:
+            if other is not driver:
+                other.on_held(seconds, reason)
+        self._changed()
+        try:
+            yield
+        finally:
+            self._holds.end(driver, trio.current_time())
+            self._changed()
+
+    def rest(self, attachments: Iterable[Attachment], reason: str) -> None:
+        """They play no more until their next reset, and nobody waits for them."""
+        for attachment in attachments:
+            self.lockstep.rest(attachment, trio.current_time(), reason)
+        self._changed()
+
+    def _held(self, attachments: Sequence[Attachment], now: float) -> None:
+        """Tell those who begin to wait while the world is held."""
+        seconds = self._holds.left(now)
+        if seconds:
+            attachments[0].driver.on_held(seconds, self._holds.reason)
 
     # --- the session -----------------------------------------------------------------------------------------------
 
-    def _break(self, error: OspBridgeError) -> None:
-        """The session cannot be used any more."""
-        if self._broken:
-            return
-        self._broken = error.message
-        foreign = sorted(self._session.machine.foreign) if self._session is not None else []
-        risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
-        log.warning("the session is given up", reason=error.message, **risk)
-
-    @property
-    def _vote_outstanding(self) -> bool:
-        return self._session is not None and self._session.machine.vote_outstanding
+    async def run(self) -> Never:
+        """Keep the session until cancelled. Raises SessionLost when it is lost too often, and what joining raises."""
+        await self._keeper.run()
 
     def _changed(self) -> None:
         """Wake those whose turn may have come."""
         if self._waiters:
             self._waiters.unpark_all()
-        if self._keeper and not self._running and (self._broken or not self.lockstep.playing):
-            self._keeper.unpark_all()
-
-    async def run(self) -> None:
-        """Join, listen, and rebuild what is lost, until cancelled. Raises SessionLost when that happens too often."""
-        budget = Budget(trio.current_time())
-        first = True
-        while True:
-            session, interfaces = await join(
-                self.settings, first=first, budget=budget, trace=self._trace, report=self._not_joined
-            )
-            try:
-                first = False
-                self._joined(session)
-                bounded = session.profile.outputs_normalised
-                tasks = [self.settings.make_task(interface, bounded=bounded) for interface in interfaces]
-                await equip(session, tasks)
-                self.lockstep.take_agents(tasks)
-                self._changed()
-                await self._keep(session)
-            finally:
-                self._session = None
-                await session.aclose()
-            self.connection = self._broken
-            if not budget.spend(trio.current_time()):
-                raise SessionLost(
-                    f"the session with {self.settings.simulator} was lost too often "
-                    f"({budget.capacity} times, one is forgiven a minute); the last time: {self._broken}",
-                    hint="look at the simulator's own log; start the daemon again when it is mended",
-                )
-            self.rebuilds += 1
-
-    def _not_joined(self, reason: str) -> None:
-        self.connection = f"waiting for the simulator: {reason}"
-
-    def _joined(self, session: TrioSession) -> None:
-        self._session = session
-        self._broken = ""
-        self.connection = "joined"
-
-    async def _keep(self, session: TrioSession) -> None:
-        """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""
-        while True:
-            if self._running or (self.lockstep.playing and not self._broken):
-                await self._keeper.park()
-            elif self._broken:
-                return
-            else:
-                async with self._lock:
-                    if not self._running:
-                        await self._listen(session)
-
-    async def _listen(self, session: TrioSession) -> None:
-        # Only the waiting may be cut short: an interrupted question leaves answers behind that nobody awaits.
-        with trio.move_on_after(LOOK_EVERY) as self._listening:
-            await session.wait_readable()
-        silent = self._listening.cancelled_caught
-        self._listening = None
-        if silent and not self._running:
-            try:
-                await session.agents()
-            except OspBridgeError as error:
-                self._break(error)
-        for notice in session.take_notices():
-            log.debug("notice", text=notice.text)
-        if session.machine.lost is not None:
-            self._break(session.machine.lost)
+        self._keeper.changed()
 
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)

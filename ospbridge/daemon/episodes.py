@@ -18,6 +18,7 @@ log = logs.get(__name__)
 
 def log_episode(attachment: Attachment, how: str, reason: str, *, seed: int) -> None:
     """It is over: ``how`` it ended, and why the bridge ended it, if it did."""
+    weights = attachment.weights_seq_no
     log.info(
         "episode",
         agent=attachment.name,
@@ -28,4 +29,5 @@ def log_episode(attachment: Attachment, how: str, reason: str, *, seed: int) -> 
         seconds=round(trio.current_time() - attachment.started, 3),
         seed=seed,
         driver=str(attachment.driver),
+        **({} if weights is None else {"weights_seq_no": weights}),
     )

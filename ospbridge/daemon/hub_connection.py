@@ -20,6 +20,7 @@ from ospbridge.errors import (
 )
 from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
+    LONGEST_HOLD,
     VERSION,
     AgentDescription,
     AgentFeedback,
@@ -28,6 +29,7 @@ from ospbridge.hub.messages import (
     Detach,
     Detached,
     Feedbacks,
+    Held,
     Hello,
     HubReply,
     HubRequest,
@@ -90,6 +92,8 @@ class HubConnection:
         self._welcome = Welcome(VERSION, software, pid)
         self._incoming = Incoming()
         self._outgoing = bytearray()
+        self._unsent = bytearray()
+        """Of notices that found no room."""
         self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
         self._attachments: dict[str, Attachment] = {}
         self._driver: Driver | None = None
@@ -156,9 +160,9 @@ class HubConnection:
         name = hello.client or "a client"
         if self._host:
             # Its certificate vouches for it; the kernel knows no process of another host.
-            self._driver = Driver(name, hello.pid, self._host)
+            self._driver = Driver(name, hello.pid, self._host, self._held)
         else:
-            self._driver = Driver(name, peer_pid(self._socket))
+            self._driver = Driver(name, peer_pid(self._socket), on_held=self._held)
         await self._send(self._welcome)
 
     async def _receive(self) -> memoryview:
@@ -193,12 +197,30 @@ class HubConnection:
             encode(reply, outgoing)
         except LocalProtocolError as error:
             encode(refusal(error), outgoing)
+        if self._unsent:
+            outgoing[:0] = self._unsent
+            self._unsent.clear()
         try:
             sent = self._socket.send(outgoing)
         except BlockingIOError:
             sent = 0
         if sent < len(outgoing):
             await self._send_rest(memoryview(bytes(outgoing))[sent:])
+
+    def _held(self, seconds: float, reason: str) -> None:
+        """Tell the client, which waits for a reply, that it may take longer: its deadline counts from then on."""
+        notice = bytearray()
+        encode(Held(min(seconds, LONGEST_HOLD), reason), notice)
+        # A client that waits has read all there was, so that a notice this small finds room; if not, it goes first
+        # when the reply goes.
+        try:
+            sent = self._socket.send(notice) if not self._unsent else 0
+        except BlockingIOError:
+            sent = 0
+        except (OSError, ConfigurationError):
+            # Whoever reads the stream next learns that it has ended.
+            return
+        self._unsent += notice[sent:]
 
     async def _send_rest(self, rest: memoryview) -> None:
         """The client does not read fast enough."""

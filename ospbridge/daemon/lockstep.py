@@ -160,10 +160,12 @@ class LockStep:
         for attachment in self.playing:
             outcome = outcomes[attachment.name]
             task = attachment.held.task
+            attachment.unmoved = False
             try:
                 feedback = task.evaluate(outcome, seed=self.seed)
             except TaskError as error:
                 # One agent's expression fails: its episode is over, and nobody else's.
+                attachment.unmoved = True
                 feedback = task.cut(attachment.observation.copy(), error.message, seed=self.seed)
             attachment.reward += feedback.reward
             if repeats and attachment.feedback is not None:
@@ -208,6 +210,12 @@ class LockStep:
         for attachment in tuple(self.playing):
             attachment.error = error
             self._end(attachment, now, "failed", error.message)
+
+    def rest(self, attachment: Attachment, now: float, reason: str) -> None:
+        """It plays no more, of its own will, until it asks for a reset."""
+        if attachment.state is State.PLAYING:
+            self._end(attachment, now, "abandoned", reason)
+        attachment.state = State.ATTACHED
 
     def drop_laggards(self, limit: float, now: float) -> None:
         """Those who have not acted are too slow: their episodes are over, and they rest."""

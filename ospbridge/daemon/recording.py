@@ -66,7 +66,7 @@ class Recording:
         for attachment in playing:
             assert attachment.feedback is not None
             collector = self._collectors.get(attachment) or self._collector(attachment)
-            collector.begin(attachment.feedback)
+            collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
 
     def _collector(self, attachment: Attachment) -> EpisodeCollector:
         task = attachment.held.task

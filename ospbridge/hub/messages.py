@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "LONGEST_HOLD",
     "VERSION",
     "AgentDescription",
     "AgentFeedback",

@@ -45,7 +45,7 @@ def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
         hub=Path("hub"), simulator=Endpoint("sim", 1), limits=Limits(step=30.0, reset=60.0), **changes
     )
     conductor = Conductor(settings)
-    conductor._session = cast("TrioSession", session)
+    conductor._keeper.session = cast("TrioSession", session)
     conductor.lockstep.take_agents([PlainTask(agent(name), bounded=True) for name in session.names])
     return conductor
 
@@ -514,7 +514,7 @@ async def test_a_reset_on_a_lost_session_is_tried_again_once_it_is_rebuilt(
         nursery.start_soon(conductor.reset, [a], 9, 1)
         await trio.sleep(1)
         assert a.state is State.WAITING
-        conductor._broken = ""
+        conductor._keeper.broken = ""
         conductor._changed()
     assert session.seeds == [9]
 
@@ -533,7 +533,7 @@ async def test_a_second_failed_reset_is_the_error_of_those_who_wait(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fails)
         await trio.sleep(1)
-        conductor._broken = ""
+        conductor._keeper.broken = ""
         conductor._changed()
 
 

@@ -1,0 +1,54 @@
+"""The world held still: an upstream's driver waits for its weights, and the time of all others stands still with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Holds"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    began: float
+    until: float
+    reason: str
+
+
+class Holds:
+    """All times are trio's clock, in seconds. Several drivers may hold at once."""
+
+    def __init__(self) -> None:
+        self._holds: dict[object, _Hold] = {}
+        self._spent = 0.0
+        """Seconds held, until ``_counted``."""
+        self._counted = 0.0
+
+    def begin(self, who: object, now: float, seconds: float, reason: str) -> None:
+        """``who`` holds the world for ``seconds`` at most."""
+        self._count(now)
+        self._holds[who] = _Hold(now, now + seconds, reason)
+
+    def end(self, who: object, now: float) -> None:
+        """``who`` does so no more. Safe to call again."""
+        self._count(now)
+        self._holds.pop(who, None)
+
+    def left(self, now: float) -> float:
+        """Seconds that the world may still be held; 0 where nobody holds it."""
+        return max((hold.until - now for hold in self._holds.values() if hold.until > now), default=0.0)
+
+    @property
+    def reason(self) -> str:
+        """Why, by who holds it longest."""
+        return max(self._holds.values(), key=lambda hold: hold.until).reason if self._holds else ""
+
+    def spent(self, now: float) -> float:
+        """Seconds held, in all and until now: what is added to a deadline between two calls."""
+        self._count(now)
+        return self._spent
+
+    def _count(self, now: float) -> None:
+        latest = max((hold.until for hold in self._holds.values()), default=self._counted)
+        if self._holds:
+            self._spent += max(0.0, min(now, latest) - self._counted)
+        self._counted = now

@@ -1,0 +1,165 @@
+"""Keeping a session with the simulator: joining, listening while nobody plays, giving up what is lost, and again.
+
+While nobody plays, ``run`` listens to the simulator, so that resets by others are acknowledged and an eviction is
+noticed. A step or a reset is run by whoever brings it about: that task sets ``busy``, and owns the session then.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ospbridge.daemon.equipping import equip
+from ospbridge.daemon.joining import join
+from ospbridge.errors import OspBridgeError, SessionLost, SimulatorNotFound
+from ospbridge.observe import logs
+from ospbridge.session.budget import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from typing import Never
+
+    from ospbridge.daemon.lockstep import LockStep
+    from ospbridge.daemon.settings import Settings
+    from ospbridge.observe.trace import TraceWriter
+    from ospbridge.session.trio_session import TrioSession
+
+__all__ = ["SessionKeeper"]
+
+log = logs.get(__name__)
+LOOK_EVERY: Final = 5.0
+"""Seconds between looks at whether a silent simulator is still there, while nobody plays."""
+
+
+class SessionKeeper:
+    """The session with one simulator. ``run`` must be running; ``joined`` is called whenever there is a new session."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        lockstep: LockStep,
+        *,
+        trace: TraceWriter | None,
+        joined: Callable[[], None],
+    ) -> None:
+        self.session: TrioSession | None = None
+        self.broken = ""
+        """Why the session must be rebuilt."""
+        self.connection = "not joined yet"
+        self.rebuilds = 0
+        self.busy = False
+        """A step or reset is under way: the session belongs to the task that runs it."""
+        self._settings = settings
+        self._lockstep = lockstep
+        self._trace = trace
+        self._joined = joined
+        self._lock = trio.Lock()
+        """Whose turn it is to use the session while nobody plays."""
+        self._listening: trio.CancelScope | None = None
+        self._idle = trio.lowlevel.ParkingLot()
+
+    @property
+    def ready(self) -> bool:
+        """The simulator is joined."""
+        return self.session is not None and not self.broken
+
+    def need_simulator(self) -> None:
+        """Raises SimulatorNotFound before it was joined."""
+        if not self.ready:
+            raise SimulatorNotFound(
+                f"the daemon has not joined {self._settings.simulator} ({self.broken or self.connection})",
+                hint="start the simulator, then see `ospbridge status --wait 30`",
+            )
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[TrioSession]:
+        """The session, for the task that has set ``busy``; ``run`` stops listening to it. Raises SessionLost."""
+        if self._listening is not None:
+            self._listening.cancel()
+        async with self._lock:
+            if self.session is None or self.broken:
+                raise SessionLost(self.broken or "the session is being rebuilt")
+            yield self.session
+
+    def give_up(self, error: OspBridgeError) -> None:
+        """The session cannot be used any more."""
+        if self.broken:
+            return
+        self.broken = error.message
+        foreign = sorted(self.session.machine.foreign) if self.session is not None else []
+        risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
+        log.warning("the session is given up", reason=error.message, **risk)
+
+    @property
+    def _vote_outstanding(self) -> bool:
+        return self.session is not None and self.session.machine.vote_outstanding
+
+    def changed(self) -> None:
+        """Somebody came, went, ended an episode, or gave up the session: it may be time to listen, or to rebuild."""
+        if self._idle and not self.busy and (self.broken or not self._lockstep.playing):
+            self._idle.unpark_all()
+
+    async def run(self) -> Never:
+        """Join, listen, and rebuild what is lost, until cancelled. Raises SessionLost when that happens too often."""
+        settings = self._settings
+        budget = Budget(trio.current_time())
+        first = True
+        while True:
+            session, interfaces = await join(
+                settings, first=first, budget=budget, trace=self._trace, report=self._not_joined
+            )
+            try:
+                first = False
+                self.session = session
+                self.broken = ""
+                self.connection = "joined"
+                bounded = session.profile.outputs_normalised
+                tasks = [settings.make_task(interface, bounded=bounded) for interface in interfaces]
+                await equip(session, tasks)
+                self._lockstep.take_agents(tasks)
+                self._joined()
+                await self._keep(session)
+            finally:
+                self.session = None
+                await session.aclose()
+            self.connection = self.broken
+            if not budget.spend(trio.current_time()):
+                raise SessionLost(
+                    f"the session with {settings.simulator} was lost too often "
+                    f"({budget.capacity} times, one is forgiven a minute); the last time: {self.broken}",
+                    hint="look at the simulator's own log; start the daemon again when it is mended",
+                )
+            self.rebuilds += 1
+
+    def _not_joined(self, reason: str) -> None:
+        self.connection = f"waiting for the simulator: {reason}"
+
+    async def _keep(self, session: TrioSession) -> None:
+        """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""
+        while True:
+            if self.busy or (self._lockstep.playing and not self.broken):
+                await self._idle.park()
+            elif self.broken:
+                return
+            else:
+                async with self._lock:
+                    if not self.busy:
+                        await self._listen(session)
+
+    async def _listen(self, session: TrioSession) -> None:
+        # Only the waiting may be cut short: an interrupted question leaves answers behind that nobody awaits.
+        with trio.move_on_after(LOOK_EVERY) as self._listening:
+            await session.wait_readable()
+        silent = self._listening.cancelled_caught
+        self._listening = None
+        if silent and not self.busy:
+            try:
+                await session.agents()
+            except OspBridgeError as error:
+                self.give_up(error)
+        for notice in session.take_notices():
+            log.debug("notice", text=notice.text)
+        if session.machine.lost is not None:
+            self.give_up(session.machine.lost)

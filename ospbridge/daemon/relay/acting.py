@@ -1,0 +1,168 @@
+"""The upstream's policy at work for some agents of one kind: their steps in, fragments of episodes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ospbridge.daemon.relay.experience import Experience
+from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.interface import BoxSpace, DiscreteSpace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.interface import Space
+    from ospbridge.policy.acting import Policy
+    from ospbridge.rllink.fragments import EpisodeFragment
+
+__all__ = ["Actors", "dist_inputs_of", "of_one_kind"]
+
+
+def dist_inputs_of(space: Space) -> int:
+    """How many numbers a policy puts out for an action of ``space``."""
+    return space.n if isinstance(space, DiscreteSpace) else 2 * len(space.low)
+
+
+def of_one_kind(attachments: Sequence[Attachment]) -> tuple[BoxSpace, Space]:
+    """The spaces that the agents share. Raises UsageError where one policy cannot act for all of them."""
+    kinds: dict[tuple[object, ...], list[Attachment]] = {}
+    for attachment in attachments:
+        kinds.setdefault(_kind(attachment), []).append(attachment)
+    if len(kinds) > 1:
+        told = "; ".join(
+            f"{', '.join(a.name for a in alike)}: {kind[0]} observations, {kind[1]}"
+            for kind, alike in kinds.items()
+        )
+        raise UsageError(
+            f"one policy cannot act for agents of several kinds: {told}",
+            hint="choose agents of one kind with --rllink-agents",
+        )
+    task = attachments[0].held.task
+    return task.observation_space, task.action_space
+
+
+def _kind(attachment: Attachment) -> tuple[object, ...]:
+    task = attachment.held.task
+    space = task.action_space
+    if isinstance(space, DiscreteSpace):
+        return len(task.observation_space.low), f"{space.n} choices"
+    return (
+        len(task.observation_space.low),
+        f"{len(space.low)} inputs",
+        space.low.tobytes(),
+        space.high.tobytes(),
+    )
+
+
+class Actors:
+    """Decides for attachments of one kind, and keeps what comes of it.
+
+    An episode of an attachment: ``begin``, then ``moves`` and ``stepped`` in turn.
+    """
+
+    def __init__(self, attachments: Sequence[Attachment], policy: Policy, *, weights_seq_no: int) -> None:
+        observation, action = of_one_kind(attachments)
+        self.policy = policy
+        self.weights_seq_no = weights_seq_no
+        self._discrete = isinstance(action, DiscreteSpace)
+        self._lives = {
+            attachment: Experience(len(observation.low), action, dist_inputs_of(action))
+            for attachment in attachments
+        }
+        self._observations: dict[Attachment, NDArray[np.float32]] = {}
+        self._decided: dict[Attachment, tuple[Any, float, NDArray[np.float32]]] = {}
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        return list(self._lives)
+
+    @property
+    def steps(self) -> int:
+        """Since the last ``take``, of all together."""
+        return sum(life.steps for life in self._lives.values())
+
+    @property
+    def playing(self) -> list[Attachment]:
+        """Whose episodes are under way."""
+        return [attachment for attachment, life in self._lives.items() if life.under_way]
+
+    def begin(self) -> None:
+        """A reset ran: each attachment's ``feedback`` is what its episode begins with."""
+        for attachment, life in self._lives.items():
+            assert attachment.feedback is not None
+            life.begin(attachment.feedback.observation, weights_seq_no=self.weights_seq_no)
+            self._observations[attachment] = attachment.feedback.observation
+            attachment.weights_seq_no = self.weights_seq_no
+
+    def moves(self) -> list[tuple[Attachment, bytes]]:
+        """The next action of everybody who plays, as the conductor takes it.
+
+        Raises ConfigurationError where the policy cannot decide: an observation or its output is not finite.
+        """
+        playing = self.playing
+        if len(playing) == 1:
+            attachment = playing[0]
+            one = self.policy.act(self._observations[attachment])
+            self._decided[attachment] = (one.action, one.logp, one.dist_inputs)
+            return [(attachment, self._as_sent(one.sent_action))]
+        all_ = self.policy.act(np.stack([self._observations[attachment] for attachment in playing]))
+        for at, attachment in enumerate(playing):
+            self._decided[attachment] = (all_.action[at], float(all_.logp[at]), all_.dist_inputs[at])
+        return [(attachment, self._as_sent(all_.sent_action[at])) for at, attachment in enumerate(playing)]
+
+    def _as_sent(self, action: Any) -> bytes:
+        # A choice travels as one float32, as with environments at the hub.
+        return (np.float32(action) if self._discrete else np.asarray(action, np.float32)).tobytes()
+
+    def stepped(self) -> None:
+        """The moves were made: each attachment's ``feedback`` is what they brought."""
+        for attachment, (action, logp, inputs) in self._decided.items():
+            feedback = attachment.feedback
+            life = self._lives[attachment]
+            assert feedback is not None
+            if attachment.unmoved:
+                # The bridge ended the episode, and no step of the simulator brought this.
+                life.cut()
+                continue
+            life.add(
+                action,
+                logp,
+                inputs,
+                observation=feedback.observation,
+                reward=feedback.reward,
+                terminated=feedback.terminated,
+                truncated=feedback.truncated,
+            )
+            self._observations[attachment] = feedback.observation
+        self._decided.clear()
+
+    def cut(self) -> None:
+        """All episodes are over without another step."""
+        self._decided.clear()
+        for life in self._lives.values():
+            life.cut()
+
+    def take(self) -> list[EpisodeFragment]:
+        """What was lived since the last time. Episodes under way go on."""
+        found = (life.take() for life in self._lives.values())
+        return [fragment for fragment in found if fragment is not None]
+
+    def load(self, weights: Any, *, weights_seq_no: int) -> None:
+        """Act from these weights from now on; what was lived before must have been taken.
+
+        Raises ConfigurationError for weights that do not fit; the ones before stay in force.
+        """
+        if self.steps:
+            raise ConfigurationError(
+                "new weights came in the middle of a batch", hint="this is a mistake of the bridge"
+            )
+        self.policy.load(weights)
+        self.weights_seq_no = weights_seq_no
+        for attachment, life in self._lives.items():
+            life.take(weights_seq_no=weights_seq_no)
+            attachment.weights_seq_no = weights_seq_no

@@ -1,0 +1,264 @@
+"""The way to one RLlink server: connecting, staying connected, asking, and leaving without harm.
+
+``Link.run`` keeps a connection up for as long as it runs: it finds the dialect out, greets, and comes back after every
+loss, with the pauses that the server needs. Who has something to ask takes the ``Connection`` and performs an exchange;
+what the server says unasked goes to ``on_event``.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
+
+from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamNotFound
+from ospbridge.observe import logs
+from ospbridge.rllink.client import ClientMachine
+from ospbridge.rllink.connecting import ConnectPlan, End
+from ospbridge.rllink.exchanges import greet
+from ospbridge.rllink.framing import LARGEST_BODY
+from ospbridge.transport.streams import close_gently, open_stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from typing import Never
+
+    from ospbridge.rllink.client import Event, Exchange
+    from ospbridge.rllink.dialects import Dialect
+    from ospbridge.rllink.timing import Limits
+    from ospbridge.transport.streams import Stream, StreamAddress
+
+__all__ = ["Connection", "Link"]
+
+T = TypeVar("T")
+log = logs.get(__name__)
+READ_AT_ONCE: Final = 256 * 1024
+CONNECT_WITHIN: Final = 10.0
+"""Seconds for TCP and TLS to come about."""
+LEAVE_WITHIN: Final = 2.0
+"""Seconds for what was sent to arrive when a connection is left."""
+LEARN_WITHIN: Final = 30.0
+"""Seconds to wait, when the daemon leaves, for weights that are due: some servers do not survive it otherwise."""
+SAID_AGAIN_AFTER: Final = 60.0
+
+
+class Connection:
+    """One stream to a server that has been greeted, or is about to be."""
+
+    def __init__(self, stream: Stream, machine: ClientMachine, on_event: Callable[[Event], None]) -> None:
+        self.machine = machine
+        self.gone = trio.Event()
+        """It is of no use any more."""
+        self._stream = stream
+        self._on_event = on_event
+        self._turn = trio.Lock()
+        self._news = trio.lowlevel.ParkingLot()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.machine.dialect
+
+    async def perform(self, exchange: Callable[[ClientMachine], Exchange[T]]) -> T:
+        """The result of an exchange, one at a time. Raises UpstreamLost, RemoteProtocolError, LocalProtocolError.
+
+        A caller that is cancelled leaves the reply to come; the connection stays usable.
+        """
+        machine = self.machine
+        async with self._turn:
+            machine.begin(exchange(machine), trio.current_time())
+            try:
+                await self._pump()
+            except BaseException as error:
+                machine.interrupt(error)
+                raise
+            finally:
+                self._tell()
+            result: T = machine.result()
+            return result
+
+    async def _pump(self) -> None:
+        machine = self.machine
+        while True:
+            await self._flush()
+            if machine.finished:
+                return
+            deadline = machine.next_deadline()
+            with trio.move_on_at(float("inf") if deadline is None else deadline):
+                await self._news.park()
+            machine.handle_timer(trio.current_time())
+
+    async def _flush(self) -> None:
+        """Send what the machine wants sent, within the time of its exchange."""
+        machine = self.machine
+        parts = machine.data_to_send()
+        if not parts:
+            return
+        deadline = machine.next_deadline()
+        with trio.move_on_at(float("inf") if deadline is None else deadline) as scope:
+            try:
+                for part in parts:
+                    await self._stream.send_all(part)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                machine.eof(trio.current_time())
+            except trio.Cancelled:
+                # Half a message was sent; nothing that follows would be understood.
+                machine.eof(trio.current_time())
+                raise
+        if scope.cancelled_caught:
+            machine.handle_timer(trio.current_time())
+        if machine.lost is not None:
+            self.gone.set()
+
+    async def read(self) -> None:
+        """Read until the stream ends, and then say so to whoever waits."""
+        machine = self.machine
+        try:
+            while machine.lost is None:
+                try:
+                    data = await self._stream.receive_some(READ_AT_ONCE)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    data = b""
+                now = trio.current_time()
+                try:
+                    if data:
+                        machine.receive(data, now)
+                    else:
+                        machine.eof(now)
+                except OspBridgeError:
+                    # The machine keeps it as the reason why the connection is lost.
+                    assert machine.lost is not None
+                self._tell()
+                self._news.unpark_all()
+        finally:
+            self.gone.set()
+
+    def _tell(self) -> None:
+        events = self.machine.events
+        while events:
+            self._on_event(events.popleft())
+
+    async def learned(self) -> None:
+        """Wait until the server can be left without harm."""
+        while not self.machine.may_close:
+            await self._news.park()
+
+
+class Link:
+    """``dialect`` None: found out. ``on_event`` gets what no exchange waits for; ``on_change`` hears of gain and loss.
+
+    ``largest``: bytes of a message from the server, at most.
+    """
+
+    def __init__(
+        self,
+        address: StreamAddress,
+        *,
+        dialect: Dialect | None = None,
+        limits: Limits,
+        largest: int = LARGEST_BODY,
+        on_event: Callable[[Event], None] = lambda _: None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.address = address
+        self.limits = limits
+        self.connections = 0
+        """Greeted so far."""
+        self.trouble = "not connected yet"
+        """Why there is no connection; empty while there is one."""
+        self._plan = ConnectPlan(dialect, jitter=random.random)
+        self._largest = largest
+        self._on_event = on_event
+        self._on_change = on_change
+        self._connection: Connection | None = None
+        self._news = trio.lowlevel.ParkingLot()
+        self._said = ("", float("-inf"))
+
+    @property
+    def connected(self) -> Connection | None:
+        """The connection, where there is one at present."""
+        return self._connection
+
+    async def connection(self) -> Connection:
+        """The connection; waits for it, for as long as the caller lets it."""
+        while self._connection is None:
+            await self._news.park()
+        return self._connection
+
+    async def run(self) -> Never:
+        """Stay connected until cancelled. Raises ConfigurationError at once for what no waiting can mend."""
+        while True:
+            attempt = self._plan.next_attempt()
+            await trio.sleep(attempt.pause)
+            try:
+                how, error = await self._connected(attempt.dialect)
+            except UpstreamNotFound as absent:
+                how, error = End.REFUSED, absent
+            except ConfigurationError as wrong:
+                if not self.connections and not self._plan.in_vain:
+                    raise
+                how, error = End.REFUSED, wrong
+            except OspBridgeError as lost:
+                how, error = End.CLOSED, lost
+            self._plan.ended(how)
+            self._lost(error)
+
+    async def _connected(self, dialect: Dialect) -> tuple[End, OspBridgeError]:
+        """One connection's life; how it ended, and why. Raises what kept it from coming about."""
+        stream = await open_stream(self.address, within=CONNECT_WITHIN)
+        machine = ClientMachine(dialect, limits=self.limits, largest=self._largest, peer=str(self.address))
+        connection = Connection(stream, machine, self._on_event)
+        async with _reading(connection, stream):
+            try:
+                await connection.perform(greet)
+            except OspBridgeError as error:
+                return End.CLOSED if machine.lost is not None else End.SILENT, error
+            self._gained(connection)
+            try:
+                await connection.gone.wait()
+            finally:
+                self._connection = None
+        assert machine.lost is not None
+        return End.CLOSED, machine.lost
+
+    def _gained(self, connection: Connection) -> None:
+        self._plan.greeted()
+        self.connections += 1
+        self.trouble = ""
+        self._said = ("", float("-inf"))
+        self._connection = connection
+        self._news.unpark_all()
+        log.info("upstream connected", upstream=str(self.address), dialect=connection.dialect.name)
+        self._on_change()
+
+    def _lost(self, error: OspBridgeError) -> None:
+        """Say it: at once what is new, and rarely what goes on."""
+        self.trouble = error.message
+        now = trio.current_time()
+        said, when = self._said
+        if error.message != said or now >= when + SAID_AGAIN_AFTER:
+            self._said = (error.message, now)
+            log.warning("upstream away", upstream=str(self.address), reason=error.message, hint=error.hint)
+        self._on_change()
+
+
+@asynccontextmanager
+async def _reading(connection: Connection, stream: Stream) -> AsyncIterator[None]:
+    """Read meanwhile; and whatever ends it, leave the server in peace."""
+    async with trio.open_nursery() as nursery:
+        # The reading outlives a cancellation from outside, until what is due has come.
+        scope = trio.CancelScope(shield=True)
+        nursery.start_soon(_shielded, scope, connection.read)
+        try:
+            yield
+        finally:
+            with trio.move_on_after(LEARN_WITHIN, shield=True):
+                await connection.learned()
+            scope.cancel()
+            await close_gently(stream, within=LEAVE_WITHIN)
+
+
+async def _shielded(scope: trio.CancelScope, function: Callable[[], Any]) -> None:
+    with scope:
+        await function()

@@ -1,0 +1,67 @@
+"""What the daemon is told of an upstream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.rllink.timing import Limits
+
+if TYPE_CHECKING:
+    from ospbridge.rllink.cutting import BatchMode
+    from ospbridge.rllink.dialects import Dialect
+    from ospbridge.transport.streams import StreamAddress
+
+__all__ = ["ACTIVATION", "ENV_STEPS", "Mode", "Upstream", "WhileAway"]
+
+ENV_STEPS: Final = 4000
+"""Steps of a batch where nobody says how many: RLlib's own default for PPO."""
+ACTIVATION: Final = "tanh"
+"""The activation of a policy where nobody says which: RLlib's own default."""
+
+
+class Mode(StrEnum):
+    """What is done for an upstream."""
+
+    DRIVE = "drive"
+    """Its policy acts for the agents, and learns from what that brings."""
+    OBSERVE = "observe"
+    """It is sent what attached environments live through."""
+
+
+class WhileAway(StrEnum):
+    """What the driver does while the upstream is away."""
+
+    HOLD = "hold"
+    """The world waits, and after a while the agents rest."""
+    CONTINUE = "continue"
+    """The latest policy acts on; experience that no longer fits the upstream's weights is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """One RLlink server, and how to speak to it. None: found out, or RLlib's default."""
+
+    address: StreamAddress
+    mode: Mode = Mode.OBSERVE
+    dialect: Dialect | None = None
+    agents: tuple[str, ...] = ()
+    """Names or globs; none: all of the daemon."""
+    env_steps: int | None = None
+    """Steps of a batch, where the server does not tell."""
+    activation: str | None = None
+    """Of the policy's layers, which no weights tell."""
+    read_pickle: bool = False
+    """Whether to read what only a server's pickle tells, without executing any of it."""
+    batch_mode: BatchMode | None = None
+    explore: bool = True
+    normalize_actions: bool = True
+    clip_actions: bool = False
+    away: WhileAway | None = None
+    limits: Limits = field(default_factory=Limits)
+    seed: int | None = None
+    """Of the actions drawn and of the first reset; None: another one each time."""
+
+    def __str__(self) -> str:
+        return f"{self.mode} {self.address}"
