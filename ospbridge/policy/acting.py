@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Decision", "Policy", "Weights"]
 
 Weights: TypeAlias = "Mapping[str, NDArray[Any]] | bytes"
-"""The weights of an RLModule by their keys, or an ONNX model, which may be compressed by gzip."""
+"""The weights of an RLModule by their keys, or an ONNX model."""
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False):
@@ -165,15 +165,13 @@ def _sending(
     if not isinstance(space, BoxSpace):
         return None
     low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    if not normalize:
+        return (lambda action: np.minimum(np.maximum(action, low), high)) if clip else None
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return None
     # The half of each first: the width of the widest range is beyond float32.
-    half, middle = (
-        high * np.float32(0.5) - low * np.float32(0.5),
-        high * np.float32(0.5) + low * np.float32(0.5),
-    )
-
-    def limited(action: NDArray[np.float32]) -> NDArray[np.float32]:
-        sent = np.maximum(action, low)
-        return np.minimum(sent, high, out=sent)
+    half = high * np.float32(0.5) - low * np.float32(0.5)
+    middle = high * np.float32(0.5) + low * np.float32(0.5)
 
     def stretched(action: NDArray[np.float32]) -> NDArray[np.float32]:
         sent = action * half
@@ -181,9 +179,7 @@ def _sending(
         np.maximum(sent, low, out=sent)
         return np.minimum(sent, high, out=sent)
 
-    if not normalize:
-        return limited if clip else None
-    return stretched if np.isfinite(low).all() and np.isfinite(high).all() else None
+    return stretched
 
 
 def _not_finite(observation: NDArray[np.float32], inputs: NDArray[np.float32]) -> ConfigurationError:

@@ -35,7 +35,12 @@ _SUPPORTED: Final = (
     "vf_share_layers, free_log_std); for any other, export the policy as an ONNX file"
 )
 _WHOLE_STATE: Final = "the whole state of the RLModule is needed"
-_KNOWN_ELSEWHERE: Final = {"lstm": "an LSTM", "gru": "a GRU", "cnn": "a CNN", "tokenizer": "a tokenizer"}
+_ELSEWHERE: Final = {
+    "lstm": "an LSTM",
+    "gru": "a GRU",
+    "cnn": "a CNN",
+    "tokenizer": "the tokenizer of an LSTM",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ def _places(weights: Mapping[str, NDArray[Any]], prefix: str) -> list[int]:
         match = _PLACE.fullmatch(key, len(prefix))
         if match is None:
             parts = re.split(r"[._]", key)
-            what = next((said for part, said in _KNOWN_ELSEWHERE.items() if part in parts), "no dense layer")
+            what = next((said for part, said in _ELSEWHERE.items() if part in parts), "no dense layer")
             raise ConfigurationError(f"the key {key!r} belongs to {what}", hint=_SUPPORTED)
         places.add(int(match[1]))
     if not places:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.onnx_model import LARGEST, read_model
+from ospbridge.policy.onnx_model import LARGEST, check_model
 
 if TYPE_CHECKING:
     import os
@@ -53,15 +53,19 @@ def read_policy(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]] 
         )
     try:
         size = path.stat().st_size
-        if size <= LARGEST:
-            return read_model(path.read_bytes()) if kind == ".onnx" else _weights(path)
+        if size > LARGEST:
+            raise _too_large(size)
+        if kind == ".npz":
+            return _weights(path)
+        model = path.read_bytes()
+        check_model(model)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error.message}", hint=error.hint) from None
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be read: {error.strerror or error}", hint="name an .onnx or .npz file"
         ) from None
-    raise _too_large(path, size)
+    return model
 
 
 def _weights(path: Path) -> dict[str, NDArray[np.float32]]:
@@ -70,15 +74,15 @@ def _weights(path: Path) -> dict[str, NDArray[np.float32]]:
             members = archive.infolist()
             size = sum(member.file_size for member in members)
             if len(members) > _MOST_ARRAYS or size > LARGEST:
-                raise _too_large(path, size)
+                raise _too_large(size)
             weights = {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
     except _DAMAGED as error:
         raise ConfigurationError(
-            f"{path} is no npz file of weights, or damaged: {str(error) or type(error).__name__}",
+            f"it is no npz file of weights, or damaged: {str(error) or type(error).__name__}",
             hint="write it with numpy.savez, one array of floating numbers for each key of the RLModule",
         ) from None
     if not weights:
-        raise ConfigurationError(f"{path} has no arrays", hint="write the state of an RLModule into it")
+        raise ConfigurationError("it has no arrays", hint="write the state of an RLModule into it")
     return weights
 
 
@@ -100,8 +104,8 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.floa
         return array.astype(np.float32)
 
 
-def _too_large(path: Path, size: int) -> ConfigurationError:
+def _too_large(size: int) -> ConfigurationError:
     return ConfigurationError(
-        f"{path} holds {size} bytes, at most {LARGEST} are read",
+        f"it holds {size} bytes, at most {LARGEST} are read",
         hint="policies of this size are not supported",
     )

@@ -9,7 +9,6 @@ Facts: ``onnx.proto3`` of ONNX 1.19, protobuf's encoding.
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
@@ -17,10 +16,10 @@ from ospbridge.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LARGEST", "read_model"]
+__all__ = ["LARGEST", "check_model"]
 
 LARGEST: Final = 256 * 1024 * 1024
-"""Bytes of a model, not compressed."""
+"""Bytes of a model."""
 
 _VARINT, _LENGTH = 0, 2
 _FIXED: Final = {1: 8, 5: 4}
@@ -39,12 +38,13 @@ _WITHIN: Final[dict[str, dict[int, str]]] = {
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14
 
 
-def read_model(data: bytes) -> bytes:
-    """The model in ``data``, which may be compressed by gzip. Raises ConfigurationError for what is not to be run."""
+def check_model(data: bytes) -> None:
+    """Raises ConfigurationError for what is no ONNX model, or is not to be run."""
     if len(data) > LARGEST:
-        raise _too_large()
-    if data[:2] == b"\x1f\x8b":
-        data = _unpacked(data)
+        raise ConfigurationError(
+            f"an ONNX model has {len(data)} bytes, at most {LARGEST} are read",
+            hint="policies of this size are not supported",
+        )
     view = memoryview(data)
     try:
         graphs = sum(1 for number, *_ in _fields(view, 0, len(view)) if number == _GRAPH)
@@ -57,30 +57,6 @@ def read_model(data: bytes) -> bytes:
             f"{len(data)} bytes are no ONNX model, or not the whole of one: [{data[:16].hex(' ')} ...]",
             hint="export the policy again; an ONNX file begins with its version, bytes 08 0N",
         )
-    return data
-
-
-def _too_large() -> ConfigurationError:
-    return ConfigurationError(
-        f"an ONNX model has more than {LARGEST} bytes", hint="policies of this size are not supported"
-    )
-
-
-def _unpacked(data: bytes) -> bytes:
-    reader = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        model = reader.decompress(data, LARGEST + 1)
-    except zlib.error as error:
-        raise ConfigurationError(
-            f"{len(data)} bytes are no gzip file: {error}", hint="send the model again"
-        ) from None
-    if len(model) > LARGEST:
-        raise _too_large()
-    if not reader.eof:
-        raise ConfigurationError(
-            f"a gzip file of {len(data)} bytes ends before its end", hint="send the model again"
-        )
-    return model
 
 
 def _check(view: memoryview, begin: int, end: int, kind: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.onnx_model import read_model
+from ospbridge.policy.onnx_model import check_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class OnnxModule:
         self._session = _Session(model, inputs, outputs)
 
     def load(self, weights: bytes) -> None:
-        """Act from another model, which may be compressed by gzip.
+        """Act from another model from now on.
 
         Raises ConfigurationError for one that cannot be run or does not fit; the one before stays in force then.
         """
@@ -59,7 +59,7 @@ class OnnxModule:
 class _Session:
     """A model that has been run once, and fits."""
 
-    def __init__(self, data: bytes, inputs: int, outputs: int) -> None:
+    def __init__(self, model: bytes, inputs: int, outputs: int) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -67,7 +67,7 @@ class _Session:
                 f"an ONNX policy needs ONNX Runtime, which cannot be imported: {error}",
                 hint="pip install 'ospbridge[onnx]'",
             ) from None
-        model = read_model(data)
+        check_model(model)
         options = onnxruntime.SessionOptions()
         # A policy's networks are small: what a second thread saves, it costs to wake it.
         options.intra_op_num_threads = 1

@@ -1,0 +1,205 @@
+"""A policy at work: what is decided, what goes to the simulator, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError, LocalProtocolError
+from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.policy.acting import Policy
+from ospbridge.policy.distributions import MultiDiscreteSpace
+from tests.policy.weights import SHARED, box, module_weights, plainly
+
+OBSERVATIONS = np.random.default_rng(3).normal(size=(9, 4)).astype(np.float32)
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def acts(outputs: int, space: Any, **how: Any) -> Policy:
+    return Policy(module_weights(outputs=outputs), box(4), space, seed=11, **how)
+
+
+def test_a_choice_goes_up_and_to_the_simulator_as_it_is() -> None:
+    decision = acts(3, DiscreteSpace(3)).act(OBSERVATIONS[0])
+    assert isinstance(decision.action, int)
+    assert decision.sent_action == decision.action
+    inputs = plainly(module_weights(outputs=3), OBSERVATIONS[:1])[0]
+    assert np.abs(decision.dist_inputs - inputs).max() < 1e-5
+    assert decision.logp == pytest.approx(inputs[decision.action] - math.log(np.exp(inputs).sum()), abs=1e-5)
+
+
+def test_a_batch_decides_for_each_row() -> None:
+    decision = acts(3, DiscreteSpace(3)).act(OBSERVATIONS)
+    assert (decision.action.shape, decision.action.dtype) == ((9,), np.int64)
+    assert (decision.logp.shape, decision.logp.dtype) == ((9,), np.float32)
+    assert decision.dist_inputs.shape == (9, 3)
+
+
+def test_several_choices_at_once() -> None:
+    policy = acts(5, MultiDiscreteSpace((2, 3)))
+    assert policy.act(OBSERVATIONS[0]).action.shape == (2,)
+    assert policy.act(OBSERVATIONS).action.shape == (9, 2)
+
+
+@pytest.mark.parametrize("space, outputs", [(DiscreteSpace(4), 4), (box(2, -3, 5), 4)])
+def test_the_same_seed_decides_alike_for_rows_and_batches(space: Any, outputs: int) -> None:
+    batch, rows = acts(outputs, space).act(OBSERVATIONS), acts(outputs, space)
+    singly = [rows.act(row) for row in OBSERVATIONS]
+    assert np.abs(batch.action - np.stack([each.action for each in singly])).max() < 1e-4
+    assert np.abs(batch.logp - [each.logp for each in singly]).max() < 1e-3
+    assert np.abs(batch.sent_action - np.stack([each.sent_action for each in singly])).max() < 1e-4
+
+
+def test_greedy_decides_alike_each_time_with_the_log_probability_of_exploring() -> None:
+    policy = acts(4, box(2), explore=False)
+    first, second = policy.act(OBSERVATIONS[0]), policy.act(OBSERVATIONS[0])
+    assert np.array_equal(first.action, first.dist_inputs[:2])
+    assert np.array_equal(first.action, second.action)
+    again = policy.logp(first.dist_inputs[None], first.action[None])
+    assert first.logp == pytest.approx(float(again[0]), abs=1e-5)
+
+
+def test_decisions_are_the_callers_own() -> None:
+    policy = acts(4, box(2, -1, 1))
+    first = policy.act(OBSERVATIONS[0])
+    kept = [np.copy(each) for each in (first.action, first.dist_inputs, first.sent_action)]
+    policy.act(OBSERVATIONS[1])
+    assert all(
+        np.array_equal(*pair)
+        for pair in zip(kept, (first.action, first.dist_inputs, first.sent_action), strict=True)
+    )
+
+
+def test_a_list_of_numbers_is_an_observation() -> None:
+    assert acts(2, DiscreteSpace(2)).act([0.0, 1.0, 2.0, 3.0]).action in (0, 1)
+
+
+# --- what goes to the simulator ---------------------------------------------------------------------------------------
+
+
+def test_actions_are_stretched_from_one_to_the_space_and_limited_to_it() -> None:
+    space = BoxSpace(np.array([-2.0, 10.0], np.float32), np.array([2.0, 30.0], np.float32))
+    policy = acts(4, space)
+    many = [policy.act(row) for row in OBSERVATIONS.repeat(20, 0)]
+    actions = np.stack([each.action for each in many])
+    sent = np.stack([each.sent_action for each in many])
+    assert np.abs(actions).max() > 1.0
+    assert np.abs(sent - (np.clip(actions, -1, 1) * [2.0, 10.0] + [0.0, 20.0])).max() < 1e-5
+
+
+def test_what_goes_up_is_not_limited() -> None:
+    decision = acts(4, box(2, -1e-3, 1e-3)).act(OBSERVATIONS[0])
+    assert np.abs(decision.action).max() > 1e-2
+    assert np.abs(decision.sent_action).max() <= np.float32(1e-3)
+
+
+def test_the_ends_of_the_widest_space_are_reached_without_overflow() -> None:
+    policy = Policy(module_weights(outputs=2), box(4), box(1, -LARGEST, LARGEST), seed=1)
+    sent = np.concatenate([policy.act(row).sent_action for row in OBSERVATIONS.repeat(20, 0)])
+    assert np.isfinite(sent).all()
+    assert np.abs(sent).max() == np.float32(LARGEST)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_actions_of_a_space_with_an_open_end_are_sent_as_they_are(clip: bool) -> None:
+    space = BoxSpace(np.array([-1e-3, 0.0], np.float32), np.array([1e-3, np.inf], np.float32))
+    decision = acts(4, space, clip_actions=clip).act(OBSERVATIONS[0])
+    assert decision.sent_action is decision.action
+
+
+def test_without_normalisation_actions_are_sent_as_they_are() -> None:
+    decision = acts(4, box(2, -1e-3, 1e-3), normalize_actions=False).act(OBSERVATIONS[0])
+    assert decision.sent_action is decision.action
+
+
+def test_without_normalisation_actions_can_be_limited() -> None:
+    space = BoxSpace(np.array([-0.5, -np.inf], np.float32), np.array([0.5, 0.25], np.float32))
+    policy = acts(4, space, normalize_actions=False, clip_actions=True)
+    for decision in (policy.act(OBSERVATIONS[0]), policy.act(OBSERVATIONS)):
+        assert np.array_equal(decision.sent_action, np.clip(decision.action, space.low, space.high))
+        assert not np.array_equal(decision.sent_action, decision.action)
+
+
+# --- weights come and go ----------------------------------------------------------------------------------------------
+
+
+def test_new_weights_are_acted_from() -> None:
+    policy = acts(3, DiscreteSpace(3))
+    policy.load(module_weights(outputs=3, seed=2))
+    expected = plainly(module_weights(outputs=3, seed=2), OBSERVATIONS)
+    assert np.abs(policy.act(OBSERVATIONS).dist_inputs - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        module_weights(outputs=2),
+        module_weights(5, outputs=3),
+        {},
+        b"",
+        b"no model",
+        {**module_weights(outputs=3), "pi.net.mlp.0.bias": np.array([0, np.nan, 0], np.float32)},
+    ],
+)
+def test_weights_that_cannot_work_leave_the_ones_before_in_force(weights: Any) -> None:
+    policy = acts(3, DiscreteSpace(3))
+    before = policy.act(OBSERVATIONS).dist_inputs
+    with pytest.raises(ConfigurationError) as caught:
+        policy.load(weights)
+    assert caught.value.hint
+    assert np.array_equal(policy.act(OBSERVATIONS).dist_inputs, before)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5,), (2, 5), (1, 1, 4), (0,)])
+def test_an_observation_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(LocalProtocolError, match=r"has shape \(4,\) or \(B, 4\), got"):
+        acts(3, DiscreteSpace(3)).act(np.zeros(shape, np.float32))
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+@pytest.mark.parametrize(
+    "space, outputs", [(DiscreteSpace(4), 4), (box(2), 4), (MultiDiscreteSpace((2, 2)), 4)]
+)
+def test_an_observation_that_is_not_finite_is_told_as_such(
+    space: Any, outputs: int, rows: int | None
+) -> None:
+    observation = np.zeros(4 if rows is None else (rows, 4), np.float32)
+    observation[..., 2] = np.nan
+    with pytest.raises(ConfigurationError, match="number 2 of an observation is nan"):
+        acts(outputs, space).act(observation)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("space", [DiscreteSpace(4), box(2)])
+def test_a_policy_that_overflows_is_told_as_such(space: Any, rows: int) -> None:
+    weights = module_weights(outputs=4)
+    weights[f"{SHARED}net.mlp.2.bias"][:] = 100.0
+    weights["pi.net.mlp.0.weight"][:] = 3e38
+    weights["pi.log_std_clip_param_const"][:] = np.inf
+    policy = Policy(weights, box(4), space)
+    with pytest.raises(ConfigurationError, match="give no finite probability"):
+        policy.act(np.full((rows, 4) if rows > 1 else 4, 100.0, np.float32))
+
+
+@pytest.mark.parametrize(
+    "space", [box(0), BoxSpace(np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32))]
+)
+def test_a_space_of_observations_that_is_no_vector_is_refused(space: BoxSpace) -> None:
+    with pytest.raises(ConfigurationError, match="the observation space has shape"):
+        Policy(module_weights(), space, DiscreteSpace(2))
+
+
+def test_acting_needs_neither_a_runtime_nor_an_event_loop() -> None:
+    program = (
+        "import sys, ospbridge.policy.acting\n"
+        "print(sorted({'onnxruntime', 'trio', 'socket', 'gymnasium'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True
+    )
+    assert done.stdout.strip() == "[]"

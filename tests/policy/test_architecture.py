@@ -1,0 +1,170 @@
+"""What the keys and shapes of weights tell, and which are refused."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.policy.architecture import read_architecture
+from tests.policy.weights import SEPARATE, SHARED, dense, module_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RANDOM = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("encoder", [SHARED, SEPARATE])
+def test_sizes_and_depth_are_read_from_the_keys(encoder: str) -> None:
+    found = read_architecture(module_weights(5, (8, 7, 6), 3, encoder=encoder))
+    assert [(layer.inputs, layer.outputs) for layer in found.encoder] == [(5, 8), (8, 7), (7, 6)]
+    assert [(layer.inputs, layer.outputs) for layer in found.head] == [(6, 3)]
+    assert (found.inputs, found.outputs) == (5, 3)
+
+
+def test_the_order_of_the_keys_does_not_matter() -> None:
+    weights = module_weights(5, (8,) * 12, 3)
+    assert read_architecture(dict(reversed(weights.items()))) == read_architecture(weights)
+
+
+def test_the_actors_own_encoder_is_taken_where_the_critic_has_one_too() -> None:
+    weights = module_weights(5, encoder=SEPARATE)
+    weights |= dense(RANDOM, "encoder.critic_encoder.net.mlp.0.", 5, 99)
+    assert read_architecture(weights).encoder[0].weight.startswith(SEPARATE)
+
+
+def test_the_value_functions_weights_are_left_aside() -> None:
+    weights = module_weights()
+    assert read_architecture(weights | dense(RANDOM, "vf.net.mlp.0.", 6, 1)) == read_architecture(weights)
+
+
+def test_a_place_between_two_layers_tells_that_there_is_an_activation() -> None:
+    weights = module_weights(4, (8, 6))
+    assert [layer.activated for layer in read_architecture(weights).encoder] == [True, None]
+    for name in ("weight", "bias"):
+        weights[f"{SHARED}net.mlp.1.{name}"] = weights.pop(f"{SHARED}net.mlp.2.{name}")
+    assert [layer.activated for layer in read_architecture(weights).encoder] == [False, None]
+
+
+def test_layer_normalisation_belongs_to_the_layer_before() -> None:
+    weights = module_weights(4, (8,)) | norm(f"{SHARED}net.mlp.1.", 8)
+    weights |= dense(RANDOM, f"{SHARED}net.mlp.3.", 8, 8)
+    found = read_architecture(weights)
+    assert found.encoder[0].norm_weight == f"{SHARED}net.mlp.1.weight"
+    assert found.encoder[0].activated
+    assert not found.encoder[1].norm_weight
+
+
+def test_free_log_std_doubles_the_outputs() -> None:
+    weights = module_weights(outputs=3) | {"pi.log_std": np.zeros(3, np.float32)}
+    found = read_architecture(weights)
+    assert found.free_log_std
+    assert found.outputs == 6
+
+
+def test_no_weights_at_all_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no key that begins with encoder"):
+        read_architecture({})
+
+
+def test_the_weights_of_another_algorithm_are_refused_with_what_is_supported() -> None:
+    with pytest.raises(ConfigurationError, match=r"their keys are .*qf\.net") as caught:
+        read_architecture(dense(RANDOM, "qf.net.mlp.0.", 4, 2))
+    assert "supported are" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "key, what",
+    [
+        ("encoder.encoder.lstm.weight_ih_l0", "an LSTM"),
+        ("encoder.encoder.tokenizer.net.mlp.0.weight", "the tokenizer of an LSTM"),
+        ("encoder.encoder.gru.weight_ih_l0", "a GRU"),
+        ("encoder.encoder.net.0.cnn.1.weight", "a CNN"),
+        ("pi.something.weight", "no dense layer"),
+    ],
+)
+def test_what_is_no_dense_layer_is_refused_by_its_name(key: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{key}' belongs to {what}") as caught:
+        read_architecture(module_weights() | {key: np.zeros((4, 4), np.float32)})
+    assert "export the policy as an ONNX file" in caught.value.hint
+
+
+@pytest.mark.parametrize("key", [key for key in module_weights() if "mlp" in key])
+def test_a_missing_key_is_named(key: str) -> None:
+    weights = module_weights()
+    del weights[key]
+    with pytest.raises(ConfigurationError, match=key):
+        read_architecture(weights)
+
+
+def test_a_missing_layer_is_told_from_the_widths() -> None:
+    weights = module_weights(4, (8, 6, 5))
+    for name in ("weight", "bias"):
+        del weights[f"{SHARED}net.mlp.2.{name}"]
+    with pytest.raises(ConfigurationError, match=r"stands before 'encoder\.encoder\.net\.mlp\.4\.weight'"):
+        read_architecture(weights)
+
+
+def test_a_missing_head_is_told() -> None:
+    weights = {key: array for key, array in module_weights().items() if not key.startswith("pi.net")}
+    with pytest.raises(ConfigurationError, match=r"lack the keys pi\.net\.mlp\.N\.weight"):
+        read_architecture(weights)
+
+
+@pytest.mark.parametrize(
+    "key, shape, expected",
+    [
+        (f"{SHARED}net.mlp.2.weight", (6, 9), r"\(6, 9\), expected \(outputs, 8\)"),
+        (f"{SHARED}net.mlp.0.weight", (8, 4, 1), r"\(8, 4, 1\), expected \(outputs, inputs\)"),
+        (f"{SHARED}net.mlp.0.weight", (0, 4), r"\(0, 4\), expected \(outputs, inputs\)"),
+        (f"{SHARED}net.mlp.2.bias", (5,), r"\(5,\), expected \(6,\)"),
+        ("pi.net.mlp.0.weight", (2, 5), r"\(2, 5\), expected \(outputs, 6\)"),
+        ("pi.log_std", (3,), r"\(3,\), expected \(2,\)"),
+    ],
+)
+def test_a_wrong_shape_is_told_with_the_key_and_the_right_one(
+    key: str, shape: tuple[int, ...], expected: str
+) -> None:
+    weights = module_weights() | {key: np.zeros(shape, np.float32)}
+    with pytest.raises(ConfigurationError, match=f"'{key}' has shape {expected}"):
+        read_architecture(weights)
+
+
+def test_a_normalisation_without_a_dense_layer_before_it_is_refused() -> None:
+    weights = module_weights(4, (8,)) | norm(f"{SHARED}net.mlp.2.", 8)
+    with pytest.raises(ConfigurationError, match="does not stand right behind a dense layer"):
+        read_architecture(weights)
+
+
+def test_a_normalisation_of_another_width_is_refused() -> None:
+    weights = module_weights(4, (8,)) | norm(f"{SHARED}net.mlp.1.", 7)
+    with pytest.raises(ConfigurationError, match=r"has shape \(7,\), expected \(8,\)"):
+        read_architecture(weights)
+
+
+def test_what_is_no_array_is_refused() -> None:
+    weights: dict[str, Any] = module_weights()
+    weights["pi.net.mlp.0.bias"] = [0.0, 0.0]
+    with pytest.raises(ConfigurationError, match=r"'pi\.net\.mlp\.0\.bias' is of type list"):
+        read_architecture(weights)
+
+
+@given(st.data())
+def test_any_shapes_make_an_architecture_or_a_configuration_error(data: st.DataObject) -> None:
+    weights = module_weights(3, (4,), 2)
+    key = data.draw(st.sampled_from(sorted(weights)))
+    shape = data.draw(st.lists(st.integers(0, 5), max_size=3))
+    weights[key] = np.zeros(shape, np.float32)
+    with contextlib.suppress(ConfigurationError):
+        found = read_architecture(weights)
+        assert 0 not in (found.inputs, found.outputs)
+
+
+def norm(key: str, width: int) -> dict[str, NDArray[np.float32]]:
+    return {f"{key}weight": np.ones(width, np.float32), f"{key}bias": np.zeros(width, np.float32)}

@@ -1,0 +1,149 @@
+"""Policies in files: what is read, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import DiscreteSpace
+from ospbridge.policy import files
+from ospbridge.policy.acting import Policy
+from ospbridge.policy.files import read_policy
+from tests.policy.onnx_models import recorded
+from tests.policy.weights import box, module_weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def written(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_weights_come_back_as_they_were_saved(tmp_path: Path, save: Any) -> None:
+    weights = module_weights()
+    save(tmp_path / "policy.npz", **weights)
+    found = read_policy(tmp_path / "policy.npz")
+    assert isinstance(found, dict)
+    assert list(found) == list(weights)
+    for key, array in weights.items():
+        assert found[key].dtype == np.float32
+        assert np.array_equal(found[key], array)
+    Policy(found, box(4), DiscreteSpace(2))
+
+
+def test_weights_of_other_layouts_and_sizes_are_taken_too(tmp_path: Path) -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    data = npz(columns=np.asfortranarray(array), swapped=array.astype(">f4"), half=array.astype(np.float16))
+    found = read_policy(written(tmp_path, "policy.NPZ", data))
+    assert isinstance(found, dict)
+    assert all(np.array_equal(each, array) and each.dtype == np.float32 for each in found.values())
+
+
+def test_a_model_comes_back_as_its_bytes(tmp_path: Path) -> None:
+    model = recorded("discrete")
+    assert read_policy(written(tmp_path, "policy.onnx", model)) == model
+
+
+def test_a_file_is_known_by_its_name_only(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"policy\.pt is no policy file") as caught:
+        read_policy(written(tmp_path, "policy.pt", recorded("box")))
+    assert ".onnx" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "policy.npz"])
+def test_a_missing_file_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        read_policy(tmp_path / name)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "policy.onnx").mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        read_policy(tmp_path / "policy.onnx")
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"", "no npz file of weights"),
+        (recorded("box"), "no npz file of weights"),
+        (npz(), "has no arrays"),
+        (npz(choices=np.arange(3)), r"'choices\.npy' is an array of int64, expected float32"),
+        (npz(names=np.array(["tanh"])), "is an array of <U4"),
+        (npz(objects=np.array([{}], object)), "is an array of object"),
+    ],
+)
+def test_an_npz_file_without_weights_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    path = written(tmp_path, "policy.npz", data)
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        read_policy(path)
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+
+
+def test_an_array_that_claims_more_than_it_has_is_refused_unread(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f4", "fortran_order": False, "shape": (10**6, 10**6)}
+    )
+    archived = io.BytesIO()
+    with zipfile.ZipFile(archived, "w") as archive:
+        archive.writestr("pi.npy", file.getvalue() + bytes(16))
+    with pytest.raises(
+        ConfigurationError, match=r"'pi\.npy' has 16 bytes, expected float32 of shape \(1000000, "
+    ):
+        read_policy(written(tmp_path, "policy.npz", archived.getvalue()))
+
+
+@pytest.mark.parametrize("limit, name", [(90, "policy.onnx"), (90, "policy.npz"), (2000, "policy.npz")])
+def test_a_file_beyond_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, name: str
+) -> None:
+    """Of an archive, what it would decompress to counts too."""
+    path = tmp_path / name
+    if name.endswith("npz"):
+        np.savez_compressed(path, zeros=np.zeros(10_000, np.float32))
+        assert path.stat().st_size < 2000
+    else:
+        path.write_bytes(recorded("box"))
+    monkeypatch.setattr(files, "LARGEST", limit)
+    with pytest.raises(ConfigurationError, match=f"bytes, at most {limit} are read"):
+        read_policy(path)
+
+
+def test_a_damaged_model_is_told_with_its_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "policy.onnx", recorded("box")[:100])
+    with pytest.raises(ConfigurationError, match="no ONNX model") as caught:
+        read_policy(path)
+    assert caught.value.message.startswith(str(path))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_damage_of_an_npz_file_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
+    damaged = bytearray(SMALL)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ConfigurationError):
+        read_policy(written(tmp_path, "policy.npz", bytes(damaged)))
+
+
+SMALL = npz(a=np.zeros((2, 3), np.float32))

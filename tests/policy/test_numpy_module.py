@@ -1,0 +1,227 @@
+"""Networks in numpy: rows and batches, limits, and weights that must not be acted from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.policy.activations import ACTIVATIONS, activation
+from ospbridge.policy.numpy_module import NumpyModule
+from tests.policy.weights import SHARED, dense, module_weights, plainly
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RANDOM = np.random.default_rng(3)
+OBSERVATIONS = RANDOM.normal(size=(7, 4)).astype(np.float32)
+CLIP = "pi.log_std_clip_param_const"
+
+
+def made(
+    weights: dict[str, NDArray[Any]], *, outputs: int = 2, gaussian: bool = False, **how: str
+) -> NumpyModule:
+    return NumpyModule(weights, inputs=4, outputs=outputs, gaussian=gaussian, **how)
+
+
+def test_a_batch_is_what_the_layers_make_of_it() -> None:
+    weights = module_weights()
+    assert np.abs(made(weights).forward(OBSERVATIONS) - plainly(weights, OBSERVATIONS)).max() < 1e-5
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+@pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "linear"])
+def test_a_row_gives_what_it_gives_in_a_batch(name: str, *, gaussian: bool) -> None:
+    module = made(module_weights(), gaussian=gaussian, activation=name)
+    rows = np.stack([module.forward_row(row).copy() for row in OBSERVATIONS])
+    assert np.abs(module.forward(OBSERVATIONS) - rows).max() < 1e-5
+
+
+def test_an_empty_batch_gives_nothing() -> None:
+    assert made(module_weights()).forward(OBSERVATIONS[:0]).shape == (0, 2)
+
+
+def test_the_weights_are_copied() -> None:
+    weights = module_weights()
+    module = made(weights)
+    before = module.forward(OBSERVATIONS)
+    for array in weights.values():
+        array[:] = 0.0
+    assert np.array_equal(module.forward(OBSERVATIONS), before)
+
+
+def test_new_weights_are_acted_from_at_once_whatever_the_sizes_of_their_layers() -> None:
+    module = made(module_weights())
+    for weights in (module_weights(seed=2), module_weights(hiddens=(3, 9, 5), seed=3)):
+        module.load(weights)
+        assert np.abs(module.forward(OBSERVATIONS) - plainly(weights, OBSERVATIONS)).max() < 1e-5
+        assert np.abs(module.forward_row(OBSERVATIONS[0]) - plainly(weights, OBSERVATIONS)[0]).max() < 1e-5
+
+
+def test_weights_of_doubles_are_taken_too() -> None:
+    weights = module_weights()
+    doubles = {key: array.astype(np.float64) for key, array in weights.items()}
+    assert np.array_equal(made(doubles).forward(OBSERVATIONS), made(weights).forward(OBSERVATIONS))
+
+
+@pytest.mark.parametrize("key", [key for key in module_weights() if "mlp" in key])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused_and_those_before_stay(key: str, value: float) -> None:
+    module = made(module_weights())
+    before = module.forward(OBSERVATIONS)
+    weights = module_weights(seed=2)
+    weights[key].flat[1] = value
+    with pytest.raises(ConfigurationError, match=f"1 of {weights[key].size} numbers of '{key}' are NaN"):
+        module.load(weights)
+    assert np.array_equal(module.forward(OBSERVATIONS), before)
+    assert np.abs(module.forward_row(OBSERVATIONS[0]) - before[0]).max() < 1e-5
+
+
+def test_weights_beyond_float32_are_refused() -> None:
+    weights: dict[str, NDArray[Any]] = {**module_weights()}
+    weights["pi.net.mlp.0.bias"] = np.array([1e300, 0.0])
+    with pytest.raises(ConfigurationError, match=r"1 of 2 numbers of 'pi\.net\.mlp\.0\.bias'"):
+        made(weights)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.complex64, object, "U4"])
+def test_weights_that_are_no_floating_numbers_are_refused(dtype: Any) -> None:
+    weights: dict[str, NDArray[Any]] = {**module_weights()}
+    weights["pi.net.mlp.0.bias"] = np.zeros(2).astype(dtype)
+    with pytest.raises(ConfigurationError, match=r"'pi\.net\.mlp\.0\.bias' is of .*, expected float32"):
+        made(weights)
+
+
+def test_another_width_of_observations_is_refused_with_both_shapes() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"\(8, 5\), expected \(8, 4\): the agent's observation"
+    ) as caught:
+        made(module_weights(5))
+    assert "net.mlp.0.weight" in caught.value.message
+    assert "observation space" in caught.value.hint
+
+
+def test_another_width_of_actions_is_refused_with_both_shapes() -> None:
+    with pytest.raises(ConfigurationError, match=r"'pi.*' has shape \(3, 6\), expected \(2, 6\)") as caught:
+        made(module_weights(outputs=3))
+    assert "action space" in caught.value.hint
+
+
+def test_another_width_is_refused_of_later_weights_too() -> None:
+    module = made(module_weights())
+    with pytest.raises(ConfigurationError, match=r"expected \(8, 4\)"):
+        module.load(module_weights(5))
+    assert module.forward(OBSERVATIONS).shape == (7, 2)
+
+
+# --- a Gaussian's deviations ----------------------------------------------------------------------------------------
+
+
+def with_clip(limit: float) -> dict[str, NDArray[np.float32]]:
+    weights = module_weights(outputs=4) | {CLIP: np.array([limit], np.float32)}
+    weights["pi.net.mlp.0.bias"][:] = [5.0, -5.0, 5.0, -5.0]
+    return weights
+
+
+def test_the_logarithms_of_deviations_are_limited_and_the_means_are_not() -> None:
+    module = made(with_clip(0.5), outputs=4, gaussian=True)
+    for outputs in (module.forward(OBSERVATIONS), module.forward_row(OBSERVATIONS[0])[None]):
+        assert np.abs(outputs[:, :2]).max() > 0.5
+        assert np.abs(outputs[:, 2:]).max() == 0.5
+
+
+def test_an_infinite_limit_is_none() -> None:
+    weights = with_clip(np.inf)
+    module = made(weights, outputs=4, gaussian=True)
+    assert np.abs(module.forward(OBSERVATIONS) - plainly(weights, OBSERVATIONS)).max() < 1e-5
+
+
+def test_logits_are_not_limited() -> None:
+    weights = with_clip(0.5)
+    assert (
+        np.abs(made(weights, outputs=4).forward(OBSERVATIONS) - plainly(weights, OBSERVATIONS)).max() < 1e-5
+    )
+
+
+def test_without_a_limit_rllibs_own_is_taken() -> None:
+    weights = with_clip(1.0)
+    del weights[CLIP]
+    weights["pi.net.mlp.0.bias"][:] = 100.0
+    assert (made(weights, outputs=4, gaussian=True).forward(OBSERVATIONS)[:, 2:] == 20.0).all()
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, np.nan])
+def test_a_limit_that_is_none_is_refused(limit: float) -> None:
+    with pytest.raises(ConfigurationError, match="expected a number above 0"):
+        made(with_clip(limit), outputs=4, gaussian=True)
+
+
+def test_free_deviations_stand_behind_the_means_within_the_limit() -> None:
+    weights = module_weights() | {"pi.log_std": np.array([0.25, -3.0], np.float32)}
+    weights[CLIP][:] = 2.0
+    module = made(weights, outputs=4, gaussian=True)
+    expected = plainly(weights, OBSERVATIONS)
+    for outputs, means in (
+        (module.forward(OBSERVATIONS), expected),
+        (module.forward_row(OBSERVATIONS[0])[None], expected[:1]),
+    ):
+        assert np.abs(outputs[:, :2] - means).max() < 1e-5
+        assert (outputs[:, 2:] == [0.25, -2.0]).all()
+
+
+def test_free_deviations_do_not_fit_discrete_actions() -> None:
+    weights = module_weights(outputs=1) | {"pi.log_std": np.zeros(1, np.float32)}
+    with pytest.raises(ConfigurationError, match="continuous actions"):
+        made(weights, outputs=2)
+
+
+# --- activations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Tanh", "ReLU", "SiLU", "swish", "ELU", "GELU", "LINEAR"])
+def test_activations_are_known_by_all_spellings_of_rllib(name: str) -> None:
+    assert activation(name) is ACTIVATIONS[name.lower()]
+
+
+def test_an_unknown_activation_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match="'softsign'") as caught:
+        made(module_weights(), activation="softsign")
+    assert "silu" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "linear"])
+def test_no_activation_overflows_or_warns(name: str) -> None:
+    function = activation(name)
+    assert function is not None
+    x = np.array([-1e30, -1e4, -89.0, 0.0, 89.0, 1e4], np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        function(x)
+    assert np.isfinite(x).all()
+
+
+def test_an_activation_is_refused_where_the_keys_show_that_there_is_none() -> None:
+    weights = module_weights(4, (8,)) | dense(RANDOM, f"{SHARED}net.mlp.1.", 8, 8)
+    made(weights, activation="linear")
+    with pytest.raises(
+        ConfigurationError, match=r"no activation behind '.*mlp\.0\.weight', but activation is 'tanh'"
+    ):
+        made(weights)
+
+
+def test_linear_is_refused_where_the_keys_show_an_activation() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"an activation behind .*, but activation is 'linear'"
+    ) as caught:
+        made(module_weights(), activation="linear")
+    assert "fcnet_activation" in caught.value.hint
+
+
+def test_the_heads_activation_is_an_option_of_its_own() -> None:
+    weights = {key: array for key, array in module_weights().items() if not key.startswith("pi.net")}
+    weights |= dense(RANDOM, "pi.net.mlp.0.", 6, 5) | dense(RANDOM, "pi.net.mlp.2.", 5, 2)
+    relu, tanh = (made(weights, head_activation=name).forward(OBSERVATIONS) for name in ("relu", "tanh"))
+    assert not np.allclose(relu, tanh)
+    with pytest.raises(ConfigurationError, match="head_activation is 'linear'"):
+        made(weights, head_activation="linear")

@@ -1,0 +1,122 @@
+"""What of an ONNX model is refused before any runtime sees it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.policy import onnx_model
+from ospbridge.policy.onnx_model import check_model
+from tests.policy.onnx_models import described, linear_model, model, node, number, part, recorded, tensor
+
+MATRIX = np.ones((4, 2), np.float32)
+EXTERNAL = number(14, 1)
+FILE = part(13, part(1, "location") + part(2, "/etc/passwd"))
+
+
+@pytest.mark.parametrize("name", ["discrete", "box"])
+def test_what_rllib_sends_is_accepted(name: str) -> None:
+    check_model(recorded(name))
+
+
+@pytest.mark.parametrize("outside", [EXTERNAL, FILE, EXTERNAL + FILE])
+def test_weights_in_another_file_are_refused(outside: bytes) -> None:
+    data = model([node("MatMul", ["x", "w"], ["y"])], [tensor("w", MATRIX) + outside], [], [])
+    with pytest.raises(ConfigurationError, match="in another file, which is never opened") as caught:
+        check_model(data)
+    assert "external_data=False" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        part(5, tensor("t", MATRIX) + FILE),
+        part(10, tensor("t", MATRIX) + FILE),
+        part(22, part(1, tensor("values", MATRIX) + FILE)),
+        part(23, part(2, tensor("indices", MATRIX) + EXTERNAL)),
+    ],
+)
+def test_constants_in_another_file_are_refused(attribute: bytes) -> None:
+    constant = node("Constant", [], ["c"], part(1, "value") + attribute)
+    with pytest.raises(ConfigurationError, match="in another file"):
+        check_model(model([constant], [], [], []))
+
+
+def test_sparse_weights_in_another_file_are_refused() -> None:
+    graph = part(15, part(1, tensor("values", MATRIX) + EXTERNAL))
+    with pytest.raises(ConfigurationError, match="in another file"):
+        check_model(part(7, graph))
+
+
+def test_constants_of_a_function_in_another_file_are_refused() -> None:
+    function = part(1, "f") + part(7, node("Constant", [], ["c"], part(5, tensor("t", MATRIX) + FILE)))
+    with pytest.raises(ConfigurationError, match="in another file"):
+        check_model(linear_model(MATRIX) + part(25, function))
+
+
+@pytest.mark.parametrize("field", [6, 11])
+def test_a_loop_is_refused(field: int) -> None:
+    loop = node("Loop", ["", ""], ["y"], part(1, "body") + part(field, part(2, "body")))
+    with pytest.raises(ConfigurationError, match="graph within a node"):
+        check_model(model([loop], [], [], []))
+
+
+def test_the_second_of_two_graphs_is_looked_at_too() -> None:
+    second = model([], [tensor("w", MATRIX) + EXTERNAL], [], [])
+    with pytest.raises(ConfigurationError, match="in another file"):
+        check_model(linear_model(MATRIX) + second)
+
+
+def test_tensors_that_say_that_their_data_is_here_are_accepted() -> None:
+    check_model(model([], [tensor("w", MATRIX) + number(14, 0)], [described("x", [1, 4])], []))
+
+
+def test_a_model_beyond_the_limit_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = recorded("box")
+    monkeypatch.setattr(onnx_model, "LARGEST", len(data))
+    check_model(data)
+    monkeypatch.setattr(onnx_model, "LARGEST", len(data) - 1)
+    with pytest.raises(ConfigurationError, match=f"has {len(data)} bytes, at most {len(data) - 1}"):
+        check_model(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"\x1f\x8b\x08\x00",
+        b"\x18\x00\x00\x00ORTM",
+        number(1, 8),
+        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    ],
+)
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="no ONNX model"):
+        check_model(data)
+
+
+def test_a_model_that_was_cut_off_is_refused() -> None:
+    data = recorded("box")
+    for size in range(len(data) - 200):
+        with pytest.raises(ConfigurationError, match="no ONNX model"):
+            check_model(data[:size])
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_accepted_or_refused(data: bytes) -> None:
+    with contextlib.suppress(ConfigurationError):
+        check_model(data)
+
+
+@given(st.integers(0, 1700), st.integers(0, 255))
+def test_any_damage_is_accepted_or_refused(at: int, value: int) -> None:
+    data = bytearray(recorded("discrete"))
+    data[at] = value
+    with contextlib.suppress(ConfigurationError):
+        check_model(bytes(data))

@@ -1,0 +1,187 @@
+"""ONNX models at work, in a real runtime."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import DiscreteSpace
+from ospbridge.policy.acting import Policy
+from ospbridge.policy.numpy_module import NumpyModule
+from ospbridge.policy.onnx_module import OnnxModule
+from tests.policy.onnx_models import (
+    described,
+    initialisers,
+    linear_model,
+    model,
+    node,
+    part,
+    recorded,
+    tensor,
+)
+from tests.policy.weights import box, module_weights, plainly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+RANDOM = np.random.default_rng(3)
+MATRIX = RANDOM.normal(size=(4, 2)).astype(np.float32)
+OBSERVATIONS = RANDOM.normal(size=(7, 4)).astype(np.float32)
+INTEGERS, DOUBLES = 7, 11
+
+
+def relu(x: Any) -> Any:
+    return np.maximum(x, 0.0)
+
+
+@pytest.mark.parametrize(
+    "name, inputs, outputs, function", [("discrete", 4, 3, np.tanh), ("box", 6, 4, relu)]
+)
+def test_what_rllib_sends_gives_what_its_weights_give(
+    name: str, inputs: int, outputs: int, function: Callable[[Any], Any]
+) -> None:
+    module = OnnxModule(recorded(name), inputs=inputs, outputs=outputs)
+    weights = {key: array for key, array in initialisers(recorded(name)).items() if "mlp" in key}
+    observations = RANDOM.normal(size=(9, inputs)).astype(np.float32)
+    expected = plainly(weights, observations, function)
+    assert np.abs(module.forward(observations) - expected).max() < 1e-5
+    assert np.abs(np.stack([module.forward_row(row) for row in observations]) - expected).max() < 1e-5
+    activation = "tanh" if function is np.tanh else "relu"
+    ours = NumpyModule(weights, inputs=inputs, outputs=outputs, gaussian=name == "box", activation=activation)
+    assert np.abs(ours.forward(observations) - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("batch", [1, "batch"])
+def test_a_batch_goes_through_a_model_of_one_row_too(batch: int | str) -> None:
+    module = OnnxModule(linear_model(MATRIX, batch), inputs=4, outputs=2)
+    assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
+    assert np.abs(module.forward_row(OBSERVATIONS[0]) - OBSERVATIONS[0] @ MATRIX).max() < 1e-5
+    assert module.forward(OBSERVATIONS[:0]).shape == (0, 2)
+
+
+def test_only_the_first_output_is_taken() -> None:
+    data = model(
+        [node("MatMul", ["x", "w"], ["y"]), node("Relu", ["y"], ["value"])],
+        [tensor("w", MATRIX)],
+        [described("x", ["n", 4])],
+        [described("y", ["n", 2]), described("value", ["n", 2])],
+    )
+    module = OnnxModule(data, inputs=4, outputs=2)
+    assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
+
+
+def test_a_policy_acts_from_a_model() -> None:
+    policy = Policy(recorded("discrete"), box(4), DiscreteSpace(3), seed=1)
+    row, batch = policy.act(OBSERVATIONS[0]), policy.act(OBSERVATIONS)
+    assert row.action in range(3)
+    assert np.abs(row.dist_inputs - batch.dist_inputs[0]).max() < 1e-5
+
+
+def test_a_policy_takes_weights_after_a_model_and_a_model_after_weights() -> None:
+    weights = module_weights(outputs=3)
+    policy = Policy(recorded("discrete"), box(4), DiscreteSpace(3))
+    from_model = policy.act(OBSERVATIONS).dist_inputs
+    policy.load(weights)
+    assert np.abs(policy.act(OBSERVATIONS).dist_inputs - plainly(weights, OBSERVATIONS)).max() < 1e-5
+    policy.load(recorded("discrete"))
+    assert np.array_equal(policy.act(OBSERVATIONS).dist_inputs, from_model)
+
+
+def test_another_model_is_acted_from_and_one_that_cannot_work_is_not() -> None:
+    module = OnnxModule(linear_model(MATRIX), inputs=4, outputs=2)
+    module.load(linear_model(-MATRIX, 1))
+    for bad in (linear_model(MATRIX.T.copy()), b"", linear_model(MATRIX * np.nan)):
+        with pytest.raises(ConfigurationError):
+            module.load(bad)
+    assert np.abs(module.forward(OBSERVATIONS) + OBSERVATIONS @ MATRIX).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (
+            linear_model(np.ones((5, 2), np.float32)),
+            r"input 'x' .* expected \[\.\.\., 4\]: the agent's observation",
+        ),
+        (
+            linear_model(np.ones((4, 3), np.float32)),
+            r"output 'y' .* is float32\(1, 3\), expected float32\(1, 2\)",
+        ),
+        (linear_model(MATRIX, 2), r"expected tensor\(float\)\[1 or any, 4\]"),
+        (
+            linear_model(MATRIX, more_inputs=[described("state", [1, 8])]),
+            r"whose inputs \['x', 'state'\] the first is fed",
+        ),
+        (linear_model(MATRIX * np.inf), r"is \[.*(nan|inf).*\] for an observation of zeros"),
+        (
+            model(
+                [node("Relu", ["x"], ["y"])],
+                [],
+                [described("x", [1, 4], DOUBLES)],
+                [described("y", [1, 4], DOUBLES)],
+            ),
+            r"input 'x' .* is tensor\(double\)",
+        ),
+        (
+            model(
+                [node("ArgMax", ["x"], ["y"])],
+                [],
+                [described("x", [1, 4])],
+                [described("y", [1, 4], INTEGERS)],
+            ),
+            r"output 'y' .* is int64",
+        ),
+        (
+            model([node("Relu", ["x"], ["y"])], [], [described("x", [4])], [described("y", [4])]),
+            r"input 'x' .*\[4\], expected tensor\(float\)\[1 or any, 4\]",
+        ),
+        (
+            model([node("Relu", ["c"], ["y"])], [tensor("c", MATRIX)], [], [described("y", [4, 2])]),
+            "has 0 inputs and 1 outputs",
+        ),
+        (
+            model(
+                [node("NoSuchOperator", ["x"], ["y"])], [], [described("x", [1, 4])], [described("y", [1, 4])]
+            ),
+            "cannot load the model: .*NoSuchOperator",
+        ),
+        (
+            model(
+                [node("Relu", ["x"], ["y"]) + part(7, "custom.domain")],
+                [],
+                [described("x", [1, 4])],
+                [described("y", [1, 4])],
+            ),
+            "cannot load the model: .*custom.domain",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_with_the_reason(data: bytes, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        OnnxModule(data, inputs=4, outputs=2)
+    assert caught.value.hint
+
+
+def test_what_was_not_looked_into_never_reaches_the_runtime() -> None:
+    outside = part(13, part(1, "location") + part(2, "weights.data"))
+    data = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [tensor("w", MATRIX) + outside],
+        [described("x", [1, 4])],
+        [described("y", [1, 2])],
+    )
+    with pytest.raises(ConfigurationError, match="in another file, which is never opened"):
+        OnnxModule(data, inputs=4, outputs=2)
+
+
+def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigurationError, match="needs ONNX Runtime") as caught:
+        OnnxModule(linear_model(MATRIX), inputs=4, outputs=2)
+    assert caught.value.hint == "pip install 'ospbridge[onnx]'"

@@ -1,0 +1,119 @@
+"""The numbers of a real RLlib, as ``tests/peers/compare_policy.py --write`` has stored them (Ray 2.60.0, torch)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.policy.acting import Policy
+from ospbridge.policy.distributions import ActionSpace, MultiDiscreteSpace
+from tests.policy.weights import box
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FILE = Path(__file__).parent / "references.npz"
+LIMIT = 1e-5
+SPACES: dict[str, ActionSpace] = {
+    "discrete": DiscreteSpace(3),
+    "box": BoxSpace(np.array([-2.0, 0.5, -1.0], np.float32), np.array([-1.0, 30.0, 1.0], np.float32)),
+    "multidiscrete": MultiDiscreteSpace((3, 2, 4)),
+}
+
+
+@dataclass
+class Reference:
+    about: dict[str, Any]
+    arrays: dict[str, NDArray[np.float32]]
+
+    def policy(self, **how: Any) -> Policy:
+        weights = {
+            key.removeprefix("weights/"): array for key, array in self.arrays.items() if "weights/" in key
+        }
+        return Policy(
+            weights,
+            box(self.arrays["observations"].shape[1]),
+            SPACES[self.about["space"]],
+            activation=self.about["activation"],
+            head_activation=self.about["head_activation"],
+            **how,
+        )
+
+    @property
+    def actions(self) -> NDArray[Any]:
+        kind = np.float32 if self.about["space"] == "box" else np.int64
+        return self.arrays["actions"].astype(kind)
+
+
+@cache
+def references() -> dict[str, Reference]:
+    found = {}
+    with np.load(FILE, allow_pickle=False) as archive:
+        for name in archive.files:
+            if name.endswith(": about"):
+                continue
+            about = json.loads(archive[f"{name}: about"].tobytes())
+            numbers, at, arrays = archive[name], 0, {}
+            for key, shape in about["shapes"].items():
+                size = int(np.prod(shape))
+                arrays[key] = numbers[at : at + size].reshape(shape)
+                at += size
+            assert at == len(numbers)
+            found[name] = Reference(about, arrays)
+    return found
+
+
+@pytest.fixture(params=list(references()))
+def reference(request: pytest.FixtureRequest) -> Reference:
+    return references()[request.param]
+
+
+def test_there_are_all_configurations() -> None:
+    names = set(references())
+    assert len(names) == 27
+    assert {
+        f"{activation} {encoder} {space}"
+        for activation in ("tanh", "relu", "silu", "linear")
+        for encoder in ("shared", "separate")
+        for space in ("discrete", "box")
+    } < names
+
+
+def test_the_numbers_of_a_distribution_are_rllibs(reference: Reference) -> None:
+    policy = reference.policy()
+    observations, expected = reference.arrays["observations"], reference.arrays["dist_inputs"]
+    assert np.abs(policy.act(observations).dist_inputs - expected).max() < LIMIT
+    rows = np.stack([policy.act(row).dist_inputs for row in observations])
+    assert np.abs(rows - expected).max() < LIMIT
+
+
+def test_log_probabilities_are_torchs(reference: Reference) -> None:
+    logp = reference.policy().logp(reference.arrays["dist_inputs"], reference.actions)
+    assert np.abs(logp - reference.arrays["logp"]).max() < LIMIT
+
+
+def test_the_greedy_action_is_rllibs(reference: Reference) -> None:
+    policy = reference.policy(explore=False)
+    observations, expected = reference.arrays["observations"], reference.arrays["greedy"]
+    assert np.abs(policy.act(observations).action - expected).max() < LIMIT
+    assert np.abs(np.stack([policy.act(row).action for row in observations]) - expected).max() < LIMIT
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in references() if references()[name].about["space"] == "box"]
+)
+def test_what_goes_to_the_simulator_is_what_rllib_sends_its_environments(name: str) -> None:
+    reference = references()[name]
+    normalised = reference.policy()._send
+    clipped = reference.policy(normalize_actions=False, clip_actions=True)._send
+    assert normalised is not None
+    assert clipped is not None
+    assert np.abs(normalised(reference.actions) - reference.arrays["unsquashed"]).max() < LIMIT
+    assert np.array_equal(clipped(reference.actions), reference.arrays["clipped"])
