@@ -99,7 +99,7 @@ class EpisodeCollector:
         self._weights = weights_seq_no
         columns = self._columns or self._fresh()
         columns.observations[0] = feedback.observation
-        columns.infos[0] = list(feedback.info["infos"].values())
+        columns.infos[0] = tuple(feedback.info["infos"].values())
         self._steps = 0
 
     def step(self, action: Any, feedback: Feedback) -> None:
@@ -117,7 +117,7 @@ class EpisodeCollector:
         columns.terminated[at] = feedback.terminated
         columns.truncated[at] = feedback.truncated
         columns.observations[at + 1] = feedback.observation
-        columns.infos[at + 1] = list(feedback.info["infos"].values())
+        columns.infos[at + 1] = tuple(feedback.info["infos"].values())
         self._steps = at + 1
         if feedback.terminated or feedback.truncated:
             self.end("terminated" if feedback.terminated else "truncated", feedback.reason)
