@@ -12,7 +12,7 @@ What a driver must do beyond carrying bytes and time:
 - Never close while ``may_close`` is false. New weights are being learned then; a connection that is reset when they
   are sent, which is what closing does to data that comes later, ends a real server for good. Keep reading until it is
   true or ``Limits.state`` has passed. Then ``shutdown(SHUT_WR)``, read to the end of the stream, and close.
-- After ``receive`` raised or ``lost`` is set, leave in the same way.
+- After ``receive`` raised, ``lost`` is set, or an exchange ended with UpstreamLost, leave in the same way.
 
 What this module must not do: read a clock, draw a random number, touch a socket.
 """

@@ -182,13 +182,17 @@ def _space(node: Any) -> Space | None:
 
 
 def _array(node: Any) -> NDArray[np.float32] | None:
-    """An array of floats out of what numpy's ``_reconstruct`` would have been given."""
-    if not isinstance(node, Record) or not isinstance(node.state, tuple) or len(node.state) != 5:
-        return None
-    _, shape, dtype, fortran, data = node.state
-    kind = FLOATS.get(_dtype_name(dtype))
-    sizes = _sizes({"shape": shape}, "shape")
-    if kind is None or sizes is None or fortran is not False or not isinstance(data, bytes):
+    """An array of floats out of what numpy's ``_reconstruct`` or, in protocol 5, ``_frombuffer`` is given."""
+    match node:
+        case (
+            Record(state=(_, shape, dtype, False, bytes(data)))
+            | Record(arguments=(bytes(data), dtype, shape, "C"))
+        ):
+            kind = FLOATS.get(_dtype_name(dtype))
+            sizes = _sizes({"shape": shape}, "shape")
+        case _:
+            return None
+    if kind is None or sizes is None:
         return None
     # Compared as a Python integer: shapes may be absurd, and no array is made of them then.
     expected = kind.itemsize

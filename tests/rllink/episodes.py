@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ospbridge.rllink.fragments import EpisodeFragment
 
@@ -17,12 +18,13 @@ def episode(
     observation: int = 4,
     action: int = 0,
     seed: int = 0,
-    id: str | None = None,
+    id: str | None = None,  # noqa: A002  # as the field is called
     terminated: bool = True,
     **more: Any,
 ) -> EpisodeFragment:
     """``action`` numbers of a box; 0: one of three choices."""
     rng = np.random.default_rng((seed, steps))
+    actions: NDArray[Any]
     if action:
         actions = rng.normal(size=(steps, action)).astype(np.float32)
     else:

@@ -44,7 +44,7 @@ def test_a_list_of_arrays_is_stacked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "named"),
+    "value, named",
     [
         (told(kind=b"O", data=b"cos\nsystem\n"), "only kind '' is read"),
         (told(kind="O"), "only kind '' is read"),

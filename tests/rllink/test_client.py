@@ -247,7 +247,9 @@ def asked(name: str, machine: ClientMachine) -> Exchange[Any]:
     return exchange
 
 
-@pytest.mark.parametrize(("name", "limit"), [("pong", 5), ("config", 10), ("answer", 30), ("state", 600), ("proof", 60)])
+@pytest.mark.parametrize(
+    "name, limit", [("pong", 5), ("config", 10), ("answer", 30), ("state", 600), ("proof", 60)]
+)
 def test_silence_ends_at_the_limit_with_what_was_awaited_and_what_to_do(name: str, limit: float) -> None:
     pair = greeted()
     pair.deaf = True
@@ -321,7 +323,7 @@ def test_a_server_that_never_stops_talking_cannot_stop_the_time() -> None:
         if machine.finished:
             break
         machine.receive(notice, tenth / 10)
-    with pytest.raises(UpstreamLost, match="did not send PONG within 5.0 s"):
+    with pytest.raises(UpstreamLost, match=r"did not send PONG within 5\.0 s"):
         machine.result()
 
 

@@ -28,6 +28,7 @@ from ospbridge.rllink.messages import (
     SetState,
     Unknown,
 )
+from ospbridge.rllink.untrusted import Misfit
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.recordings import body_of
@@ -179,7 +180,9 @@ def test_the_size_of_a_batch_is_read_in_each_spelling(dialect: Dialect, key: str
 
 
 @BOTH
-@pytest.mark.parametrize(("terminated", "truncated"), [("is_terminated", "is_truncated"), ("terminated", "truncated")])
+@pytest.mark.parametrize(
+    "terminated, truncated", [("is_terminated", "is_truncated"), ("terminated", "truncated")]
+)
 @pytest.mark.parametrize("observations", ["obs", "observations"])
 def test_an_episode_is_read_in_each_spelling(
     dialect: Dialect, terminated: str, truncated: str, observations: str
@@ -280,24 +283,42 @@ def test_a_dialect_is_found_by_its_name() -> None:
 
 @BOTH
 @pytest.mark.parametrize(
-    ("told", "named"),
+    "told, named",
     [
         ([], "a message must be a map, got list"),
         ({}, "a message: key type is missing, there are: none"),
         ({"typ": "PING"}, "a message: key type is missing, there are: typ"),
         ({"type": 1}, "a message: type must be text, got int 1"),
         ({"type": "SET_CONFIG"}, "SET_CONFIG: key env_steps_per_sample or config is missing"),
-        ({"type": "SET_CONFIG", "env_steps": "9"}, "SET_CONFIG: env_steps_per_sample must be a count, got str '9'"),
+        (
+            {"type": "SET_CONFIG", "env_steps": "9"},
+            "SET_CONFIG: env_steps_per_sample must be a count, got str '9'",
+        ),
         ({"type": "SET_CONFIG", "env_steps": True}, "must be a count, got bool True"),
         ({"type": "SET_CONFIG", "env_steps": -1}, "must be a count, got int -1"),
-        ({"type": "SET_CONFIG", "env_steps": 1, "force_on_policy": 1}, "force_on_policy must be true or false"),
+        (
+            {"type": "SET_CONFIG", "env_steps": 1, "force_on_policy": 1},
+            "force_on_policy must be true or false",
+        ),
         ({"type": "SET_CONFIG", "config": "text"}, "SET_CONFIG: config must be bytes, got str 'text'"),
         ({"type": "SET_STATE", "onnx_file": "AA=="}, "SET_STATE: key weights_seq_no is missing"),
-        ({"type": "SET_STATE", "weights_seq_no": 1}, "SET_STATE: key onnx_file or mlir_file or state is missing"),
-        ({"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": "%%"}, "SET_STATE: onnx_file must be base64"),
-        ({"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": 7}, "onnx_file must be base64 or bytes, got int 7"),
+        (
+            {"type": "SET_STATE", "weights_seq_no": 1},
+            "SET_STATE: key onnx_file or mlir_file or state is missing",
+        ),
+        (
+            {"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": "%%"},
+            "SET_STATE: onnx_file must be base64",
+        ),
+        (
+            {"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": 7},
+            "onnx_file must be base64 or bytes, got int 7",
+        ),
         ({"type": "SET_STATE", "weights_seq_no": 1, "state": []}, "SET_STATE: state must be a map, got list"),
-        ({"type": "SET_STATE", "weights_seq_no": 1, "state": {}}, "SET_STATE: state: key rl_module is missing"),
+        (
+            {"type": "SET_STATE", "weights_seq_no": 1, "state": {}},
+            "SET_STATE: state: key rl_module is missing",
+        ),
         ({"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {}}}, "the weights are empty"),
         (
             {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"w": "x"}}},
@@ -324,7 +345,7 @@ def test_a_missing_key_of_an_episode_is_named(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    "changes, named",
     [
         ({"obs": [[0.0], [1.0, 2.0]]}, "obs.* must be an array of numbers"),
         ({"obs": [["0", "1"]]}, "must hold numbers only, got str"),
@@ -351,7 +372,9 @@ def test_a_misfit_of_an_episode_is_named(changes: dict[str, Any], named: str) ->
 @BOTH
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", b"{", b"\x81", b"NaN", b"[" * 100_000, b"\x91" * 100_000])
 def test_a_body_that_is_not_of_the_dialect_is_a_clear_error(dialect: Dialect, data: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match=f"dialect {dialect.name}|must be a map, got int 123") as caught:
+    with pytest.raises(
+        RemoteProtocolError, match=f"dialect {dialect.name}|must be a map, got int 123"
+    ) as caught:
         dialect.decode(data)
     assert "Ray" in caught.value.hint
 
@@ -363,7 +386,9 @@ def test_a_first_body_of_no_dialect_is_a_clear_error(data: bytes) -> None:
 
 
 @BOTH
-def test_a_bomb_of_gzip_is_refused_before_it_bursts(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_of_gzip_is_refused_before_it_bursts(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(decoding.unzipped, "__kwdefaults__", {"largest": 100_000})
     bomb = base64.b64encode(gzip.compress(bytes(5_000_000))).decode()
     with pytest.raises(RemoteProtocolError, match="larger than 100000 bytes when decompressed"):
@@ -373,13 +398,13 @@ def test_a_bomb_of_gzip_is_refused_before_it_bursts(dialect: Dialect, monkeypatc
 def test_a_model_may_be_as_large_as_the_limit_and_no_larger() -> None:
     zipped = gzip.compress(bytes(1000))
     assert decoding.unzipped(zipped, largest=1000) == bytes(1000)
-    with pytest.raises(decoding.Misfit, match="larger than 999"):
+    with pytest.raises(Misfit, match="larger than 999"):
         decoding.unzipped(zipped, largest=999)
 
 
 def test_a_model_that_is_cut_off_or_bent_is_refused() -> None:
     zipped = gzip.compress(MODEL)
-    with pytest.raises(decoding.Misfit, match="cut off"):
+    with pytest.raises(Misfit, match="cut off"):
         decoding.unzipped(zipped[:-9])
-    with pytest.raises(decoding.Misfit, match="gzip did not compress"):
+    with pytest.raises(Misfit, match="gzip did not compress"):
         decoding.unzipped(zlib.compress(MODEL))

@@ -53,7 +53,7 @@ def test_a_body_belongs_to_who_took_it() -> None:
     one, two = Deframer().bodies(chunk)
     chunk[:] = bytes(len(chunk))
     one += b"!"
-    assert (one, two) == (b"one!", b"two")
+    assert (bytes(one), bytes(two)) == (b"one!", b"two")
 
 
 def test_leading_spaces_are_understood_as_real_servers_do() -> None:

@@ -83,11 +83,16 @@ def test_experience_in_json_differs_in_white_space_only_where_digits_are_short()
     assert json.dumps(orjson.loads(ours)).encode() == body_of(GOLDEN[JSON_EXPERIENCE])
 
 
-@pytest.mark.parametrize(("dialect", "summary"), SUMMARIES, ids=lambda value: str(value)[:12])
+@pytest.mark.parametrize("dialect, summary", SUMMARIES, ids=lambda value: str(value)[:12])
 def test_small_messages_of_the_abridged_recordings_are_exact(dialect: str, summary: dict[str, Any]) -> None:
     body = summary["body"]
-    small = {"PING": Ping(), "PONG": Pong(), "GET_CONFIG": GetConfig(), "GET_STATE": GetState()}
-    message: Message | None = small.get(body["type"])
+    small: dict[str, Message] = {
+        "PING": Ping(),
+        "PONG": Pong(),
+        "GET_CONFIG": GetConfig(),
+        "GET_STATE": GetState(),
+    }
+    message = small.get(body["type"])
     if body["type"] == "SET_CONFIG":
         message = SetConfig(body["env_steps_per_sample"], body["force_on_policy"])
     if message is None:

@@ -1,0 +1,350 @@
+"""Pickles are read, not executed: real settings of later releases, and bytes of an enemy."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import pickle
+import tracemalloc
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.pickled import Name, Record, read_pickle
+from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, config_in
+from tests.rllink.recordings import decoded, handshake
+
+PROTOCOLS = pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+
+
+@dataclass
+class ModelConfig:
+    fcnet_hiddens: list[int] = field(default_factory=lambda: [32, 16])
+    fcnet_activation: str = "relu"
+    vf_share_layers: bool = True
+
+
+class AlgorithmConfig:
+    """Like RLlib's: attributes, some of which nobody here knows."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.algo_class = dict
+        self.nothing = None
+        self.__dict__.update(attributes)
+
+
+SETTINGS: dict[str, Any] = {
+    "train_batch_size": 4000,
+    "_train_batch_size_per_learner": 2000,
+    "num_learners": 2,
+    "num_env_runners": 3,
+    "num_envs_per_env_runner": 1,
+    "rollout_fragment_length": "auto",
+    "batch_mode": "complete_episodes",
+}
+
+
+def real_pickle() -> bytes:
+    _, message = decoded(handshake()["s2c SET_CONFIG"])
+    assert isinstance(message, SetConfig)
+    assert message.pickled is not None
+    return message.pickled
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("as_object", [True, False])
+def test_settings_are_found_in_an_object_and_in_a_dict(protocol: int, as_object: bool) -> None:
+    given = AlgorithmConfig(**SETTINGS) if as_object else SETTINGS
+    found = config_in(pickle.dumps(given, protocol))
+    assert found.total_train_batch_size == 4000
+    assert found.env_steps_per_sample == 1334
+    assert found.rollout_fragment_length is None
+    assert found.batch_mode == "complete_episodes"
+    assert found.model == FoundModel()
+
+
+@pytest.mark.parametrize(
+    "settings, steps",
+    [
+        ({"train_batch_size": 500}, 500),
+        ({"train_batch_size": 500, "num_env_runners": 0}, 500),
+        ({"train_batch_size": 500, "num_env_runners": 2}, 250),
+        ({"train_batch_size": 500, "_train_batch_size_per_learner": 300, "num_learners": 0}, 300),
+        ({"train_batch_size": 500, "rollout_fragment_length": 64}, 64),
+        ({"rollout_fragment_length": 64, "num_envs_per_env_runner": 2}, 128),
+        ({"rollout_fragment_length": "auto"}, None),
+        ({}, None),
+    ],
+)
+def test_the_size_of_a_batch_is_computed_as_rllib_does(settings: dict[str, Any], steps: int | None) -> None:
+    assert config_in(pickle.dumps(settings)).env_steps_per_sample == steps
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("as_object", [True, False])
+def test_the_networks_settings_are_found(protocol: int, as_object: bool) -> None:
+    model: Any = ModelConfig() if as_object else vars(ModelConfig())
+    found = config_in(pickle.dumps({"_model_config": model}, protocol)).model
+    assert found == FoundModel(fcnet_hiddens=(32, 16), fcnet_activation="relu", vf_share_layers=True)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_spaces_are_found(protocol: int) -> None:
+    box = gymnasium.spaces.Box(np.array([-1, -np.inf], np.float32), np.array([2, np.inf], np.float32))
+    found = config_in(
+        pickle.dumps({"observation_space": box, "action_space": gymnasium.spaces.Discrete(5)}, protocol)
+    )
+    assert isinstance(found.observation_space, BoxSpace)
+    assert found.observation_space.low.tolist() == [-1, -np.inf]
+    assert found.observation_space.high.tolist() == [2, np.inf]
+    assert found.action_space == DiscreteSpace(5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Discrete(5, start=1),
+        gymnasium.spaces.MultiBinary(3),
+        gymnasium.spaces.Box(0, 255, (2,), np.uint8),
+        {"Box": 1},
+        "Box",
+        None,
+    ],
+    ids=repr,
+)
+def test_spaces_of_other_kinds_are_left_to_the_user(space: Any) -> None:
+    assert config_in(pickle.dumps({"action_space": space})).action_space is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        None,
+        7,
+        [],
+        {"train_batch_size": -1, "num_env_runners": "two", "rollout_fragment_length": True},
+        {"train_batch_size": 10**10, "batch_mode": "other", "_model_config": 3},
+        {"_model_config": {"fcnet_hiddens": [64, 0], "fcnet_activation": 3, "vf_share_layers": 1}},
+        {"_model_config": {"fcnet_hiddens": list(range(1, 200)), "log_std_clip_param": "20"}},
+        {"observation_space": AlgorithmConfig(), "action_space": AlgorithmConfig()},
+        {1: {2: 3}, (1, 2): 3},
+    ],
+)
+def test_what_is_not_there_or_of_another_kind_is_not_found(settings: Any) -> None:
+    assert config_in(pickle.dumps(settings)) == FoundConfig()
+
+
+# --- nothing is executed -------------------------------------------------------------------------------------------
+
+
+class Enemy:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@PROTOCOLS
+def test_what_unpickling_would_call_is_not_called(protocol: int, tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    evil = pickle.dumps({"train_batch_size": 5, "other": Enemy(target)}, protocol)
+    assert config_in(evil).train_batch_size == 5
+    assert not target.exists()
+    pickle.loads(evil)
+    assert target.exists()
+
+
+def test_classes_are_names_and_objects_are_records() -> None:
+    tree = read_pickle(pickle.dumps(AlgorithmConfig(a=1)))
+    assert isinstance(tree, Record)
+    assert isinstance(tree.maker, Name)
+    assert tree.maker.name == "AlgorithmConfig"
+    assert tree.state["a"] == 1
+    assert isinstance(tree.state["algo_class"], Name)
+
+
+@PROTOCOLS
+def test_plain_data_is_read_as_it_was(protocol: int) -> None:
+    data = {
+        "numbers": [0, 255, 256, 65536, -1, 2**40, -(2**40), 0.5, float("inf")],
+        "texts": ["", "é" * 300, "x" * 70_000],
+        "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)],
+        "flags": [True, False, None],
+        "same": [[1]] * 3,
+        1: {2: {}},
+    }
+    assert read_pickle(pickle.dumps(data, protocol)) == data
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_bytes_and_sets_are_read(protocol: int) -> None:
+    tree = read_pickle(pickle.dumps([b"", b"x" * 300], protocol))
+    assert tree == [b"", b"x" * 300]
+    members = read_pickle(pickle.dumps([{7}, frozenset((8,))], 4))
+    assert members == [[7], (8,)]
+
+
+def test_a_list_within_itself_is_read() -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    tree = read_pickle(pickle.dumps(ring))
+    assert tree[0] is tree
+
+
+@pytest.mark.parametrize(
+    "data, named",
+    [
+        (b"", "expected a STOP"),
+        (b"\x80\x06N.", "a protocol up to 5, got 6"),
+        (b"\x80", "expected 1 bytes, 0 are left"),
+        (b"N", "expected a STOP"),
+        (b".", "one object at STOP, there are 0"),
+        (b"NN.", "one object at STOP, there are 2"),
+        (b"(.", "one object at STOP"),
+        (b"0.", "the stack, it is empty"),
+        (b"(0.", "there is a mark"),
+        (b"N\x85\x86.", "the stack, it is empty"),
+        (b"t.", "the stack, it is empty"),
+        (b"h\x05.", "object 5 was never remembered"),
+        (b"NNs.", "the stack, it is empty"),
+        (b"NNNs.", "expected a dict"),
+        (b"}(Nu.", "keys and values in pairs"),
+        (b"NNa.", "expected a list"),
+        (b"]}b.", "to give a state to"),
+        (b"NN\x93.", "a module and a name"),
+        (b"(o.", "a class above the mark"),
+        (b"cposix\nsystem", "expected a line of text"),
+        (b"X\xff\xff\xff\x7fabc", "longer than 262144"),
+        (b"X\x09\0\0\0abc", "expected 9 bytes, 3 are left"),
+        (b"\x8c\x01\xff.", "UTF-8"),
+        (b"\x8d" + b"\xff" * 8, "longer than 262144"),
+        (b"\x96" + b"\xff" * 8, "bytes, 0 are left"),
+        (b"\x8b\xff\xff\xff\x7f", "an integer of 2147483647 bytes"),
+        (b"\x8b\xff\xff\xff\xff", "an integer of -1 bytes"),
+        (b"(" * 1001, "nested deeper than 1000"),
+        (b"I1\n.", "opcode 0x49 is not read"),
+        (b"P1\n.", "opcode 0x50 is not read"),
+        (b"NQ.", "opcode 0x51 is not read"),
+        (b"\x82\x01.", "opcode 0x82 is not read"),
+        (b"\x97.", "opcode 0x97 is not read"),
+        (b"\x98.", "opcode 0x98 is not read"),
+    ],
+)
+def test_a_pickle_that_is_none_is_told_with_its_place(data: bytes, named: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=named) as caught:
+        read_pickle(data)
+    assert caught.value.data == data
+    assert caught.value.hint
+
+
+def test_the_offset_is_that_of_the_opcode() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        read_pickle(b"\x80\x04NN\x93.")
+    assert caught.value.offset == 4
+
+
+def test_a_pickle_above_the_limit_is_not_read() -> None:
+    with pytest.raises(RemoteProtocolError, match="at most 100 bytes, got 101"):
+        read_pickle(bytes(101), largest=100)
+
+
+# --- an enemy's bytes ----------------------------------------------------------------------------------------------
+
+OPCODES = st.sampled_from(
+    b"(.0123NJKMGXBC)t]la}duscobqrhjR\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8f\x90\x91\x92\x93\x94\x95"
+)
+PROGRAMS = st.lists(
+    st.one_of(
+        OPCODES.map(lambda code: bytes((code,))),
+        st.sampled_from(
+            [b"K\1", b"h\0", b"q\0", b"\x8c\3low", b"\x8c\5_data", b"C\4abcd", b"cos\nsystem\n", b"M\1\1"]
+        ),
+        st.binary(max_size=3),
+    ),
+    max_size=80,
+).map(b"".join)
+
+
+@given(PROGRAMS)
+@example(b"]\x94(h\0h\0h\0e.")
+@example(b"}\x94h\0h\0b.")
+def test_any_program_gives_settings_or_a_clear_error(data: bytes) -> None:
+    for pickled in (data, b"(" + data, data + b"."):
+        with contextlib.suppress(RemoteProtocolError):
+            config_in(pickled)
+
+
+@given(st.integers(0, 12_000), st.binary(min_size=1, max_size=4))
+def test_real_settings_bent_in_one_place_give_settings_or_a_clear_error(place: int, bent: bytes) -> None:
+    data = bytearray(real_pickle())
+    data[place : place + len(bent)] = bent
+    with contextlib.suppress(RemoteProtocolError):
+        config_in(bytes(data))
+
+
+@given(st.integers(0, 12_000))
+def test_settings_that_are_cut_off_are_a_clear_error(length: int) -> None:
+    with pytest.raises(RemoteProtocolError):
+        config_in(real_pickle()[:length])
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"N\x85",
+        b"]",
+        b"}",
+        b"N\x94",
+        b")\x81",
+        b"))R",
+        b"NN\x86",
+        b"2",
+        b"(",
+        b"K\1",
+        b"h\0",
+        b"(t",
+        b"N\x85\x94",
+        b"b",
+    ],
+    ids=repr,
+)
+def test_what_is_made_of_any_bytes_is_bounded_by_their_number(unit: bytes) -> None:
+    data = b"\x80\x04)\x94)R" + unit * (50_000 // len(unit)) + b"."
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(RemoteProtocolError):
+            config_in(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 * len(data)
+
+
+def test_objects_nested_very_deep_are_read_and_forgotten() -> None:
+    assert config_in(b"N" + b"\x85" * 300_000 + b".") == FoundConfig()
+    assert config_in(b")" + b")\x81" * 100_000 + b".") == FoundConfig()
+
+
+def test_keys_whose_comparison_would_take_for_ever_are_left_out() -> None:
+    """A tuple of two, each of them a tuple of the same two, and so on: its hash takes 2**60 steps."""
+    doubling = b"K\1K\2\x86" + b"2\x86" * 60
+    assert read_pickle(b"}" + doubling + b"K\1s.") == {}
+
+
+def test_the_recorded_settings_are_those_of_the_trace() -> None:
+    raw = base64.b64decode((Path(__file__).parent / "traces" / "260_set_config.b64").read_text())
+    assert real_pickle() in raw

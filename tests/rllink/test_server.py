@@ -1,0 +1,189 @@
+"""The server machine: either dialect, requests in order, and bad input that costs one connection only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import LocalProtocolError, RemoteProtocolError
+from ospbridge.rllink.checking import RLLIB, Needs
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
+from ospbridge.rllink.messages import (
+    Episodes,
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+)
+from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
+from ospbridge.rllink.weights import OnnxWeights
+from tests.rllink.episodes import episode
+from tests.rllink.pair import CONFIG, weights
+from tests.rllink.recordings import body_of, golden, native_episode
+
+BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+
+
+def said(server: ServerMachine) -> list[Message]:
+    assert server.dialect is not None
+    return [server.dialect.decode(body_of(data)) for data in server.data_to_send()]
+
+
+def events(server: ServerMachine) -> list[Any]:
+    return list(iter(server.next_event, None))
+
+
+@BOTH
+def test_the_dialect_is_that_of_the_first_message(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(golden()[f"{dialect.name} PING"])
+    assert server.dialect is dialect
+    assert server.data_to_send() == [golden()[f"{dialect.name} PONG"]]
+    assert events(server) == [Greeted(dialect)]
+
+
+@BOTH
+@pytest.mark.parametrize("config", [CONFIG, SetConfig(5), SetConfig(1, False)])
+def test_the_settings_given_are_told(dialect: Dialect, config: SetConfig) -> None:
+    server = ServerMachine(config)
+    server.receive(dialect.encode(GetConfig()))
+    assert said(server) == [config]
+
+
+@BOTH
+def test_weights_are_sent_when_the_caller_has_them(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(dialect.encode(GetState()))
+    assert events(server) == [StateWanted(learned=False)]
+    assert server.data_to_send() == []
+    policy = OnnxWeights(b"model", 3)
+    server.send_state(policy)
+    assert said(server) == [SetState(policy)]
+
+
+@BOTH
+def test_experience_arrives_before_the_wish_for_weights(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(dialect.encode(Episodes((episode(3),))))
+    server.receive(dialect.encode(EpisodesAndGetState((episode(4), episode(2)))))
+    first, second, wanted = events(server)
+    assert isinstance(first, EpisodesArrived)
+    assert isinstance(second, EpisodesArrived)
+    assert (first.steps, second.steps) == (3, 6)
+    assert wanted == StateWanted(learned=True)
+
+
+def test_an_episode_of_rays_own_client_is_taken() -> None:
+    server = ServerMachine(CONFIG, needs=RLLIB)
+    server.receive(native_episode())
+    (arrived, _) = events(server)
+    assert isinstance(arrived, EpisodesArrived)
+    assert arrived.steps == 3
+
+
+def test_nothing_is_read_while_weights_are_due() -> None:
+    server = ServerMachine(CONFIG)
+    ping, config = MSGPACK.encode(Ping()), MSGPACK.encode(GetConfig())
+    server.receive(MSGPACK.encode(EpisodesAndGetState((episode(3),))) + ping)
+    assert not server.reading
+    server.receive(config[:5])
+    server.receive(config[5:])
+    assert server.data_to_send() == []
+    server.send_state(weights(1))
+    assert server.reading
+    assert [type(message) for message in said(server)] == [SetState, Pong, SetConfig]
+
+
+def test_requests_that_came_together_are_answered_one_by_one() -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(MSGPACK.encode(GetState()) * 3)
+    for number in range(3):
+        assert server.state_wanted
+        server.send_state(weights(number))
+    assert not server.state_wanted
+    assert len(said(server)) == 3
+
+
+def test_a_client_that_sends_on_and_on_while_weights_are_due_is_refused() -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(MSGPACK.encode(GetState()))
+    for _ in range(16):
+        server.receive(bytes(1024 * 1024))
+    with pytest.raises(RemoteProtocolError, match="to wait for its weights"):
+        server.receive(b"1")
+    assert not server.reading
+
+
+def test_weights_may_be_sent_unasked_once_the_dialect_is_known() -> None:
+    server = ServerMachine(CONFIG)
+    with pytest.raises(LocalProtocolError, match="before the client's dialect"):
+        server.send_state(weights(1))
+    server.receive(JSON.encode(Ping()))
+    server.send_state(weights(1))
+    assert [type(message) for message in said(server)] == [Pong, SetState]
+
+
+@BOTH
+@pytest.mark.parametrize("message", [Pong(), SetConfig(1), SetState(weights(1))])
+def test_what_only_servers_say_is_ignored_as_real_ones_do(dialect: Dialect, message: Message) -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(dialect.encode(message))
+    (event,) = events(server)
+    assert isinstance(event, Ignored)
+    server.receive(dialect.encode(Ping()))
+    assert said(server) == [Pong()]
+
+
+@pytest.mark.parametrize(
+    "data, named",
+    [
+        (b"nonsense and more", "eight ASCII digits"),
+        (b"00000004what", "in JSON or msgpack"),
+        (b'00000016{"type": "HELL"}', "one of the type 'HELL'"),
+        (b'00000010{"a": "b"}', "key type is missing"),
+        (b'00000034{"type": "EPISODES", "episodes": 1}'[:42], "RLlink message"),
+    ],
+)
+def test_bad_input_ends_the_connection_with_a_clear_error(data: bytes, named: str) -> None:
+    server = ServerMachine(CONFIG)
+    with pytest.raises(RemoteProtocolError, match=named) as caught:
+        server.receive(data)
+    assert server.lost is caught.value
+    assert caught.value.hint
+    server.receive(MSGPACK.encode(Ping()))
+    assert server.data_to_send() == []
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"observations": np.zeros((4, 4))}, "needs 6 observations, row 4"),
+        ({"action_logp": None}, "needs action_logp"),
+        ({"action_dist_inputs": np.zeros((2, 3))}, "needs 5 action_dist_inputs, row 2"),
+    ],
+    ids=["observations", "logp", "inputs"],
+)
+def test_a_bad_episode_is_refused_whole(dialect: Dialect, changes: dict[str, Any], named: str) -> None:
+    server = ServerMachine(CONFIG, needs=Needs(id=dialect is MSGPACK))
+    with pytest.raises(RemoteProtocolError, match=named):
+        server.receive(dialect.encode(Episodes((episode(3), episode(5, **changes)))))
+    assert events(server) == []
+
+
+def test_what_was_asked_before_the_bad_message_is_answered() -> None:
+    server = ServerMachine(CONFIG)
+    with pytest.raises(RemoteProtocolError):
+        server.receive(MSGPACK.encode(Ping()) + b"nonsense")
+    assert said(server) == [Pong()]
+
+
+def test_a_body_above_the_limit_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="at most 1000 bytes, 1001 were announced"):
+        ServerMachine(CONFIG, largest=1000).receive(b"00001001")
