@@ -1,8 +1,8 @@
-"""The one line of the log that each episode leaves."""
+"""The end of an episode: why, and the one line of the log that it leaves."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -11,9 +11,11 @@ from ospbridge.observe import logs
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
 
-__all__ = ["log_episode"]
+__all__ = ["STOPPED", "log_episode"]
 
 log = logs.get(__name__)
+STOPPED: Final = "the daemon was stopped"
+"""Why an episode ends that is under way when the daemon does."""
 
 
 def log_episode(attachment: Attachment, how: str, reason: str, *, seed: int) -> None:

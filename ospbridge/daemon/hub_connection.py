@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.attachment import Driver
+from ospbridge.daemon.episodes import STOPPED
 from ospbridge.errors import (
     ConfigurationError,
     HubError,
@@ -121,7 +122,7 @@ class HubConnection:
             # The client is gone, in whatever way.
             pass
         except trio.Cancelled:
-            self.hung_up("the daemon was stopped")
+            self.hung_up(STOPPED)
             raise
         finally:
             self.hung_up()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.writing_thread import WritingThread
 from ospbridge.hub.messages import RecordingStatus
 from ospbridge.interface import DiscreteSpace
@@ -50,6 +51,9 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.turned_away(self._collectors)
+        for collector in self._collectors.values():
+            collector.end("abandoned", STOPPED)
         self._thread.close()
 
     @property

@@ -338,6 +338,18 @@ async def test_any_both_sides_of_an_abandoned_episode_are_recorded(
     assert ends(tmp_path, "b") == [(2, "truncated", told.reason)]
 
 
+async def test_what_is_under_way_when_it_closes_is_written(
+    session: FakeSession, autojump_clock: object, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        await too_slow(conductor)
+    assert ends(tmp_path, "a") == [(2, "abandoned", "the daemon was stopped")]
+    ((steps, how, reason),) = ends(tmp_path, "b")
+    assert (steps, how) == (1, "truncated")
+    assert "not acted for" in reason
+
+
 # --- the disk --------------------------------------------------------------------------------------------------------
 
 
