@@ -147,8 +147,9 @@ def test_one_bad_episode_among_good_ones_is_named() -> None:
 def test_a_number_that_is_not_finite_is_named_with_its_row(name: str, number: float) -> None:
     array = np.array(getattr(episode(4, action=2), name), dtype=np.float64)
     array[2] = number
+    changes: dict[str, Any] = {name: array}
     with pytest.raises(LocalProtocolError, match=rf"episode 'bad', row 2 of {name}: .*(nan|inf)"):
-        check_fragment(replace(episode(4, action=2, id="bad"), **{name: array}))
+        check_fragment(replace(episode(4, action=2, id="bad"), **changes))
 
 
 def test_sampled_actions_may_lie_outside_of_the_box() -> None:

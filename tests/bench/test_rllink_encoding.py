@@ -1,0 +1,76 @@
+"""What it costs to write experience down, as ratios to floors measured beside it. Never times: machines differ.
+
+The best of many short runs counts, so that a busy neighbour does not; and there is a time in which a quiet moment
+must come.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from ospbridge.rllink.checking import check_fragments
+from ospbridge.rllink.dialects import JSON, MSGPACK
+from ospbridge.rllink.messages import EpisodesAndGetState
+from tests.rllink.episodes import arrays_of, episode
+
+pytestmark = pytest.mark.slow
+
+EPISODES, STEPS = 20, 200
+FRAGMENTS = tuple(
+    episode(STEPS, observation=16, action=4, seed=number, id=f"{number:032x}") for number in range(EPISODES)
+)
+BATCH = EpisodesAndGetState(FRAGMENTS)
+LONGEST = 40.0
+"""Seconds in which a quiet moment must come."""
+
+
+def numbers() -> Any:
+    """All numbers of the batch in one array."""
+    return np.concatenate([array.ravel() for sent in FRAGMENTS for array in arrays_of(sent).values()])
+
+
+def ratio(one: Callable[[], Any], other: Callable[[], Any], *, promised: float) -> float:
+    """The best time of one to the best time of the other, both measured in turn until the promise is kept."""
+    best = [float("inf")] * 2
+    give_up = time.monotonic() + LONGEST
+    for run in range(1_000_000):
+        for place, work in enumerate((one, other)):
+            began = time.perf_counter()
+            work()
+            best[place] = min(best[place], time.perf_counter() - began)
+        if (run >= 5 and best[0] <= promised * best[1]) or time.monotonic() > give_up:
+            break
+    return best[0] / best[1]
+
+
+def test_json_costs_little_more_than_its_digits() -> None:
+    flat = numbers()
+
+    def digits() -> bytes:
+        return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    assert ratio(lambda: JSON.encode(BATCH), digits, promised=1.7) <= 1.7
+
+
+def test_json_costs_a_small_part_of_what_rays_own_client_spends() -> None:
+    def plainly() -> str:
+        return json.dumps(
+            [{name: array.tolist() for name, array in arrays_of(sent).items()} for sent in FRAGMENTS]
+        )
+
+    assert ratio(lambda: JSON.encode(BATCH), plainly, promised=0.12) <= 0.12
+
+
+def test_msgpack_costs_a_small_part_of_json() -> None:
+    assert ratio(lambda: MSGPACK.encode(BATCH), lambda: JSON.encode(BATCH), promised=0.15) <= 0.15
+
+
+def test_the_check_before_sending_costs_a_small_part_of_writing_json() -> None:
+    assert ratio(lambda: check_fragments(FRAGMENTS), lambda: JSON.encode(BATCH), promised=0.2) <= 0.2
