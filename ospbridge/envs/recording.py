@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError
-from ospbridge.record.collecting import Recorded
+from ospbridge.record.collecting import EpisodeCollector, Recorded
 from ospbridge.record.recorder import EpisodeRecorder
+from ospbridge.record.writing import EpisodeWriter
 
 if TYPE_CHECKING:
     import os
@@ -45,9 +46,9 @@ class RecordingGroup:
         self.interfaces = group.interfaces
         self.observation_spaces = group.observation_spaces
         self.action_spaces = group.action_spaces
+        writer = EpisodeWriter(directory)
         self._recorders = {
-            name: EpisodeRecorder(
-                directory,
+            name: EpisodeCollector(
                 Recorded(
                     simulator,
                     name,
@@ -55,6 +56,7 @@ class RecordingGroup:
                     group.action_spaces[name],
                     tuple(value.name for value in agent.infos),
                 ),
+                writer.write,
             )
             for name, agent in group.interfaces.items()
         }

@@ -34,6 +34,7 @@ from ospbridge.hub.messages import (
     MomentsSince,
     Observe,
     Observing,
+    RecordingStatus,
     Refusal,
     Reset,
     Status,
@@ -121,6 +122,7 @@ replies = st.one_of(
         numbers,
         texts,
         st.integers(0, 2**31),
+        st.none() | st.builds(RecordingStatus, texts, st.integers(0, 2**40), st.integers(0, 2**40)),
     ),
 )
 
@@ -195,6 +197,14 @@ def test_a_hello_of_a_later_version_with_more_fields_is_still_read() -> None:
     hello = decode_request(later)
     assert isinstance(hello, Hello)
     assert hello.version == 7
+
+
+def test_the_status_of_a_daemon_that_knows_of_no_recording_is_still_read() -> None:
+    told = StatusReply(True, "sim:1", "joined", "nerd", [], 1, 2, 3, 4.0, "0", 5, RecordingStatus("out"))
+    earlier = msgspec.msgpack.decode(framed(told)[4:])[:12]
+    status = decode_reply(msgspec.msgpack.encode(earlier))
+    assert isinstance(status, StatusReply)
+    assert (status.pid, status.recording) == (5, None)
 
 
 # --- framing -------------------------------------------------------------------------------------------------------
