@@ -150,18 +150,15 @@ class _Network:
         if clip is not None and free is None:
             high = np.full(self._half, clip, np.float32)
             self._bounds = (-high, high)
-        first = np.ones(blocks[0].matrix.shape[1], np.float32)
-        self._observation = first[:-1]
         self._row = np.empty(len(blocks[-1].matrix) * (1 if free is None else 2), np.float32)
-        self._steps: list[tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], Any]] = []
-        before = first
-        for block in blocks[:-1]:
-            after = np.ones(len(block.matrix) + 1, np.float32)
-            finish = block.finish if block.norm is not None else block.function
-            self._steps.append((block.matrix, before, after[:-1], finish))
-            before = after
-        out = self._row[: len(blocks[-1].matrix)]
-        self._steps.append((blocks[-1].matrix, before, out, blocks[-1].finish if blocks[-1].norm else None))
+        # What each layer takes: the numbers of the one before, and the 1 that its bias is for.
+        taken = [np.ones(block.matrix.shape[1], np.float32) for block in blocks]
+        given = [*(array[:-1] for array in taken[1:]), self._row[: len(blocks[-1].matrix)]]
+        self._observation = taken[0][:-1]
+        self._steps = [
+            (block.matrix, before, after, block.function if block.norm is None else block.finish)
+            for block, before, after in zip(blocks, taken, given, strict=True)
+        ]
         self._log_std = self._row[self._half :]
         if self._free is not None:
             self._log_std[:] = self._free

@@ -101,11 +101,11 @@ class _Session:
                 f"the agent's observation has {inputs} numbers",
                 hint="give the server the observation space of this agent",
             )
-        self.one_by_one = _size(shape[0]) == 1
         self._run: Any = session.run
         self._input: str = taken[0].name
         self._output = [given[0].name]
         self._try(inputs, outputs, [each.name for each in taken])
+        self.one_by_one = _size(shape[0]) == 1 or not self._takes_two(inputs, outputs)
 
     def run(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32[B, inputs] to float32[B, outputs]; B is 1 where rows go one by one."""
@@ -133,6 +133,13 @@ class _Session:
                 f"output {self._output[0]!r} of the ONNX model is {result[0].tolist()} for an observation of zeros",
                 hint="the learner has diverged: look at its loss, and at the rewards it was given",
             )
+
+    def _takes_two(self, inputs: int, outputs: int) -> bool:
+        """Whether a model that calls its batch open can be run with another than it was exported with."""
+        try:
+            return self.run(np.zeros((2, inputs), np.float32)).shape == (2, outputs)
+        except Exception:  # noqa: BLE001  # the runtime's errors have no base of their own
+            return False
 
 
 def _size(dimension: object) -> int:

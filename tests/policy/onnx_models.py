@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TRACES = Path(__file__).parent / "traces"
-FLOAT = 1
+FLOAT, INTEGER = 1, 7
 
 
 def recorded(name: str) -> bytes:
@@ -61,9 +61,10 @@ def varint(value: int) -> bytes:
     return bytes([*data, value])
 
 
-def tensor(name: str, array: NDArray[np.float32]) -> bytes:
+def tensor(name: str, array: NDArray[np.float32] | NDArray[np.int64]) -> bytes:
     dims = b"".join(number(1, size) for size in array.shape)
-    return dims + number(2, FLOAT) + part(8, name) + part(9, array.astype("<f4").tobytes())
+    kind, layout = (FLOAT, "<f4") if array.dtype == np.float32 else (INTEGER, "<i8")
+    return dims + number(2, kind) + part(8, name) + part(9, array.astype(layout).tobytes())
 
 
 def described(name: str, shape: Sequence[int | str], kind: int = FLOAT) -> bytes:

@@ -14,6 +14,7 @@ from ospbridge.policy.acting import Policy
 from ospbridge.policy.numpy_module import NumpyModule
 from ospbridge.policy.onnx_module import OnnxModule
 from tests.policy.onnx_models import (
+    INTEGER,
     described,
     initialisers,
     linear_model,
@@ -33,7 +34,7 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 RANDOM = np.random.default_rng(3)
 MATRIX = RANDOM.normal(size=(4, 2)).astype(np.float32)
 OBSERVATIONS = RANDOM.normal(size=(7, 4)).astype(np.float32)
-INTEGERS, DOUBLES = 7, 11
+DOUBLE = 11
 
 
 def relu(x: Any) -> Any:
@@ -63,6 +64,17 @@ def test_a_batch_goes_through_a_model_of_one_row_too(batch: int | str) -> None:
     assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
     assert np.abs(module.forward_row(OBSERVATIONS[0]) - OBSERVATIONS[0] @ MATRIX).max() < 1e-5
     assert module.forward(OBSERVATIONS[:0]).shape == (0, 2)
+
+
+def test_a_model_that_only_calls_its_batch_open_gets_one_row_at_a_time() -> None:
+    data = model(
+        [node("Reshape", ["x", "one"], ["row"]), node("MatMul", ["row", "w"], ["y"])],
+        [tensor("one", np.array([1, 4])), tensor("w", MATRIX)],
+        [described("x", ["n", 4])],
+        [described("y", ["n", 2])],
+    )
+    module = OnnxModule(data, inputs=4, outputs=2)
+    assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
 
 
 def test_only_the_first_output_is_taken() -> None:
@@ -123,8 +135,8 @@ def test_another_model_is_acted_from_and_one_that_cannot_work_is_not() -> None:
             model(
                 [node("Relu", ["x"], ["y"])],
                 [],
-                [described("x", [1, 4], DOUBLES)],
-                [described("y", [1, 4], DOUBLES)],
+                [described("x", [1, 4], DOUBLE)],
+                [described("y", [1, 4], DOUBLE)],
             ),
             r"input 'x' .* is tensor\(double\)",
         ),
@@ -133,7 +145,7 @@ def test_another_model_is_acted_from_and_one_that_cannot_work_is_not() -> None:
                 [node("ArgMax", ["x"], ["y"])],
                 [],
                 [described("x", [1, 4])],
-                [described("y", [1, 4], INTEGERS)],
+                [described("y", [1, 4], INTEGER)],
             ),
             r"output 'y' .* is int64",
         ),
