@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from ospbridge.envs.direct import DirectSeat
-from ospbridge.envs.panel import FPS, Panel, check_render_mode, render_modes
+from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms, acquire
@@ -127,10 +127,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     def render(self) -> Any:
         """Sensors and inputs over time: text for "ansi", uint8[720, 960, 3] for "rgb_array"."""
         if self._panel is None:
-            raise UsageError(
-                "this environment was made without a render_mode",
-                hint="make it with render_mode='ansi' or 'rgb_array'",
-            )
+            raise no_render_mode()
         return self._panel.render()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from ospbridge.session.fleet_link import FleetLink, cores_wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ospbridge.envs.group import DirectGroup, Found, Group
+    from ospbridge.envs.group import DirectGroup, Found, NamedGroup
     from ospbridge.envs.hub_group import HubGroup
 
 __all__ = ["DirectFleet", "Fleet", "HubFleet", "Turn"]
@@ -40,7 +40,7 @@ class Fleet(Protocol):
     """Groups of one kind."""
 
     @property
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[NamedGroup]:
         """In the order of the environments."""
         ...
 

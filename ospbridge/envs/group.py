@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "TRIES", "DirectGroup", "Found", "Group", "over"]
+__all__ = ["LOSSES", "TRIES", "DirectGroup", "Found", "Group", "NamedGroup", "over"]
 
 TRIES: Final = 2
 """A reset that finds the session lost rebuilds it and tries once more."""
@@ -71,6 +71,14 @@ class Group(Protocol):
         ...
 
 
+class NamedGroup(Group, Protocol):
+    """A group that also knows, for people, what the numbers of its agents are."""
+
+    observation_names: dict[str, list[str]]
+    action_names: dict[str, list[str]]
+    """Of no meaning where an action is discrete."""
+
+
 class DirectGroup:
     """Agents of a session of this process."""
 
@@ -81,6 +89,8 @@ class DirectGroup:
         self.interfaces = {agent.name: agent for agent in shared.agents}
         self.observation_spaces = {name: task.observation_space for name, task in self._tasks.items()}
         self.action_spaces = {name: task.action_space for name, task in self._tasks.items()}
+        self.observation_names = {name: task.observation_names for name, task in self._tasks.items()}
+        self.action_names = {name: task.action_names for name, task in self._tasks.items()}
         self._inputs: dict[str, NDArray[np.float32]] = {}
         self._last: dict[str, NDArray[np.float32]] = {}
         self._playing: list[str] = []

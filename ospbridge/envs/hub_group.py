@@ -37,6 +37,14 @@ class HubGroup:
         self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
         self.observation_spaces = {agent.name: agent.observation_space() for agent in attached.agents}
         self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
+        self.observation_names = {
+            agent.name: agent.observation_names or [name for name, _, _ in agent.outputs]
+            for agent in attached.agents
+        }
+        self.action_names = {
+            agent.name: agent.action_names or [name for name, _, _ in agent.inputs]
+            for agent in attached.agents
+        }
         self._info_names = {
             name: [value.name for value in agent.infos] for name, agent in self.interfaces.items()
         }

@@ -1,14 +1,15 @@
 """What ``render`` shows: an instrument panel of an agent's sensors and inputs over time, as text or as a picture.
 
 OSP carries no camera, so none is shown. A panel stands around the seat of an environment that was made with a render
-mode; others have none, and pay nothing. Pictures need the extra ``video``.
+mode, or is told by an environment of several agents what happens to each; others have none, and pay nothing. Pictures
+need the extra ``video``.
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -22,9 +23,20 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.panel_picture import PanelPicture
     from ospbridge.envs.seat import Seat
-    from ospbridge.interface import Feedback
+    from ospbridge.interface import AgentInterface, Feedback, Space
 
-__all__ = ["FPS", "HISTORY", "Channels", "Panel", "check_render_mode", "render_modes", "short"]
+__all__ = [
+    "FPS",
+    "HISTORY",
+    "Channels",
+    "Instruments",
+    "Panel",
+    "Shown",
+    "check_render_mode",
+    "no_render_mode",
+    "render_modes",
+    "short",
+]
 
 FPS: Final = 30
 HISTORY: Final = 240
@@ -49,6 +61,14 @@ def check_render_mode(mode: str | None) -> None:
         raise ConfigurationError(
             "pictures need Pillow, which is not installed", hint="pip install 'ospbridge[video]'"
         )
+
+
+def no_render_mode() -> UsageError:
+    """``render`` was called all the same."""
+    return UsageError(
+        "this environment was made without a render_mode",
+        hint="make it with render_mode='ansi' or 'rgb_array'",
+    )
 
 
 class Channels:
@@ -102,24 +122,28 @@ class Channels:
         return low, high
 
 
-class Panel:
-    """A seat whose episodes can be looked at."""
+class Shown(Protocol):
+    """Whose sensors and inputs a panel shows."""
 
-    def __init__(self, seat: Seat, mode: str) -> None:
-        agent = seat.interface
-        self._seat = seat
-        self.interface = agent
-        self.observation_space = seat.observation_space
-        self.action_space = seat.action_space
-        self.observation_names = seat.observation_names
-        self.action_names = seat.action_names
+    interface: AgentInterface
+    observation_space: BoxSpace
+    action_space: Space
+    observation_names: list[str]
+    action_names: list[str]
+
+
+class Instruments:
+    """The sensors and inputs of one agent over time. They show what they are told, under ``title``."""
+
+    def __init__(self, shown: Shown, mode: str, *, title: str = "") -> None:
+        self.title = printable(title or shown.interface.name)
         self.mode = mode
-        observed, acted = seat.observation_space, seat.action_space
+        observed, acted = shown.observation_space, shown.action_space
         self.sensors = Channels(
-            _names(seat.observation_names, len(observed.low), "sensor"), observed.low, observed.high
+            _names(shown.observation_names, len(observed.low), "sensor"), observed.low, observed.high
         )
         if isinstance(acted, BoxSpace):
-            self.inputs = Channels(_names(seat.action_names, len(acted.low), "input"), acted.low, acted.high)
+            self.inputs = Channels(_names(shown.action_names, len(acted.low), "input"), acted.low, acted.high)
         else:
             self.inputs = Channels(
                 [f"action (0 to {acted.n - 1})"], np.zeros(1, np.float32), np.full(1, acted.n - 1, np.float32)
@@ -138,11 +162,10 @@ class Panel:
 
             self._picture = PanelPicture(self)
 
-    # --- a seat ------------------------------------------------------------------------------------------------------
+    # --- what happens ------------------------------------------------------------------------------------------------
 
-    def reset(self, seed: int) -> Feedback:
-        """Reset, and show a new episode."""
-        feedback = self._seat.reset(seed)
+    def began(self, feedback: Feedback) -> None:
+        """A reset brought ``feedback``: show a new episode."""
         for channels in (self.sensors, self.inputs, self.rewards):
             channels.clear()
         self.episode += 1
@@ -154,15 +177,9 @@ class Panel:
         # So that what is below each other belongs to the same step.
         self.inputs.add(np.nan)
         self.rewards.add(np.nan)
-        return feedback
 
-    def step(self, action: Any) -> Feedback:
-        """One step, shown."""
-        try:
-            feedback = self._seat.step(action)
-        except OspBridgeError as error:
-            self.state = printable(error.message)
-            raise
+    def stepped(self, action: Any, feedback: Feedback) -> None:
+        """``action`` brought ``feedback``."""
         self.steps += 1
         self.total += feedback.reward
         if feedback.terminated:
@@ -172,16 +189,15 @@ class Panel:
         self._look(feedback)
         self.inputs.add(action)
         self.rewards.add(feedback.reward)
-        return feedback
+
+    def failed(self, error: OspBridgeError) -> None:
+        """A step ended in ``error``."""
+        self.state = printable(error.message)
 
     def _look(self, feedback: Feedback) -> None:
         self.sensors.add(feedback.observation)
         self.infos = feedback.info["infos"]
         self._now = monotonic()
-
-    def close(self) -> None:
-        """Give the agent back."""
-        self._seat.close()
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 
@@ -194,7 +210,7 @@ class Panel:
         """Which episode of whom, and how it stands."""
         seconds = self._now - self._began if self.episode else 0.0
         return (
-            f"{printable(self.interface.name)}   episode {self.episode}   step {self.steps}   {seconds:.1f} s   "
+            f"{self.title}   episode {self.episode}   step {self.steps}   {seconds:.1f} s   "
             f"reward {short(float(self.rewards.last[0]))}   return {short(self.total)}"
         )
 
@@ -217,6 +233,39 @@ class Panel:
                 for name, value in zip(infos, self.infos.values(), strict=True)
             ]
         return "\n".join(lines) + "\n"
+
+
+class Panel(Instruments):
+    """A seat whose episodes can be looked at."""
+
+    def __init__(self, seat: Seat, mode: str) -> None:
+        super().__init__(seat, mode)
+        self._seat = seat
+        self.interface = seat.interface
+        self.observation_space = seat.observation_space
+        self.action_space = seat.action_space
+        self.observation_names = seat.observation_names
+        self.action_names = seat.action_names
+
+    def reset(self, seed: int) -> Feedback:
+        """Reset, and show a new episode."""
+        feedback = self._seat.reset(seed)
+        self.began(feedback)
+        return feedback
+
+    def step(self, action: Any) -> Feedback:
+        """One step, shown."""
+        try:
+            feedback = self._seat.step(action)
+        except OspBridgeError as error:
+            self.failed(error)
+            raise
+        self.stepped(action, feedback)
+        return feedback
+
+    def close(self) -> None:
+        """Give the agent back."""
+        self._seat.close()
 
 
 def _names(names: Sequence[str], count: int, kind: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,17 +12,21 @@ from PIL import Image, ImageDraw, ImageFont
 from ospbridge.envs.panel import HISTORY, Channels, short
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from ospbridge.envs.panel import Panel
+    from ospbridge.envs.panel import Instruments
 
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
     Colour = tuple[int, int, int]
 
-__all__ = ["SIZE", "PanelPicture"]
+__all__ = ["LARGEST", "SIZE", "PanelPicture", "beside_each_other"]
 
 SIZE: Final = (960, 720)
 """Width and height in pixels; multiples of 16, as video codecs like it."""
+LARGEST: Final = (2 * SIZE[0], 2 * SIZE[1])
+"""Width and height that several panels share."""
 HEAD: Final = 64
 MARGIN: Final = 12
 TALLEST: Final = 120
@@ -44,6 +49,22 @@ REWARD: Final = (120, 214, 120)
 ALARM: Final = (255, 110, 100)
 
 
+def beside_each_other(pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Several panels as one picture, row by row; smaller where there are more than four."""
+    columns = math.ceil(math.sqrt(len(pictures)))
+    rows = -(-len(pictures) // columns)
+    # Even numbers of pixels, as video codecs need them.
+    width, height = (min(own, all_ // columns) // 2 * 2 for own, all_ in zip(SIZE, LARGEST, strict=True))
+    whole = Image.new("RGB", (columns * width, rows * height), BACKGROUND)
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
+        tile = Image.fromarray(picture)
+        if tile.size != (width, height):
+            tile = tile.resize((width, height), Image.Resampling.LANCZOS)
+        whole.paste(tile, (column * width, row * height))
+    return np.asarray(whole)
+
+
 class _Row(NamedTuple):
     """One channel's place."""
 
@@ -60,7 +81,7 @@ class _Row(NamedTuple):
 class PanelPicture:
     """Lays the channels out once; ``draw`` fills them in."""
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: Instruments) -> None:
         self._panel = panel
         self._span = HISTORY
         """Steps from the left end of a trace to the right."""

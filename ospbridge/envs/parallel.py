@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.utils.seeding import np_random
 
 from ospbridge.envs.fleet_making import attached_group, direct_group
+from ospbridge.envs.onlookers import places_of
+from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.panel_group import PanelGroup
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.sharing import Terms
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ospbridge.envs.group import Group
+    from ospbridge.envs.group import Group, NamedGroup
     from ospbridge.interface import AgentInterface, Feedback
 
 __all__ = ["AgentsParallelEnv", "parallel_env"]
@@ -48,11 +51,15 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
     A lost session truncates all that play, ``info["reason"]`` says why, and the next reset rebuilds it.
 
     ``agents``: a name, a glob, or several; default: all that are free. Where they are found, and the limits, are said
-    as for ``AgentEnv``, and so are the TLS files, ``scenario`` (which also says which agents, where none are named) and
-    ``record``. Raises AgentsInUse where this thread has another environment on that simulator.
+    as for ``AgentEnv``, and so are the TLS files, ``scenario`` (which also says which agents, where none are named),
+    ``record`` and ``render_mode``. Raises AgentsInUse where this thread has another environment on that simulator.
     """
 
-    metadata: dict[str, Any] = {"name": "ospbridge_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
+    metadata: dict[str, Any] = {  # noqa: RUF012  # as PettingZoo has it
+        "name": "ospbridge_v0",
+        "render_modes": render_modes(),
+        "render_fps": FPS,
+    }
 
     def __init__(
         self,
@@ -73,7 +80,9 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         tls_cert: str | None = None,
         tls_key: str | None = None,
         tls_ca: str | None = None,
+        render_mode: str | None = None,
     ) -> None:
+        check_render_mode(render_mode)
         if simulator is not None and bridge is not None:
             raise UsageError(
                 "both simulator and bridge were given",
@@ -91,29 +100,34 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 raise UsageError(str(error)) from None
             profile_named(profile)
             _, server = resolve(parse_endpoint(simulator))
-            self._group: Group | None = direct_group(
+            made: NamedGroup = direct_group(
                 Terms(server, profile, limits, spin, wait),
                 patterns,
                 None if trace is None else Path(trace),
                 rules.task,
             )
         else:
-            self._group = attached_group(bridge, patterns, connect_timeout, wait=wait, spin=spin, tls=tls)
-        group: Group = self._group
-        if simulator is None:
+            made = attached_group(bridge, patterns, connect_timeout, wait=wait, spin=spin, tls=tls)
             try:
-                for name, agent in group.interfaces.items():
-                    rules.compare(agent, group.observation_spaces[name], group.action_spaces[name])
+                for name, agent in made.interfaces.items():
+                    rules.compare(agent, made.observation_spaces[name], made.action_spaces[name])
             except BaseException:
-                group.close()
+                made.close()
                 raise
+        group: Group = made
+        address = simulator or bridge or "the daemon"
         if record is not None:
             from ospbridge.envs.recording import recorded_group
 
-            group = self._group = recorded_group(group, record, simulator or bridge or "the daemon")
+            group = recorded_group(group, record, address)
+        self._panels: PanelGroup | None = None
+        if render_mode is not None:
+            places = {place.interface.name: place for place in places_of(made, address)}
+            group = self._panels = PanelGroup(group, places, render_mode)
+        self._group: Group | None = group
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, group.close)
-        self.render_mode = None
+        self.render_mode = render_mode
         self.interfaces: dict[str, AgentInterface] = group.interfaces
         self.possible_agents = list(group.interfaces)
         self.agents: list[str] = []
@@ -182,6 +196,12 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             _each(found, "truncated"),
             _each(found, "info"),
         )
+
+    def render(self) -> Any:
+        """All agents' sensors and inputs over time: text for "ansi", uint8[height, width, 3] for "rgb_array"."""
+        if self._panels is None:
+            raise no_render_mode()
+        return self._panels.render()
 
     def close(self) -> None:
         """Give the agents back, within 2 s. Safe to call again."""

@@ -97,6 +97,10 @@ class OspVecEnv(VecEnv):  # type: ignore[misc]  # untyped where it is not instal
         """Give all agents back."""
         self.env.close()
 
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        """One picture of each environment; they must have been made with ``render_mode="rgb_array"``."""
+        return list(self.env.render())  # type: ignore[arg-type]  # ours returns one for each
+
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
         """An attribute of the vector environment, for each index alike."""
         value = getattr(self.env, attr_name)

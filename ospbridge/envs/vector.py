@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
-from ospbridge.envs.group import over
+from ospbridge.envs.group_seats import GroupSeats
 from ospbridge.envs.infos import in_columns
 from ospbridge.envs.masks import groups_in_mask
+from ospbridge.envs.onlookers import Onlookers, looked_on
+from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.scenarios import EnvScenario
-from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.envs.tls_options import tls_files
-from ospbridge.errors import LocalProtocolError, SessionClosed, UsageError
+from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed, UsageError
 from ospbridge.osp.timing import Limits
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.fleet import Fleet
-    from ospbridge.envs.group import Found, Group
+    from ospbridge.envs.group import Found
 
 __all__ = ["OspVectorEnv"]
 
@@ -49,7 +50,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     rebuilt by their next reset. ``scenario`` is as in ``AgentEnv``, and says which agents where ``agents`` does not.
     Autoreset is as gymnasium's ``SyncVectorEnv`` has it, in all three modes; observations, actions and infos are those
     of ``AgentEnv``. Hubs on other hosts ("tls://HOST:PORT") all get the same TLS files, as ``AgentEnv`` has them.
-    Limits are in seconds.
+    Limits are in seconds. ``record`` and ``render_mode`` are as in ``AgentEnv``, for each environment.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         reset_timeout: float = 60.0,
         spin: bool = True,
         trace: str | None = None,
+        record: str | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
         tls_ca: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            raise UsageError(f"render_mode {render_mode!r} is not offered", hint="use render_mode=None")
+        check_render_mode(render_mode)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
             limits = Limits(
@@ -99,12 +100,25 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             tls=tls_files(tls_cert, tls_key, tls_ca, simulator=simulator),
         )
         self._fleet: Fleet | None = fleet
+        self._onlookers: Onlookers[int] | None = None
+        try:
+            if record is not None or render_mode is not None:
+                addresses = _several(simulator) or _several(bridge) or ("the daemon",)
+                self._onlookers = looked_on(fleet.groups, addresses, record, render_mode)
+        except BaseException:
+            fleet.close()
+            raise
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
-        self._finalizer = weakref.finalize(self, fleet.close)
+        self._finalizer = weakref.finalize(self, _leave, fleet, self._onlookers)
         self.num_envs = num_envs
-        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.render_mode = render_mode
+        self.metadata = {
+            "render_modes": render_modes(),
+            "render_fps": FPS,
+            "autoreset_mode": self.autoreset_mode,
+        }
         self.copy = copy
-        self._groups = [_Seats(group) for group in fleet.groups]
+        self._groups = [GroupSeats(group) for group in fleet.groups]
         if bridge is not None:
             for group in fleet.groups:
                 for name, interface in group.interfaces.items():
@@ -124,7 +138,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._terminations = np.zeros(num_envs, np.bool_)
         self._truncations = np.zeros(num_envs, np.bool_)
         self._infos: list[dict[str, Any] | None] = [None] * num_envs
-        self._sent: list[tuple[_Seats, Turn]] = []
+        self._sent: list[tuple[GroupSeats, Turn]] = []
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -145,8 +159,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         super().reset(seed=seed if isinstance(seed, int) else None)
         for seats in chosen:
             if (own := seeds[seats.first]) is not None:
-                seats.random, _ = np_random(own)
-                seats.next_seed = osp_seed(own)
+                seats.seed(own)
         self._infos = [None] * self.num_envs
         self._begin_again(chosen)
         for seats in chosen:
@@ -165,9 +178,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             )
         return seed
 
-    def _begin_again(self, chosen: Iterable[_Seats]) -> None:
+    def _begin_again(self, chosen: Sequence[GroupSeats]) -> None:
         """Reset worlds side by side."""
         fleet = self._open()
+        if self._onlookers is not None:
+            self._onlookers.resetting(at for seats in chosen for at in seats.numbers)
         turns = [(seats, Turn(self._groups.index(seats), seats.draw())) for seats in chosen]
         if turns:
             fleet.send([turn for _, turn in turns])
@@ -177,12 +192,14 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
                     self._take_begun(seats, found)
             _raise_first(results)
 
-    def _take_begun(self, seats: _Seats, found: Found) -> None:
+    def _take_begun(self, seats: GroupSeats, found: Found) -> None:
         seats.ended = False
         for at, name in enumerate(seats.names, seats.first):
             feedback = found[name]
             self._observations[at] = feedback.observation
             self._infos[at] = feedback.info
+            if self._onlookers is not None:
+                self._onlookers.began(at, feedback)
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -201,6 +218,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
                 f"{len(actions)} actions for {self.num_envs} environments",
                 hint="env.action_space.sample() shows the form",
             )
+        if self._onlookers is not None:
+            # They are told of them when the caller may have others in that place.
+            actions = deepcopy(actions)
         turns = []
         for at, seats in enumerate(self._groups):
             if seats.ended and self.autoreset_mode is AutoresetMode.NEXT_STEP:
@@ -213,7 +233,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         fleet.send([turn for _, turn in turns])
         self._sent = turns
 
-    def _not_playing(self, seats: _Seats) -> LocalProtocolError:
+    def _not_playing(self, seats: GroupSeats) -> LocalProtocolError:
         which = ", ".join(str(at) for at in range(self.num_envs)[seats.slice])
         hint = "call reset first"
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -233,6 +253,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         results = fleet.recv()
         for (seats, turn), found in zip(sent, results, strict=True):
             if isinstance(found, Exception):
+                if self._onlookers is not None and not turn.seed:
+                    self._onlookers.failed(seats.numbers, found)
                 continue
             if turn.seed:
                 self._take_begun(seats, found)
@@ -243,6 +265,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._take_step(seats, found, finals)
             if seats.ended:
                 ended.append(seats)
+        if self._onlookers is not None:
+            results += self._told_onlookers(sent, results)
         _raise_first(results)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             self._begin_again(ended)
@@ -254,7 +278,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._told_infos() | finals,
         )
 
-    def _take_step(self, seats: _Seats, found: Found, finals: dict[str, Any]) -> None:
+    def _take_step(self, seats: GroupSeats, found: Found, finals: dict[str, Any]) -> None:
         final = seats.ended and self.autoreset_mode is AutoresetMode.SAME_STEP
         for at, name in enumerate(seats.names, seats.first):
             feedback = found[name]
@@ -265,6 +289,32 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._infos[at] = feedback.info
             if final:
                 self._add_info(finals, {"final_obs": feedback.observation, "final_info": feedback.info}, at)
+
+    def _told_onlookers(
+        self, sent: list[tuple[GroupSeats, Turn]], results: Sequence[Found | Exception]
+    ) -> list[Found | Exception]:
+        """Tell what the steps brought; what could not be written."""
+        failures: list[Found | Exception] = []
+        assert self._onlookers is not None
+        for (seats, turn), found in zip(sent, results, strict=True):
+            if turn.seed or isinstance(found, Exception):
+                continue
+            for at, name in zip(seats.numbers, seats.names, strict=True):
+                try:
+                    self._onlookers.stepped(at, turn.actions[name], found[name])
+                except OspBridgeError as error:
+                    failures.append(error)
+        return failures
+
+    # --- what is shown ---------------------------------------------------------------------------------------------
+
+    def render(self) -> tuple[Any, ...]:
+        """One for each environment, as ``AgentEnv.render`` has it. Raises UsageError without a render_mode."""
+        if self._onlookers is None or self.render_mode is None:
+            raise no_render_mode()
+        return tuple(panel.render() for panel in self._onlookers.panels.values())
+
+    # --- what is told ----------------------------------------------------------------------------------------------
 
     def _told_observations(self) -> NDArray[np.float32]:
         return self._observations.copy() if self.copy else self._observations
@@ -301,39 +351,13 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         return self._open()
 
 
-class _Seats:
-    """One group's environments: which they are, how their world is seeded, whether their episode is over."""
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        self.names = list(group.interfaces)
-        self.first = 0
-        self.ended = False
-        self.next_seed = 0
-        """For the next reset; 0: to be drawn."""
-        self.random, _ = np_random()
-
-    @property
-    def slice(self) -> slice:
-        return slice(self.first, self.first + len(self.names))
-
-    def draw(self) -> int:
-        """The simulator's seed for the reset to come: what a single environment would give it."""
-        seed, self.next_seed = self.next_seed, 0
-        return seed or drawn_seed(self.random)
-
-    def end_together(self, found: Found) -> None:
-        """The end of one episode is the end of all of the group (reset policy any)."""
-        first = next((name for name, feedback in found.items() if over(feedback)), None)
-        if first is None:
-            return
-        self.ended = True
-        for feedback in found.values():
-            if not over(feedback):
-                feedback.truncated = True
-                feedback.reason = feedback.info["reason"] = (
-                    f"the episode of agent {first!r} ended, and all agents of a simulator reset together"
-                )
+def _leave(fleet: Fleet, onlookers: Onlookers[int] | None) -> None:
+    """Give the agents back, then write what is under way."""
+    try:
+        fleet.close()
+    finally:
+        if onlookers is not None:
+            onlookers.close()
 
 
 def _several(given: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -1,0 +1,60 @@
+"""The environments of a vector that are agents of one lock-step group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gymnasium.utils.seeding import np_random
+
+from ospbridge.envs.group import over
+from ospbridge.envs.seeding import drawn_seed, osp_seed
+
+if TYPE_CHECKING:
+    from ospbridge.envs.group import Found, Group
+
+__all__ = ["GroupSeats"]
+
+
+class GroupSeats:
+    """One group's environments: which they are, how their world is seeded, whether their episode is over."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.names = list(group.interfaces)
+        self.first = 0
+        self.ended = False
+        self.next_seed = 0
+        """For the next reset; 0: to be drawn."""
+        self.random, _ = np_random()
+
+    @property
+    def numbers(self) -> range:
+        """Which environments they are."""
+        return range(self.first, self.first + len(self.names))
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.first, self.first + len(self.names))
+
+    def seed(self, seed: int) -> None:
+        """Gymnasium's seed for the next reset, and of those that will be drawn."""
+        self.random, _ = np_random(seed)
+        self.next_seed = osp_seed(seed)
+
+    def draw(self) -> int:
+        """The simulator's seed for the reset to come: what a single environment would give it."""
+        seed, self.next_seed = self.next_seed, 0
+        return seed or drawn_seed(self.random)
+
+    def end_together(self, found: Found) -> None:
+        """The end of one episode is the end of all of the group (reset policy any)."""
+        first = next((name for name, feedback in found.items() if over(feedback)), None)
+        if first is None:
+            return
+        self.ended = True
+        for feedback in found.values():
+            if not over(feedback):
+                feedback.truncated = True
+                feedback.reason = feedback.info["reason"] = (
+                    f"the episode of agent {first!r} ended, and all agents of a simulator reset together"
+                )
