@@ -192,6 +192,13 @@ def test_what_was_not_looked_into_never_reaches_the_runtime() -> None:
         OnnxModule(data, inputs=4, outputs=2)
 
 
+def test_a_model_that_looks_like_the_runtimes_own_format_is_read_as_what_was_looked_at() -> None:
+    data = part(2, "..ORTM") + linear_model(MATRIX)
+    assert data[4:8] == b"ORTM"
+    module = OnnxModule(data, inputs=4, outputs=2)
+    assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
+
+
 def test_without_the_runtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigurationError, match="needs ONNX Runtime") as caught:
