@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ospbridge.cli.options import LONGEST, SimulatorAddress
+from ospbridge.cli.upstream import upstream_from, upstream_options
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -119,6 +120,7 @@ SECONDS = click.FloatRange(0.0, LONGEST, min_open=True)
     metavar="DIR",
     help="Write every episode that an environment plays to DIR, one file each, as it ends.",
 )
+@upstream_options
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"]),
@@ -152,12 +154,13 @@ def connect(  # noqa: PLR0917  # click passes options by name
     record: Path | None,
     log_level: str,
     log_json: bool | None,
+    **upstream: Any,
 ) -> None:
     """Run the daemon between a simulator and environments.
 
     It joins the simulator, takes its agents, and lets gymnasium.make("ospbridge/Agent-v0", agent=NAME) drive them
-    from any process of this machine, and with --listen from other hosts. SIGTERM and Ctrl-C give the agents back and
-    end it with exit code 0.
+    from any process of this machine, and with --listen from other hosts. With --record it writes down what they play.
+    SIGTERM and Ctrl-C give the agents back and end it with exit code 0.
     """
     import trio
 
@@ -186,6 +189,7 @@ def connect(  # noqa: PLR0917  # click passes options by name
         spin=not no_spin,
         trace=trace,
         record=record,
+        upstreams=() if (server := upstream_from(upstream)) is None else (server,),
         make_task=PlainTask if scenario is None else task_maker(load(scenario)),
     )
     trio.run(serve, settings)

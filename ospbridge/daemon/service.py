@@ -11,6 +11,7 @@ import trio
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.daemon.recording import Recording
+from ospbridge.daemon.relay.relay import Relay
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
 from ospbridge.transport.tls import TlsListener
@@ -40,6 +41,7 @@ async def serve(settings: Settings) -> None:
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         conductor = Conductor(settings, trace=trace, recording=recording)
         server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin, remote=remote))
+        relays = [Relay(upstream, conductor) for upstream in settings.upstreams]
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
         log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator), **where)
         async with trio.open_nursery() as outer:
@@ -47,6 +49,8 @@ async def serve(settings: Settings) -> None:
             # First the environments, so that no step is under way when the session says goodbye.
             async with trio.open_nursery() as environments:
                 environments.start_soon(server.serve)
+                for relay in relays:
+                    environments.start_soon(relay.run)
                 async for number in signals:
                     log.info("leaving", signal=signal.Signals(number).name)
                     break

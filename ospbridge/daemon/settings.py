@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.interface import Endpoint
     from ospbridge.task.base import Task
     from ospbridge.transport.tls import TlsAddress
@@ -40,5 +41,7 @@ class Settings:
     trace: Path | None = None
     record: Path | None = None
     """The directory that finished episodes are written to."""
+    upstreams: tuple[Upstream, ...] = ()
+    """RLlink servers that learn from the agents' experience."""
     make_task: Callable[..., Task] = PlainTask
     """Makes the task of an agent: called with its interface and ``bounded``."""

@@ -120,7 +120,8 @@ async def test_who_rests_is_waited_for_no_longer_and_may_play_again(
         await trio.sleep(1)
         conductor.rest([a], "its upstream is away")
     assert trio.current_time() - began < 2.0
+    assert a not in conductor.lockstep.playing
     assert a.state is State.ATTACHED
     conductor.rest([a, b], "both")
     await conductor.reset([a], 9, 1)
-    assert a.state is State.PLAYING
+    assert conductor.lockstep.playing == [a]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamNotFound
+from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.observe import logs
 from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
@@ -51,6 +51,8 @@ class Connection:
         self.machine = machine
         self.gone = trio.Event()
         """It is of no use any more."""
+        self.why: OspBridgeError | None = None
+        """Why it was given up by us."""
         self._stream = stream
         self._on_event = on_event
         self._turn = trio.Lock()
@@ -186,6 +188,13 @@ class Link:
             await self._news.park()
         return self._connection
 
+    def drop(self, connection: Connection, error: OspBridgeError) -> None:
+        """Give a connection up, because of ``error``, and connect anew."""
+        connection.why = connection.why or error
+        connection.gone.set()
+        if self._connection is connection:
+            self._connection = None
+
     async def run(self) -> Never:
         """Stay connected until cancelled. Raises ConfigurationError at once for what no waiting can mend."""
         while True:
@@ -219,8 +228,7 @@ class Link:
                 await connection.gone.wait()
             finally:
                 self._connection = None
-        assert machine.lost is not None
-        return End.CLOSED, machine.lost
+        return End.CLOSED, connection.why or machine.lost or UpstreamLost(f"{self.address} was left")
 
     def _gained(self, connection: Connection) -> None:
         self._plan.greeted()

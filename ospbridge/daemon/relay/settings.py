@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.transport.streams import StreamAddress
 
-__all__ = ["ACTIVATION", "ENV_STEPS", "Mode", "Upstream", "WhileAway"]
+__all__ = ["ACTIVATION", "ENV_STEPS", "HEAD_ACTIVATION", "Mode", "Upstream", "WhileAway"]
 
 ENV_STEPS: Final = 4000
 """Steps of a batch where nobody says how many: RLlib's own default for PPO."""
 ACTIVATION: Final = "tanh"
-"""The activation of a policy where nobody says which: RLlib's own default."""
+"""The activation of a policy's encoder where nobody says which: RLlib's own default."""
+HEAD_ACTIVATION: Final = "relu"
+"""That of its head, if it has hidden layers: RLlib's own default."""
 
 
 class Mode(StrEnum):
@@ -56,9 +58,12 @@ class Upstream:
     """Whether to read what only a server's pickle tells, without executing any of it."""
     batch_mode: BatchMode | None = None
     explore: bool = True
-    normalize_actions: bool = True
-    clip_actions: bool = False
-    away: WhileAway | None = None
+    normalize_actions: bool | None = None
+    """Whether the policy acts within [-1, 1], which is stretched to the action space."""
+    clip_actions: bool | None = None
+    away: WhileAway = WhileAway.HOLD
+    hold: float = 600.0
+    """Seconds for which the world may be held for new weights; then the driver's agents rest."""
     limits: Limits = field(default_factory=Limits)
     seed: int | None = None
     """Of the actions drawn and of the first reset; None: another one each time."""

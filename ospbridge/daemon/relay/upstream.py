@@ -1,0 +1,229 @@
+"""What the driver wants of its upstream, whatever happens to the connection: what a batch is, weights, and learning.
+
+An answer may take as long as it takes: nothing here has a limit of its own beyond those of single exchanges, since who
+waits holds the world for a limited time only. Experience is never learned from with other weights than it was made
+with: a batch whose fate is unknown is sent again only to a server that still has those very weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION
+from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError
+from ospbridge.observe import logs
+from ospbridge.rllink.cutting import split
+from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn
+from ospbridge.rllink.pickled_config import FoundConfig, config_in
+from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ospbridge.daemon.relay.link import Connection, Link
+    from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.rllink.cutting import BatchMode
+    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.messages import SetConfig
+    from ospbridge.rllink.weights import Weights
+
+__all__ = ["Learner", "Wanted", "policy_weights"]
+
+log = logs.get(__name__)
+PAUSE: Final = 1.0
+"""Seconds between tries on a connection that is up, but does not give what is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the server wants of a batch, and what its weights do not tell."""
+
+    env_steps: int
+    on_policy: bool
+    activation: str
+    head_activation: str
+    normalize_actions: bool
+    clip_actions: bool
+    batch_mode: BatchMode | None
+
+
+def policy_weights(weights: Weights) -> Mapping[str, NDArray[np.float32]] | bytes:
+    """As a policy takes them. Raises ConfigurationError for what no policy is made from."""
+    if isinstance(weights, ModuleWeights):
+        return weights.arrays
+    if isinstance(weights, OnnxWeights):
+        return weights.model
+    assert isinstance(weights, MlirWeights)
+    raise ConfigurationError(
+        "the upstream sends its policy as MLIR, which nothing here can run",
+        hint="use a server that sends ONNX or the weights of an RLModule",
+    )
+
+
+def _first(*said: bool | None) -> bool:
+    return next(value for value in said if value is not None)
+
+
+def _mark(weights: Weights) -> bytes:
+    """Equal for equal weights, whatever their number."""
+    digest = hashlib.sha256()
+    if isinstance(weights, ModuleWeights):
+        for name in sorted(weights.arrays):
+            digest.update(name.encode())
+            digest.update(weights.arrays[name].tobytes())
+    else:
+        digest.update(weights.model)
+    return digest.digest()
+
+
+class Learner:
+    """The upstream as its driver sees it. ``link.run`` must be running."""
+
+    def __init__(self, upstream: Upstream, link: Link) -> None:
+        self.batches = 0
+        """Learned from."""
+        self.steps = 0
+        """Of those batches."""
+        self.discarded = 0
+        """Steps that nobody could learn from any more."""
+        self.wanted: Wanted | None = None
+        self._upstream = upstream
+        self._link = link
+        self._asked: Connection | None = None
+        self._mark = b""
+        """Of the weights in force."""
+        self._from: Connection | None = None
+        """Which connection the latest weights came by."""
+
+    # --- what the server is like -------------------------------------------------------------------------------------
+
+    async def needs(self) -> Wanted:
+        """What a batch must be. Waits for the upstream; asks each server once."""
+        while True:
+            connection = await self._link.connection()
+            if self.wanted is not None and self._asked is connection:
+                return self.wanted
+            try:
+                config = await connection.perform(get_config)
+                self.wanted = self._read(config)
+            except OspBridgeError as error:
+                await self._again(connection, error)
+            else:
+                self._asked = connection
+                return self.wanted
+
+    def _read(self, config: SetConfig) -> Wanted:
+        """What the user said counts most, then what the server says, then RLlib's defaults."""
+        upstream = self._upstream
+        pickled = config.pickled
+        told = config_in(pickled) if pickled is not None and upstream.read_pickle else FoundConfig()
+        steps = upstream.env_steps or config.env_steps_per_sample or told.env_steps_per_sample
+        activation = upstream.activation or told.model.fcnet_activation
+        assumed: dict[str, object] = {} if steps else {"env_steps": ENV_STEPS}
+        if pickled is not None and not activation:
+            # An ONNX model, which the older servers send, has its activations inside.
+            assumed["activation"] = ACTIVATION
+        if assumed and self.wanted is None:
+            log.warning(
+                "the upstream does not tell all that a driver must know, RLlib's defaults are assumed",
+                upstream=str(self._link.address),
+                **assumed,
+                hint="say --rllink-env-steps and --rllink-activation, or --rllink-read-pickle",
+            )
+        return Wanted(
+            steps or ENV_STEPS,
+            config.force_on_policy is not False,
+            activation or ACTIVATION,
+            told.model.head_fcnet_activation or HEAD_ACTIVATION,
+            _first(upstream.normalize_actions, told.normalize_actions, True),
+            _first(upstream.clip_actions, told.clip_actions, False),
+            upstream.batch_mode or told.batch_mode,
+        )
+
+    # --- weights -----------------------------------------------------------------------------------------------------
+
+    async def weights(self) -> Weights:
+        """The current ones. Waits for the upstream."""
+        while True:
+            connection = await self._link.connection()
+            try:
+                weights = await connection.perform(get_state)
+            except OspBridgeError as error:
+                await self._again(connection, error)
+            else:
+                self._from = connection
+                return weights
+
+    def in_force(self, weights: Weights) -> None:
+        """These act from now on."""
+        self._mark = _mark(weights)
+
+    async def learn(self, fragments: Sequence[EpisodeFragment]) -> Weights:
+        """The weights that were learned from a batch; or, where it was lost, those that the upstream has now.
+
+        Waits for the upstream. A batch that no message can carry is discarded as well.
+        """
+        steps = sum(fragment.steps for fragment in fragments)
+        while True:
+            connection = await self._link.connection()
+            if self._from is not connection:
+                # Another server may have taken the place of the one that gave the weights in force.
+                weights = await self.weights()
+                if _mark(weights) != self._mark:
+                    return self._discard(
+                        steps, weights, "it has other weights than those that the batch was made with"
+                    )
+            wanted = await self.needs()
+            if self._from is not self._link.connected:
+                continue
+            try:
+                weights = await self._deliver(connection, fragments, wanted)
+            except LocalProtocolError as error:
+                return self._discard(steps, await self.weights(), error.message)
+            except OspBridgeError as error:
+                await self._again(connection, error)
+            else:
+                self.batches += 1
+                self.steps += steps
+                return weights
+
+    async def _deliver(
+        self, connection: Connection, fragments: Sequence[EpisodeFragment], wanted: Wanted
+    ) -> Weights:
+        steps = sum(fragment.steps for fragment in fragments)
+        messages = split(
+            fragments,
+            connection.dialect,
+            await_weights=wanted.on_policy,
+            least_steps=min(wanted.env_steps, steps),
+        )
+        if wanted.on_policy:
+            return await connection.perform(lambda machine: learn(machine, messages))
+        await connection.perform(lambda machine: deliver(machine, messages))
+        return await connection.perform(get_state)
+
+    def _discard(self, steps: int, weights: Weights, why: str) -> Weights:
+        self.discarded += steps
+        log.warning(
+            "a batch is discarded",
+            upstream=str(self._link.address),
+            steps=steps,
+            reason=why,
+            weights_seq_no=weights.seq_no,
+        )
+        return weights
+
+    async def _again(self, connection: Connection, error: OspBridgeError) -> None:
+        """Something failed on ``connection``: wait until it is gone, or leave it where it stays silent."""
+        log.warning(
+            "the upstream failed", upstream=str(self._link.address), reason=error.message, hint=error.hint
+        )
+        self._link.drop(connection, error)
+        await trio.sleep(PAUSE)
