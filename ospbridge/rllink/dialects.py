@@ -33,7 +33,7 @@ from ospbridge.rllink.messages import (
     SetConfig,
     SetState,
 )
-from ospbridge.rllink.untrusted import Misfit
+from ospbridge.rllink.untrusted import LONGEST_TOLD, Misfit
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ class Dialect(ABC):
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             told = f"expected an RLlink message in the dialect {self.name}: {error}"
         raise RemoteProtocolError(
-            told, data=bytes(body), offset=0, hint=f"this dialect is spoken by Ray {self.releases}"
+            told[:LONGEST_TOLD],
+            data=bytes(body),
+            offset=0,
+            hint=f"this dialect is spoken by Ray {self.releases}",
         )
 
     @abstractmethod
@@ -198,7 +201,7 @@ class JsonDialect(Dialect):
 
     def _array(self, array: NDArray[Any]) -> Any:
         _finite(array, "weights")
-        return np.asarray(array, order="C")
+        return np.asarray(array, np.float32, order="C")
 
 
 class MsgpackDialect(Dialect):
@@ -260,7 +263,7 @@ class MsgpackDialect(Dialect):
         }
 
     def _array(self, array: NDArray[Any]) -> Any:
-        return packed(np.asarray(array, order="C"))
+        return packed(np.asarray(array, np.float32, order="C"))
 
 
 JSON: Final = JsonDialect()

@@ -42,10 +42,10 @@ def get_config(machine: ClientMachine) -> Exchange[SetConfig]:
     return (yield from _reply(machine, SetConfig, machine.limits.config, "SET_CONFIG"))
 
 
-def get_state(machine: ClientMachine) -> Exchange[Weights]:
-    """The current weights."""
+def get_state(machine: ClientMachine, *, limit: float | None = None) -> Exchange[Weights]:
+    """The current weights, within ``limit`` seconds (the answer limit)."""
     machine.send(GetState())
-    reply = yield from _reply(machine, SetState, machine.limits.answer, "SET_STATE")
+    reply = yield from _reply(machine, SetState, limit or machine.limits.answer, "SET_STATE")
     return reply.weights
 
 
@@ -54,7 +54,8 @@ def newer_state(machine: ClientMachine, than: int | None, *, until: float | None
     give_up = machine.now + machine.limits.state if until is None else until
     asked = 0
     while True:
-        weights = yield from get_state(machine)
+        # A server that pushed weights before it learned is silent until it has.
+        weights = yield from get_state(machine, limit=max(machine.limits.answer, give_up - machine.now))
         asked += 1
         if than is None or weights.seq_no > than:
             return weights

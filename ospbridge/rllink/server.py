@@ -28,6 +28,7 @@ from ospbridge.rllink.messages import (
     SetState,
     Unknown,
 )
+from ospbridge.rllink.untrusted import LONGEST_TOLD
 
 if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
@@ -188,7 +189,10 @@ class ServerMachine:
             check_fragments(message.fragments, self.needs)
         except LocalProtocolError as error:
             raise RemoteProtocolError(
-                error.message, data=bytes(body), offset=0, hint="the client must check what it sends"
+                error.message[:LONGEST_TOLD],
+                data=bytes(body),
+                offset=0,
+                hint="the client must check what it sends",
             ) from None
         self._events.append(EpisodesArrived(message.fragments))
         if isinstance(message, EpisodesAndGetState):

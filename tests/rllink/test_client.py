@@ -208,8 +208,11 @@ def test_a_flood_of_weights_keeps_the_latest_only() -> None:
     assert last.weights.seq_no == 199
 
 
-def test_weights_that_came_before_the_real_answer_are_asked_for_again_until_they_are_new() -> None:
-    pair = greeted(learns=1.0)
+@pytest.mark.parametrize("learns", [1.0, 400.0])
+def test_weights_that_came_before_the_real_answer_are_asked_for_again_until_they_are_new(
+    learns: float,
+) -> None:
+    pair = greeted(learns=learns)
     pair.do(get_state(pair.client))
     pair.push(MSGPACK.encode(SetState(weights(0))), after=0.1)
     assert seq_of(pair.do(learn(pair.client, batch()))) == 1

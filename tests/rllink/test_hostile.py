@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ospbridge.errors import OspBridgeError, RemoteProtocolError, UpstreamLost
 from ospbridge.rllink.arrays import packed
 from ospbridge.rllink.client import ClientMachine, Exchange
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_of
+from ospbridge.rllink.dialects import DIALECTS, MSGPACK, Dialect, dialect_of
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, learn
 from ospbridge.rllink.framing import Deframer, header
 from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, Message, Pong, SetConfig, SetState
@@ -185,10 +185,50 @@ def test_a_count_alone_allocates_nothing(body: bytes) -> None:
     assert peak < 100_000
 
 
-def test_an_error_about_a_large_body_does_not_repeat_it() -> None:
-    body = orjson.dumps({"type": "EPISODES", "episodes": [{"k" * 100_000: "v" * 100_000}] * 3})
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"type": LONG},
+        {"type": "EPISODES", "episodes": [{LONG: LONG}] * 3},
+        {
+            "type": "EPISODES",
+            "episodes": [
+                {
+                    "id_": LONG,
+                    "obs": [1],
+                    "actions": [1],
+                    "rewards": [1],
+                    "terminated": True,
+                    "truncated": True,
+                }
+            ],
+        },
+        {
+            "type": "EPISODES",
+            "episodes": [
+                {
+                    "id_": LONG,
+                    "obs": [[1]],
+                    "actions": [1],
+                    "rewards": [1],
+                    "terminated": True,
+                    "truncated": True,
+                }
+            ],
+        },
+        {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {LONG: 1}}},
+        {"type": "SET_STATE", "weights_seq_no": LONG, "onnx_file": "AAAA"},
+    ],
+    ids=["type", "keys", "id", "rows", "layer", "number"],
+)
+def test_an_error_about_a_large_message_does_not_repeat_it(told: Any) -> None:
+    body = orjson.dumps(told)
+    server = ServerMachine(CONFIG)
     with pytest.raises(RemoteProtocolError) as caught:
-        JSON.decode(body)
+        server.receive(header(len(body)) + body)
     assert len(str(caught.value)) < 1000
 
 
