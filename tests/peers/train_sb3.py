@@ -1,5 +1,7 @@
 """PPO of Stable-Baselines3 on ``ospbridge/CartPole-v0`` over OSP, one simulator or a fleet of them.
 
+With ``--hub`` a daemon stands before each simulator, and the learner attaches to the daemons' hubs.
+
 A program, not a test: it needs stable-baselines3, which has a virtual environment of its own. Prints one JSON line
 per seed: mean return over 20 evaluation episodes, seconds of learning, steps per second.
 """
@@ -10,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -25,6 +28,18 @@ from ospbridge.envs.sb3 import OspVecEnv
 assert ospbridge.__version__
 ENV_ID = "ospbridge/CartPole-v0"
 EPISODES = 20
+WAIT = 60.0
+OSPBRIDGE = (sys.executable, "-m", "ospbridge")
+
+
+def ended(process: subprocess.Popen[Any]) -> None:
+    """Ended by a signal, since nothing here ends by itself."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(5)
 
 
 def simulators(stack: ExitStack, count: int) -> list[str]:
@@ -32,16 +47,37 @@ def simulators(stack: ExitStack, count: int) -> list[str]:
     addresses = []
     for _ in range(count):
         process = subprocess.Popen(
-            [sys.executable, "-m", "ospbridge", "sim", "--env", "CartPole-v1", "--port", "0"],
+            [*OSPBRIDGE, "sim", "--env", "CartPole-v1", "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        stack.callback(process.wait, 10)
-        stack.callback(process.terminate)
+        stack.callback(ended, process)
         assert process.stdout is not None
         addresses.append(process.stdout.readline().strip())
     return addresses
+
+
+def hubs(stack: ExitStack, addresses: list[str]) -> list[str]:
+    """A daemon before each simulator, its agent ready; the addresses of their hubs."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ospb-"))
+    bridges = [f"unix:{folder}/{at}.sock" for at in range(len(addresses))]
+    for address, bridge in zip(addresses, bridges, strict=True):
+        daemon = subprocess.Popen(
+            [
+                *(*OSPBRIDGE, "connect", "--simulator", address, "--hub", bridge),
+                *("--scenario", "cartpole", "--log-level", "warning"),
+            ]
+        )
+        stack.callback(ended, daemon)
+    for bridge in bridges:
+        subprocess.run(
+            [*OSPBRIDGE, "status", "--hub", bridge, "--wait", str(WAIT)],
+            check=True,
+            timeout=2 * WAIT,
+            stdout=subprocess.DEVNULL,
+        )
+    return bridges
 
 
 def evaluate(model: Any, env: OspVecEnv) -> float:
@@ -58,9 +94,13 @@ def evaluate(model: Any, env: OspVecEnv) -> float:
     return float(np.mean(returns[:EPISODES]))
 
 
-def train(seed: int, steps: int, fleet: int, epochs: int) -> dict[str, Any]:
+def train(seed: int, steps: int, fleet: int, epochs: int, hub: bool) -> dict[str, Any]:
     with ExitStack() as stack:
-        env = OspVecEnv.make(ENV_ID, num_envs=fleet, simulator=simulators(stack, fleet))
+        addresses = simulators(stack, fleet)
+        if hub:
+            env = OspVecEnv.make(ENV_ID, num_envs=fleet, bridge=hubs(stack, addresses))
+        else:
+            env = OspVecEnv.make(ENV_ID, num_envs=fleet, simulator=addresses)
         stack.callback(env.close)
         model = PPO(
             "MlpPolicy",
@@ -77,6 +117,7 @@ def train(seed: int, steps: int, fleet: int, epochs: int) -> dict[str, Any]:
         return {
             "seed": seed,
             "simulators": fleet,
+            "hub": hub,
             "steps": steps,
             "seconds": round(seconds, 2),
             "steps_per_second": round(steps / seconds),
@@ -90,12 +131,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--simulators", type=int, default=1)
+    parser.add_argument("--hub", action="store_true", help="through a daemon before each simulator")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--at-least", type=float, default=0.0, help="fail below this evaluated return")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for seed in options.seeds:
-        figures = train(seed, options.steps, options.simulators, options.epochs)
+        figures = train(seed, options.steps, options.simulators, options.epochs, options.hub)
         print(json.dumps(figures), flush=True)
         if figures["evaluated"] < options.at_least:
             sys.exit(f"evaluated at {figures['evaluated']}, expected {options.at_least} or more")
