@@ -356,7 +356,7 @@ def test_a_missing_key_of_an_episode_is_named(key: str) -> None:
         ({"obs": 3.0}, "observations must be an array, got float 3.0"),
         ({"obs": [1.0, 2.0, 3.0]}, "observations must have 2 dimensions"),
         ({"rewards": [[1.0]]}, "rewards must have 1 dimensions"),
-        ({"actions": [18446744073709551615, 1]}, "numbers of 64 bits at most"),
+        ({"actions": [18446744073709551615, 1]}, "64 bits"),
         ({"is_terminated": "yes"}, "is_terminated must be true or false, got str 'yes'"),
         ({"t": 9}, "t must be 2, t_started and its 2 steps, got 9"),
         ({"extra_model_outputs": 3}, "extra_model_outputs must be a map"),

@@ -186,6 +186,7 @@ def test_a_count_alone_allocates_nothing(body: bytes) -> None:
 
 
 LONG = "x" * 100_000
+ENDED: dict[str, Any] = {"actions": [1], "rewards": [1], "terminated": True, "truncated": True}
 
 
 @pytest.mark.parametrize(
@@ -193,32 +194,8 @@ LONG = "x" * 100_000
     [
         {"type": LONG},
         {"type": "EPISODES", "episodes": [{LONG: LONG}] * 3},
-        {
-            "type": "EPISODES",
-            "episodes": [
-                {
-                    "id_": LONG,
-                    "obs": [1],
-                    "actions": [1],
-                    "rewards": [1],
-                    "terminated": True,
-                    "truncated": True,
-                }
-            ],
-        },
-        {
-            "type": "EPISODES",
-            "episodes": [
-                {
-                    "id_": LONG,
-                    "obs": [[1]],
-                    "actions": [1],
-                    "rewards": [1],
-                    "terminated": True,
-                    "truncated": True,
-                }
-            ],
-        },
+        {"type": "EPISODES", "episodes": [ENDED | {"id_": LONG, "obs": [1]}]},
+        {"type": "EPISODES", "episodes": [ENDED | {"id_": LONG, "obs": [[1]]}]},
         {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {LONG: 1}}},
         {"type": "SET_STATE", "weights_seq_no": LONG, "onnx_file": "AAAA"},
     ],
