@@ -12,6 +12,8 @@ from ospbridge.cli.output import note, print_json
 from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ospbridge.envs.checking import Findings
     from ospbridge.interface import Endpoint
     from ospbridge.task.scenario import Scenario
@@ -48,7 +50,10 @@ __all__ = ["check"]
     metavar="FILE",
     help="Write every datagram with its meaning to FILE.",
 )
-@json_option('Print {"file", "mistakes", "agents", "unchecked"}: lists of texts.')
+@json_option(
+    'Print {"file", "mistakes", "lines", "agents", "unchecked"}: lists of texts; lines has the number of the line of '
+    "each mistake, or null."
+)
 def check(
     *,
     file: str,
@@ -61,7 +66,7 @@ def check(
     """Find the mistakes of a scenario.
 
     FILE is a TOML file, or the name of a scenario that comes with ospbridge. Each mistake is printed on a line of its
-    own, with its key path. Exit code 78 says that there are some. A class that the scenario names is imported.
+    own, with its line and key path. Exit code 78 says that there are some. A class that the scenario names is imported.
     """
     from ospbridge.envs.checking import Findings, held_against, importable
     from ospbridge.errors import ScenarioInvalid
@@ -78,24 +83,42 @@ def check(
     if simulator is not None and scenario is not None and not findings.mistakes:
         with stoppable(), SimulatorAccess(simulator, profile, trace, timeout).session() as session:
             findings = held_against(scenario, session)
+    lines = _lines(path, findings.mistakes)
     if as_json:
         print_json(
             {
                 "file": str(path),
                 "mistakes": findings.mistakes,
+                "lines": lines,
                 "agents": findings.agents,
                 "unchecked": findings.unchecked,
             }
         )
     else:
-        _show(path, findings, simulator)
+        _show(path, findings, lines, simulator)
     if findings.mistakes:
         raise click.exceptions.Exit(ScenarioInvalid.exit_code)
 
 
-def _show(path: Path, findings: Findings, simulator: Endpoint | None) -> None:
-    for mistake in findings.mistakes:
-        click.echo(f"{path}: {' '.join(mistake.split())}")
+def _lines(path: Path, mistakes: Sequence[str]) -> list[int | None]:
+    """Of each mistake; None where it has none, as in a file that is no TOML."""
+    import tomllib
+
+    from ospbridge.task.lines import Lines
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        tomllib.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return [None for _ in mistakes]
+    lines = Lines(text)
+    return [lines.of(mistake) for mistake in mistakes]
+
+
+def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator: Endpoint | None) -> None:
+    for mistake, line in zip(findings.mistakes, lines, strict=True):
+        place = path if line is None else f"{path}:{line}"
+        click.echo(f"{place}: {' '.join(mistake.split())}")
     for what in findings.unchecked:
         note(f"not checked: {what}")
     if findings.mistakes:

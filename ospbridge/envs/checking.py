@@ -61,12 +61,18 @@ def held_against(scenario: Scenario, session: BlockingSession) -> Findings:
             try:
                 make_task(scenario, agent, bounded=session.profile.outputs_normalised)
             except ScenarioInvalid as error:
-                mistakes.found += error.mistakes
+                mistakes.found += [_placed(mistake, at, agent.name) for mistake in error.mistakes]
     _look_at_values(scenario, session, mistakes)
     _look_at_clock(scenario, session, mistakes)
     _look_at_events(scenario, session, mistakes, findings.unchecked)
     findings.mistakes = mistakes.found
     return findings
+
+
+def _placed(mistake: str, at: int, agent: str) -> str:
+    """What does not fit an agent, told of the table that it matches."""
+    what = mistake.removeprefix(f"agent {agent!r}: ")
+    return mistake if what == mistake else f"agent[{at}].{what}, for agent {agent!r}"
 
 
 def _offered(table: AgentScenario, agents: list[AgentInterface]) -> str:
@@ -92,7 +98,7 @@ def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mist
     known = [entry.name for entry in session.values()]
     for name, where in wanted.items():
         if name not in known:
-            mistakes.note(where, f"the simulator has no value {name!r}", nearest(name, known))
+            mistakes.note(f"{where}.{name!r}", f"the simulator has no value {name!r}", nearest(name, known))
     for where, found in sources:
         if found.name not in known:
             mistakes.note(where, f"the simulator has no value {found.name!r}", nearest(found.name, known))

@@ -47,9 +47,9 @@ def test_every_mistake_has_a_line_and_the_exit_code_is_78(tmp_path: Path) -> Non
         '[agent.episode]\nreward = "thetaa"\nmax_steps = 0\n',
     )
     assert check(file, exit_code=78).stdout.splitlines() == [
-        f"{file}: action_repeats: unknown key (did you mean 'action_repeat'?)",
-        f"{file}: agent[0].episode.reward: unknown name 'thetaa' (did you mean 'theta'?)",
-        f"{file}: agent[0].episode.max_steps: expected a whole number, 1 or more, got 0",
+        f"{file}:2: action_repeats: unknown key (did you mean 'action_repeat'?)",
+        f"{file}:7: agent[0].episode.reward: unknown name 'thetaa' (did you mean 'theta'?)",
+        f"{file}:8: agent[0].episode.max_steps: expected a whole number, 1 or more, got 0",
     ]
 
 
@@ -63,6 +63,7 @@ def test_json_has_exactly_the_promised_keys(tmp_path: Path) -> None:
     assert json.loads(check(file, "--json", exit_code=78).stdout) == {
         "file": file,
         "mistakes": ["agent[0].matsch: unknown key (did you mean 'match'?)"],
+        "lines": [3],
         "agents": [],
         "unchecked": [],
     }
@@ -101,16 +102,16 @@ def test_with_a_simulator_all_that_does_not_exist_there_is_told(
         '[agent.observe]\noutputs = ["/cort/*"]\nvalues = ["/Simulation/Seed#2"]\n'
         "[agent.action]\nlow = [1, 2]\n",
     )
-    told = served.run("check", file, exit_code=78).stdout.replace(f"{file}: ", "").splitlines()
+    told = served.run("check", file, exit_code=78).stdout.replace(f"{file}:", "").splitlines()
     begins = [
-        "agent[0].match: no agent is 'robot*' (there are 'cart' of type 'CartPole-v1')",
-        "agent 'cart': action.low: expected 1 numbers, got 2 (one for each of /cart/push)",
-        "agent 'cart': observe.outputs: no output '/cort/*' (",
-        "agent 'cart': names.x: no output '/cart/posn' (did you mean '/cart/position'",
-        "values: the simulator has no value '/Sim/cart/Parameter/gravty' (did you mean",
-        "agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenghtness' (did you mean",
-        "agent[1].observe.values: '/Simulation/Seed' is '0', which is no number",
-        "time_step: is 0.5 s, a step of the simulator takes 0.01 s",
+        "6: agent[0].match: no agent is 'robot*' (there are 'cart' of type 'CartPole-v1')",
+        "15: agent[1].action.low: expected 1 numbers, got 2 (one for each of /cart/push), for agent 'cart'",
+        "12: agent[1].observe.outputs: no output '/cort/*' (",
+        "9: agent[1].names.x: no output '/cart/posn' (did you mean '/cart/position'",
+        "4: values.'/Sim/cart/Parameter/gravty': the simulator has no value '/Sim/cart/Parameter/gravty' (did you mean",
+        "10: agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenghtness' (did you mean",
+        "13: agent[1].observe.values: '/Simulation/Seed' is '0', which is no number",
+        "2: time_step: is 0.5 s, a step of the simulator takes 0.01 s",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=False)] == begins
     assert len(told) == len(begins)
