@@ -53,6 +53,11 @@ COMMANDS: dict[str, CommandPlace] = {
     ),
     "status": CommandPlace("ospbridge.cli.status", "status", "Show what a running daemon does."),
     "sim": CommandPlace("ospbridge.cli.sim", "sim", "Run a simulator that speaks OSP."),
+    "sink": CommandPlace(
+        "ospbridge.cli.sink",
+        "sink",
+        "Run an RLlink server that records episodes and hands out a policy from a file.",
+    ),
     "bench": CommandPlace("ospbridge.cli.bench", "bench", "Measure what the bridge costs."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
     "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),

@@ -41,17 +41,20 @@ class EpisodeWriter:
         except OSError as error:
             raise self._cannot_write(error) from None
 
-    def write(self, episode: RecordedEpisode) -> None:
-        """The episode is on disk when this returns. Raises ConfigurationError; nothing half-written is left then."""
+    def write(self, episode: RecordedEpisode, *, name: str = "") -> None:
+        """The episode is on disk when this returns, as ``name`` + SUFFIX, or under a name of its own.
+
+        Raises ConfigurationError; nothing half-written is left then.
+        """
         try:
-            self._write(episode)
+            self._write(episode, name or self._name(episode))
         except OSError as error:
             raise self._cannot_write(error) from None
         self.written += 1
 
-    def _write(self, episode: RecordedEpisode) -> None:
+    def _name(self, episode: RecordedEpisode) -> str:
         # The time sorts, the process and the count tell writers of one directory apart.
-        name = "-".join(
+        return "-".join(
             [
                 f"{episode.started:%Y%m%dT%H%M%S.%fZ}",
                 re.sub(r"[^A-Za-z0-9_.]+", "_", episode.agent)[:80],
@@ -59,6 +62,8 @@ class EpisodeWriter:
                 f"{self.written:06}",
             ]
         )
+
+    def _write(self, episode: RecordedEpisode, name: str) -> None:
         temporary = self.directory / f".{name}.part"
         try:
             with temporary.open("wb") as file:

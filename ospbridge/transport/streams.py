@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,7 +21,15 @@ from ospbridge.transport.addresses import parse_endpoint
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
-__all__ = ["ServerTls", "Stream", "StreamAddress", "close_gently", "open_stream", "parse_stream"]
+__all__ = [
+    "ServerTls",
+    "Stream",
+    "StreamAddress",
+    "close_gently",
+    "listening_at",
+    "open_stream",
+    "parse_stream",
+]
 
 Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 
@@ -108,14 +116,44 @@ def parse_stream(
         raise ConfigurationError(
             f"certificates were given, but {text!r} is an address without TLS", hint=f"write {SCHEME}{text}"
         )
+    endpoint = _place(place, place, default_port=default_port)
+    return StreamAddress(endpoint, (tls or ServerTls()) if wants_tls else None, insecure)
+
+
+def _place(text: str, shown: str, *, default_port: int = DEFAULT_PORT) -> Endpoint:
     try:
-        endpoint = parse_endpoint(place, default_port=default_port)
+        return parse_endpoint(text, default_port=default_port)
     except ConfigurationError as error:
+        why = error.message.partition(": ")[2]
         raise ConfigurationError(
-            error.message.replace("a simulator's address", "a server's address"),
+            f"{shown!r} is not a server's address: {why}",
             hint=f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{default_port}",
         ) from None
-    return StreamAddress(endpoint, (tls or ServerTls()) if wants_tls else None, insecure)
+
+
+def listening_at(text: str, *, secured: bool, insecure: bool) -> Endpoint:
+    """Where to listen: ``HOST:PORT``, port 0 for a free one. Raises ConfigurationError, also for another host's reach.
+
+    ``secured``: TLS is spoken there.
+    """
+    host, colon, port = text.rpartition(":")
+    endpoint = _place(f"{host}:1", text) if colon and port == "0" else _place(text, text)
+    if port == "0":
+        endpoint = replace(endpoint, port=0)
+    if not (secured or insecure or endpoint.host == "localhost" or _is_loopback(endpoint.host)):
+        raise ConfigurationError(
+            f"{endpoint} can be reached by other hosts, and without TLS anybody between could read and change what is "
+            "sent",
+            hint="name a certificate, its key and a CA, or insist with --insecure",
+        )
+    return endpoint
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 async def open_stream(address: StreamAddress, *, within: float) -> Stream:

@@ -1,0 +1,126 @@
+"""``ospbridge sink``: an RLlink server that records episodes and hands out a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ospbridge.interface import Endpoint
+    from ospbridge.sink.serving import Sink
+
+__all__ = ["sink"]
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:5555",
+    show_default=True,
+    help="Where clients connect; port 0 takes a free one. Beyond this host only with TLS, or --insecure.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write every episode that comes to DIR, one file each. Default: experience is counted only.",
+)
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The policy for who asks: an .onnx file, or an .npz file of weights. Read again when it changes.",
+)
+@click.option(
+    "--env-steps",
+    type=click.IntRange(1, 10_000_000),
+    metavar="N",
+    default=1000,
+    show_default=True,
+    help="How many steps a client is to send at once.",
+)
+@click.option("--tls-cert", metavar="FILE", help="The sink's certificate, as PEM: it speaks TLS then.")
+@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
+@click.option("--tls-ca", metavar="FILE", help="The CA that the clients' certificates must come from.")
+@click.option("--insecure", is_flag=True, help="Listen for other hosts even without TLS.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
+    default="info",
+    show_default=True,
+    help="The least level that is logged.",
+)
+@click.option(
+    "--log-json/--no-log-json",
+    default=None,
+    help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
+)
+def sink(  # noqa: PLR0917  # click passes options by name
+    listen: str,
+    record: Path | None,
+    policy: Path | None,
+    env_steps: int,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+    insecure: bool,
+    log_level: str,
+    log_json: bool | None,
+) -> None:
+    """Run an RLlink server that records episodes and hands out a policy from a file.
+
+    For those who have no RLlib at hand. It prints its address, speaks both dialects, and learns nothing. SIGTERM and
+    Ctrl-C end it with exit code 0.
+    """
+    import trio
+
+    from ospbridge.observe import logs
+    from ospbridge.sink.policy_file import PolicyFile
+    from ospbridge.sink.serving import Sink
+    from ospbridge.sink.store import Store
+    from ospbridge.transport.streams import listening_at
+    from ospbridge.transport.tls import TlsFiles
+
+    logs.configure(json=log_json, level=log_level)
+    files = (tls_cert, tls_key, tls_ca)
+    context = TlsFiles.of(*files).context(server=True) if any(files) else None
+    endpoint = listening_at(listen, secured=context is not None, insecure=insecure)
+    store = None if record is None else Store(record)
+    trio.run(
+        _serve,
+        Sink(store, None if policy is None else PolicyFile(policy), env_steps=env_steps),
+        endpoint,
+        context,
+    )
+
+
+async def _serve(sink: Sink, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
+    import signal
+
+    import trio
+
+    from ospbridge.errors import ConfigurationError
+    from ospbridge.interface import Endpoint
+    from ospbridge.observe import logs
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        try:
+            listeners = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen at {endpoint}: {error.strerror or error}",
+                hint="choose another HOST:PORT with --listen",
+            ) from None
+        host, port = listeners[0].socket.getsockname()[:2]
+        click.echo(str(Endpoint(host, port)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sink.serve, listeners, context)
+            async for _ in signals:
+                break
+            nursery.cancel_scope.cancel()
+    logs.get(__name__).info("left", steps=sink.steps, fragments=sink.fragments)

@@ -1,0 +1,55 @@
+"""The policy that is handed out: read from its file, and again whenever the file has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.policy.files import read_policy
+from ospbridge.rllink.weights import ModuleWeights, OnnxWeights
+
+if TYPE_CHECKING:
+    import os
+
+    from ospbridge.rllink.weights import Weights
+
+__all__ = ["PolicyFile"]
+
+
+class PolicyFile:
+    """Raises ConfigurationError for a file that is no policy; one that changes later and is none then is told."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.trouble = ""
+        """Why the file as it is now cannot be used; the policy before stays in force."""
+        self._changes = 0
+        self._content = read_policy(self.path)
+        self._stamp = self._look()
+
+    def _look(self) -> tuple[int, int]:
+        found = self.path.stat()
+        return found.st_mtime_ns, found.st_size
+
+    def refresh(self) -> bool:
+        """True where the file has changed, and was read again."""
+        try:
+            stamp = self._look()
+            if stamp == self._stamp:
+                return False
+            self._stamp = stamp
+            self._content = read_policy(self.path)
+        except (OSError, ConfigurationError) as error:
+            self.trouble = error.message if isinstance(error, ConfigurationError) else str(error)
+            return False
+        self.trouble = ""
+        self._changes += 1
+        return True
+
+    def weights(self, seq_no: int) -> Weights:
+        """For the wire. ``seq_no`` is their number; changes of the file count on top."""
+        number = seq_no + self._changes
+        if isinstance(self._content, bytes):
+            return OnnxWeights(self._content, number)
+        return ModuleWeights(self._content, number)

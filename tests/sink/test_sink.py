@@ -1,0 +1,265 @@
+"""The sink: what comes is on disk once, and before its sender hears of it; who asks gets the policy."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon.relay.link import Connection, Link
+from ospbridge.errors import ConfigurationError, UpstreamLost
+from ospbridge.record.reading import read_recording
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn
+from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
+from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.sink.policy_file import PolicyFile
+from ospbridge.sink.serving import Sink
+from ospbridge.sink.store import Store
+from ospbridge.transport.streams import ServerTls, StreamAddress, parse_stream
+from tests.daemon.certificates import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.loopback
+WITHIN = 20.0
+
+
+def fragment(
+    name: str, steps: int = 5, *, t_started: int = 0, done: bool = True, box: bool = False
+) -> EpisodeFragment:
+    at = np.arange(t_started, t_started + steps)
+    return EpisodeFragment(
+        name,
+        np.stack([np.arange(t_started, t_started + steps + 1), np.zeros(steps + 1)], axis=1),
+        at[:, None] / 8.0 if box else at % 3,
+        np.ones(steps),
+        terminated=done,
+        action_dist_inputs=np.zeros((steps, 3)),
+        action_logp=np.full(steps, -1.0),
+        t_started=t_started,
+    )
+
+
+@asynccontextmanager
+async def sink(store: Store | None = None, policy: PolicyFile | None = None) -> AsyncIterator[StreamAddress]:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Sink(store, policy, env_steps=100).serve, listeners, None)
+        yield parse_stream(f"127.0.0.1:{port}")
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def linked(address: StreamAddress, dialect: Dialect | None = None) -> AsyncIterator[Connection]:
+    link = Link(address, dialect=dialect, limits=Limits(pong=5.0))
+    with trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            yield await link.connection()
+            nursery.cancel_scope.cancel()
+
+
+async def sent(connection: Connection, *fragments: EpisodeFragment) -> None:
+    await connection.perform(partial(deliver, messages=[Episodes(fragments)]))
+
+
+def recorded(directory: Path) -> list[tuple[int, float, str]]:
+    return [(len(episode), episode.rewards.sum(), episode.how) for episode in read_recording(directory)]
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.npz"
+    np.savez(path, **{"pi.net.mlp.0.weight": np.ones((2, 2), np.float32)})
+    return path
+
+
+# --- experience --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+@pytest.mark.parametrize("box", [False, True])
+async def test_what_is_proven_to_be_read_is_on_disk(tmp_path: Path, dialect: Dialect, box: bool) -> None:
+    async with sink(Store(tmp_path / "in")) as address, linked(address, dialect) as connection:
+        await sent(connection, fragment("a", 5, box=box), fragment("b", 7, box=box))
+        assert sorted(recorded(tmp_path / "in")) == [(5, 5.0, "terminated"), (7, 7.0, "terminated")]
+        (first, _) = read_recording(tmp_path / "in")
+        assert first.observations.shape[1] == 2
+        expected = np.arange(len(first))[:, None] / 8.0 if box else np.arange(len(first)) % 3
+        assert np.array_equal(first.actions, expected)
+
+
+@pytest.mark.trio
+async def test_a_fragment_that_comes_again_is_recorded_once_also_by_a_sink_that_started_anew(
+    tmp_path: Path,
+) -> None:
+    for round_ in range(2):
+        store = Store(tmp_path / "in")
+        async with sink(store) as address, linked(address) as connection:
+            await sent(connection, fragment("a"), fragment("a"), fragment("b"))
+            assert (store.written, store.again) == ((2, 1) if round_ == 0 else (0, 3))
+    assert len(recorded(tmp_path / "in")) == 2
+
+
+@pytest.mark.trio
+async def test_pieces_of_an_episode_are_files_of_their_own_in_order(tmp_path: Path) -> None:
+    async with sink(Store(tmp_path / "in")) as address, linked(address) as connection:
+        await sent(connection, fragment("a", 3, done=False))
+        await sent(connection, fragment("a", 4, t_started=3))
+    episodes = list(read_recording(tmp_path / "in"))
+    assert [(len(e), e.how) for e in episodes] == [(3, "continued"), (4, "terminated")]
+    assert episodes[0].observations[-1].tolist() == episodes[1].observations[0].tolist()
+    assert bool(episodes[0].truncated[-1])
+
+
+@pytest.mark.trio
+async def test_several_clients_at_once_and_one_that_talks_nonsense(tmp_path: Path) -> None:
+    async with sink(Store(tmp_path / "in")) as address:
+        nonsense = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
+        await nonsense.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        with trio.fail_after(WITHIN):
+            assert await nonsense.receive_some(100) == b""
+        await nonsense.aclose()
+        async with linked(address) as one, linked(address, JSON) as two:
+            await sent(one, fragment("a"))
+            await sent(two, fragment("b"))
+    assert len(recorded(tmp_path / "in")) == 2
+
+
+@pytest.mark.trio
+async def test_a_sink_without_a_directory_counts(tmp_path: Path) -> None:
+    async with sink() as address, linked(address) as connection:
+        await sent(connection, fragment("a"))
+        config = await connection.perform(get_config)
+        assert (config.env_steps_per_sample, config.force_on_policy) == (100, False)
+
+
+# --- policies ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_who_asks_gets_the_policy_and_again_when_its_file_has_changed(policy: Path) -> None:
+    async with sink(policy=PolicyFile(policy)) as address, linked(address) as connection:
+        first = await connection.perform(get_state)
+        np.savez(policy, **{"pi.net.mlp.0.weight": np.zeros((3, 2), np.float32)})
+        second = await connection.perform(get_state)
+        policy.write_bytes(b"half a file")
+        third = await connection.perform(get_state)
+    assert isinstance(first, ModuleWeights)
+    assert isinstance(second, ModuleWeights)
+    assert first.arrays["pi.net.mlp.0.weight"].tolist() == [[1, 1], [1, 1]]
+    assert second.arrays["pi.net.mlp.0.weight"].shape == (3, 2)
+    assert third.seq_no == second.seq_no > first.seq_no
+
+
+@pytest.mark.trio
+async def test_who_asks_for_weights_with_its_batch_gets_a_higher_number_each_time(policy: Path) -> None:
+    async with sink(policy=PolicyFile(policy)) as address, linked(address) as connection:
+        numbers = [
+            (
+                await connection.perform(partial(learn, messages=[EpisodesAndGetState((fragment(f"{at}"),))]))
+            ).seq_no
+            for at in range(3)
+        ]
+    assert numbers == [1, 2, 3]
+
+
+@pytest.mark.trio
+async def test_a_sink_without_a_policy_turns_away_who_asks() -> None:
+    async with sink() as address, linked(address) as connection:
+        with pytest.raises(UpstreamLost):
+            await connection.perform(get_state)
+
+
+def test_a_file_that_is_no_policy_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.npz").write_bytes(b"no")
+    with pytest.raises(ConfigurationError, match=r"p\.npz"):
+        PolicyFile(tmp_path / "p.npz")
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    arguments = [sys.executable, "-m", "ospbridge", "sink", "--listen", "127.0.0.1:0", *options]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_command_prints_its_address_and_ends_in_order(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with command("--record", str(tmp_path / "in")) as (process, address):
+        async with linked(parse_stream(address)) as connection:
+            await sent(connection, fragment("a"))
+        process.send_signal(number)
+        assert process.wait(10) == 0
+    assert len(recorded(tmp_path / "in")) == 1
+
+
+@pytest.mark.trio
+async def test_a_killed_sink_loses_nothing_that_was_proven(tmp_path: Path) -> None:
+    with command("--record", str(tmp_path / "in")) as (process, address):
+        async with linked(parse_stream(address)) as connection:
+            for at in range(20):
+                await sent(connection, fragment(f"{at}"))
+            process.kill()
+            process.wait(10)
+    assert len(recorded(tmp_path / "in")) == 20
+    assert not [path for path in (tmp_path / "in").iterdir() if path.suffix != ".npz"]
+
+
+@pytest.mark.trio
+async def test_the_command_speaks_tls_to_clients_with_a_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, client = authority.issue("server"), authority.issue("client")
+    options: list[Any] = ["--tls-cert", server.cert, "--tls-key", server.key, "--tls-ca", server.ca]
+    with command(*map(str, options)) as (_, address):
+        tls = ServerTls(client.ca, client.cert, client.key)
+        async with linked(parse_stream(f"tls://{address}", tls=tls)) as connection:
+            await sent(connection, fragment("a"))
+
+
+@pytest.mark.parametrize(
+    "options, code, why",
+    [
+        (["--listen", "0.0.0.0:0"], 78, "can be reached by other hosts"),
+        (["--listen", "here"], 78, "does not resolve|cannot listen|other hosts"),
+        (["--listen", "127.0.0.1:99999"], 78, "not between 1 and 65535"),
+        (["--policy", "missing.npz"], 78, "missing.npz"),
+        (["--record", "/proc/none"], 78, "cannot be recorded"),
+        (["--tls-cert", "c.pem"], 78, "needs three files"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anybody_connects(options: list[str], code: int, why: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "ospbridge", "sink", *options],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode == code
+    assert any(each in run.stderr for each in why.split("|")), run.stderr
