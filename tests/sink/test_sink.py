@@ -80,10 +80,15 @@ def recorded(directory: Path) -> list[tuple[int, float, str]]:
     return [(len(episode), episode.rewards.sum(), episode.how) for episode in read_recording(directory)]
 
 
+def save(path: Path, weights: Any) -> None:
+    arrays: dict[str, Any] = {"pi.net.mlp.0.weight": weights}
+    np.savez(path, **arrays)
+
+
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     path = tmp_path / "policy.npz"
-    np.savez(path, **{"pi.net.mlp.0.weight": np.ones((2, 2), np.float32)})
+    save(path, np.ones((2, 2), np.float32))
     return path
 
 
@@ -155,7 +160,7 @@ async def test_a_sink_without_a_directory_counts(tmp_path: Path) -> None:
 async def test_who_asks_gets_the_policy_and_again_when_its_file_has_changed(policy: Path) -> None:
     async with sink(policy=PolicyFile(policy)) as address, linked(address) as connection:
         first = await connection.perform(get_state)
-        np.savez(policy, **{"pi.net.mlp.0.weight": np.zeros((3, 2), np.float32)})
+        save(policy, np.zeros((3, 2), np.float32))
         second = await connection.perform(get_state)
         policy.write_bytes(b"half a file")
         third = await connection.perform(get_state)
