@@ -11,7 +11,8 @@ What a driver must do beyond carrying bytes and time:
   lets TCP connections come about that it never reads, or resets.
 - Never close while ``may_close`` is false. New weights are being learned then; a connection that is reset when they
   are sent, which is what closing does to data that comes later, ends a real server for good. Keep reading until it is
-  true or ``Limits.state`` has passed. Then ``shutdown(SHUT_WR)``, read to the end of the stream, and close.
+  true or ``Limits.state`` has passed. Then ``shutdown(SHUT_WR)``, read to the end of the stream, and close. If a
+  message could not be sent to its end, the server discards it and learns nothing: leave at once.
 - After ``receive`` raised, ``lost`` is set, or an exchange ended with UpstreamLost, leave in the same way.
 
 What this module must not do: read a clock, draw a random number, touch a socket.
@@ -110,7 +111,7 @@ class ClientMachine:
         self.seq_no: int | None = None
         """The number of the latest weights seen on this connection."""
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        """Oldest first. The driver takes them out after each call; of too many, the oldest are dropped."""
+        """Oldest first. The driver takes them out after each call; of too many, and of weights, only the latest stay."""
         self.lost: OspBridgeError | None = None
         """Why the connection cannot be used any more."""
         self.finished = True
@@ -242,12 +243,18 @@ class ClientMachine:
             self._advance(message)
             return
         if isinstance(message, SetState):
-            self.events.append(StateArrived(message.weights))
+            self._keep(StateArrived(message.weights))
         elif due is None:
             self.events.append(Notice(f"{_shown(message)} came unasked"))
         if due is not None and self._exchange is not None:
             # The server reads on: whoever waits behind that reply may count its own time now.
             self._advance(None)
+
+    def _keep(self, arrived: StateArrived) -> None:
+        """Only the latest of weights that nobody took: they are large, and old ones are worth nothing."""
+        for event in [event for event in self.events if isinstance(event, StateArrived)]:
+            self.events.remove(event)
+        self.events.append(arrived)
 
     def _advance(self, reply: Message | None) -> None:
         assert self._exchange is not None

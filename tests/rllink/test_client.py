@@ -202,10 +202,15 @@ def test_a_flood_of_weights_keeps_the_latest_only() -> None:
     pair = greeted()
     for number in range(200):
         pair.client.receive(MSGPACK.encode(SetState(weights(number))), pair.now)
-    assert len(pair.client.events) < 100
-    last = pair.client.events[-1]
+    (last,) = pair.client.events
     assert isinstance(last, StateArrived)
     assert last.weights.seq_no == 199
+
+
+def test_a_flood_of_messages_that_nobody_asked_for_is_not_kept() -> None:
+    pair = greeted()
+    pair.client.receive(MSGPACK.encode(Pong()) * 2000, pair.now)
+    assert len(pair.client.events) < 100
 
 
 @pytest.mark.parametrize("learns", [1.0, 400.0])
