@@ -111,7 +111,7 @@ class ClientMachine:
         self.seq_no: int | None = None
         """The number of the latest weights seen on this connection."""
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        """Oldest first. The driver takes them out after each call; of too many, and of weights, only the latest stay."""
+        """Oldest first. The driver takes them out after each call; of many, and of weights, only the latest stay."""
         self.lost: OspBridgeError | None = None
         """Why the connection cannot be used any more."""
         self.finished = True
