@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ospbridge.errors import AgentNotFound, ScenarioInvalid
+from ospbridge.errors import AgentNotFound, OspBridgeError, ScenarioInvalid
 from ospbridge.task.expressions import nearest
+from ospbridge.task.guarding import guard
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.scenario_task import ScenarioTask
 
@@ -30,7 +31,18 @@ def make_task(scenario: Scenario, agent: AgentInterface, *, bounded: bool) -> Ta
             f"it matches {matched}",
             hint="`ospbridge agents` lists what the simulator offers",
         )
-    return task_class(rules.task, scenario.origin)(agent, bounded=bounded, scenario=scenario, rules=rules)
+    kind = task_class(rules.task, scenario.origin)
+    if kind is ScenarioTask:
+        return ScenarioTask(agent, bounded=bounded, scenario=scenario, rules=rules)
+    try:
+        task = kind(agent, bounded=bounded, scenario=scenario, rules=rules)
+    except OspBridgeError:
+        raise
+    except Exception as error:
+        what = f"making it for agent {agent.name!r} failed: {type(error).__name__}: {error}"
+        raise _unusable(scenario.origin, rules.task, what, "mend its __init__") from error
+    guard(task)
+    return task
 
 
 def task_maker(scenario: Scenario) -> Callable[..., Task]:

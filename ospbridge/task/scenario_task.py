@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.errors import OspBridgeError, ScenarioInvalid, TaskError
+from ospbridge.errors import ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.task.acting import Actor
 from ospbridge.task.base import Task
@@ -184,20 +184,14 @@ class ScenarioTask(Task):
 
     def begin(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What the settling steps after a reset brought; their flags end nothing."""
-        try:
-            self.restart(outcome)
-        except Exception as error:
-            raise self._blamed(error, "restart") from error
+        self.restart(outcome)
         observation = self._observer.zeros() if self._zeros else self._observer.first(outcome)
         return Feedback(observation, info=self._info(outcome, seed=seed))
 
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
         self.steps += 1
-        try:
-            reward, terminated, truncated = self.judge(outcome)
-        except Exception as error:
-            raise self._blamed(error, "judge") from error
+        reward, terminated, truncated = self.judge(outcome)
         if outcome.events and not self._ends.isdisjoint(outcome.events):
             terminated = True
         if self.steps == self._last_step:
@@ -217,12 +211,6 @@ class ScenarioTask(Task):
             numbers: tuple[float, ...] = self._outputs(outcome.outputs.tolist())
             return numbers
         return tuple([read(outcome) for read in self._readers])
-
-    def _blamed(self, error: Exception, what: str) -> Exception:
-        """A mistake in a class of the user's ends an episode, and not a daemon that plays others too."""
-        if isinstance(error, OspBridgeError) or type(self) is ScenarioTask:
-            return error
-        return self._failed(f"{type(self).__name__}.{what} failed: {type(error).__name__}: {error}")
 
     def _failed(self, what: str) -> TaskError:
         return TaskError(f"{self.scenario.origin or self.scenario.name}, agent {self.agent.name!r}: {what}")

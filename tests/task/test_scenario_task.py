@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,11 @@ from ospbridge.task.making import make_task, task_maker
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.scenario_task import ScenarioTask
 from tests.task.agents import INFOS, arm, outcome, task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ospbridge.task.base import Task
 
 NAMES = '[agent.names]\nleft = "output:/Left/Angle [-1,1]"\nforce = "output:/Force"\n'
 
@@ -392,15 +397,133 @@ def test_a_class_of_the_users_decides_what_it_overrides() -> None:
 
 
 class Broken(ScenarioTask):
-    """A task with a mistake."""
+    """A task with mistakes, one at a time."""
+
+    where = ""
+
+    def _fail(self, where: str) -> None:
+        if self.where == where:
+            raise AttributeError("no such thing")
+
+    def start_values(self, random: np.random.Generator) -> Mapping[str, str]:
+        self._fail("start_values")
+        return super().start_values(random)
+
+    def inputs(self, action: Any) -> Any:
+        self._fail("inputs")
+        return super().inputs(action)
+
+    def observe(self, outcome: Any) -> Any:
+        self._fail("observe")
+        return super().observe(outcome)
 
     def judge(self, outcome: Any) -> tuple[float, bool, bool]:
-        return outcome.no_such_thing, False, False
+        self._fail("judge")
+        return super().judge(outcome)
+
+    def restart(self, outcome: Any) -> None:
+        self._fail("restart")
+        super().restart(outcome)
 
 
-def test_a_mistake_in_a_class_of_the_users_is_told_as_the_tasks() -> None:
-    tried = task(f'task = "{__name__}:Broken"\n')
+def played(tried: Task) -> None:
+    """All that a bridge asks in an episode of one step."""
+    tried.start_values(np.random.default_rng(1))
     tried.begin(outcome(), seed=1)
-    with pytest.raises(TaskError, match=r"Broken.judge failed: AttributeError: .*no_such_thing") as caught:
-        step(tried)
+    tried.inputs(np.zeros(2, np.float32))
+    tried.evaluate(outcome(), seed=1)
+
+
+@pytest.mark.parametrize("where", ["start_values", "inputs", "observe", "judge", "restart"])
+def test_a_mistake_in_a_class_of_the_users_is_told_as_the_tasks(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = task(f'task = "{__name__}:Broken"\n')
+    played(tried)
+    monkeypatch.setattr(Broken, "where", where)
+    with pytest.raises(TaskError, match=rf"agent 'arm': Broken.{where} failed: .*no such thing") as caught:
+        played(tried)
     assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_what_is_no_action_is_still_the_callers_mistake() -> None:
+    with pytest.raises(LocalProtocolError, match=r"has shape \(2,\), got \(3,\)"):
+        task(f'task = "{__name__}:Broken"\n').inputs(np.zeros(3, np.float32))
+
+
+class Answering(ScenarioTask):
+    """A task that returns what it is told to."""
+
+    answers: Mapping[str, Any] = {}
+
+    def start_values(self, random: np.random.Generator) -> Any:
+        return self.answers.get("start_values", {})
+
+    def inputs(self, action: Any) -> Any:
+        return self.answers.get("inputs", np.zeros(2, np.float32))
+
+    def observe(self, outcome: Any) -> Any:
+        return self.answers.get("observe", np.zeros(3, np.float32))
+
+    def judge(self, outcome: Any) -> Any:
+        return self.answers.get("judge", (0.0, False, False))
+
+
+@pytest.mark.parametrize(
+    "where, answer, wrong",
+    [
+        ("start_values", ["/a"], "not a mapping"),
+        ("inputs", None, r"of shape \(\)"),
+        ("inputs", np.zeros(3, np.float32), r"of shape \(3,\), not \(2,\)"),
+        ("inputs", np.array([0.0, np.nan], np.float32), "not all are finite"),
+        ("inputs", "up", "could not convert"),
+        ("observe", np.zeros((1, 3), np.float32), r"of shape \(1, 3\), not \(3,\)"),
+        ("judge", 1.0, "TypeError"),
+        ("judge", (1.0, False), "ValueError"),
+        ("judge", ("1", False, False), "TypeError"),
+        ("judge", (float("nan"), False, False), "its reward is nan"),
+    ],
+)
+def test_what_a_class_of_the_users_returns_and_cannot_be_used_is_a_mistake_too(
+    where: str, answer: Any, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = task(f'task = "{__name__}:Answering"\n')
+    played(tried)
+    monkeypatch.setattr(Answering, "answers", {where: answer})
+    with pytest.raises(TaskError, match=rf"Answering.{where} failed: .*{wrong}"):
+        played(tried)
+
+
+def test_what_a_class_of_the_users_returns_becomes_what_the_bridge_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {
+        "start_values": {"/Body/Mass": 1.5},
+        "inputs": [0, 1],
+        "observe": [1, 2, 3],
+        "judge": (np.float32(0.5), np.bool_(True), 0),
+    }
+    monkeypatch.setattr(Answering, "answers", answers)
+    tried = task(f'task = "{__name__}:Answering"\n')
+    assert tried.start_values(np.random.default_rng(1)) == {"/Body/Mass": "1.5"}
+    assert tried.inputs(0).dtype == np.float32
+    feedback = tried.evaluate(outcome(), seed=1)
+    assert feedback.observation.dtype == np.float32
+    assert [type(each) for each in (feedback.reward, feedback.terminated, feedback.truncated)] == [
+        float,
+        bool,
+        bool,
+    ]
+
+
+class Unmade(ScenarioTask):
+    """A task that cannot be made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        raise RuntimeError("no table of torques")
+
+
+def test_a_class_of_the_users_that_cannot_be_made_is_told_as_a_mistake_of_the_scenario() -> None:
+    with pytest.raises(ScenarioInvalid, match=r"Unmade' cannot be used: making it for agent 'arm' failed: "):
+        task(f'task = "{__name__}:Unmade"\n')
