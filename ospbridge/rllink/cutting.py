@@ -90,8 +90,6 @@ def take_batch(
     """
     if steps < 1:
         raise LocalProtocolError(f"a batch must have one step at least, got {steps}")
-    if sum(fragment.steps for fragment in recorded) < steps:
-        return None
     if mode is BatchMode.COMPLETE_EPISODES:
         return _whole_episodes(recorded, steps)
     ready: list[EpisodeFragment] = []

@@ -93,19 +93,16 @@ def _weights(body: Fields) -> Weights:
         seq_no = state.optional_count(SEQ_NO)
         return ModuleWeights(_layers(module), body.count(SEQ_NO) if seq_no is None else seq_no)
     seq_no = body.count(SEQ_NO)
-    if body.find("onnx_file") is not None:
-        return OnnxWeights(_model(body, "onnx_file"), seq_no)
-    if body.find("mlir_file") is not None:
+    if body.find("onnx_file") is None and body.find("mlir_file") is not None:
         return MlirWeights(_model(body, "mlir_file"), seq_no)
-    body.need("onnx_file", "mlir_file", "state")
-    raise AssertionError("need raises")
+    return OnnxWeights(_model(body, "onnx_file", "mlir_file", "state"), seq_no)
 
 
 def _layers(module: Fields) -> dict[str, NDArray[np.float32]]:
     """The arrays of one policy, on their own or under the name that RLlib gives an only one."""
+    if module.keys() == (DEFAULT_MODULE,):
+        module = module.inner(DEFAULT_MODULE)
     names = module.keys()
-    if names == (DEFAULT_MODULE,):
-        return _layers(module.inner(DEFAULT_MODULE))
     if not names:
         raise Misfit(f"{module.where('the weights')} are empty")
     layers = {}
@@ -118,16 +115,16 @@ def _layers(module: Fields) -> dict[str, NDArray[np.float32]]:
     return layers
 
 
-def _model(body: Fields, key: str) -> bytes:
-    """A model file, in base64 where it came as text, compressed or not."""
-    value = body.need(key)
+def _model(body: Fields, *keys: str) -> bytes:
+    """The model file under the first of the keys, in base64 where it came as text, compressed or not."""
+    value = body.need(*keys)
     if isinstance(value, str):
         try:
             value = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise Misfit(f"{body.where(key)} must be base64: {error}") from None
+            raise Misfit(f"{body.where(keys[0])} must be base64: {error}") from None
     if not isinstance(value, bytes):
-        raise Misfit(f"{body.where(key)} must be base64 or bytes, got {shown(value)}")
+        raise Misfit(f"{body.where(keys[0])} must be base64 or bytes, got {shown(value)}")
     return unzipped(value) if value.startswith(GZIP_MAGIC) else value
 
 

@@ -71,8 +71,6 @@ def read_pickle(data: bytes, *, largest: int = LARGEST_PICKLE) -> Any:
         told = str(error)
     except IndexError:
         told = "expected something on the stack, it is empty"
-    except struct.error:
-        told = "expected more bytes, the pickle ends"
     except UnicodeDecodeError:
         told = "expected text in UTF-8"
     raise RemoteProtocolError(f"reading a pickle: {told}", data=data, offset=reader.began, hint=HINT)

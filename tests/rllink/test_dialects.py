@@ -230,6 +230,12 @@ def test_weights_may_stand_under_the_name_of_an_only_policy_and_the_number_outsi
     assert all(array.dtype == np.float32 for array in message.weights.arrays.values())
 
 
+def test_weights_must_be_numbers() -> None:
+    told = {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"w": packed(np.ones(2, bool))}}}
+    with pytest.raises(RemoteProtocolError, match="w must hold numbers, got bool"):
+        MSGPACK.decode(msgspec.msgpack.encode(told))
+
+
 def test_more_keys_than_we_know_do_no_harm() -> None:
     state = {"rl_module": {"w": packed(np.ones(1, np.float32))}, "weights_seq_no": 1, "env_to_module": {}}
     message = MSGPACK.decode(msgspec.msgpack.encode({"type": "SET_STATE", "state": state, "more": [1]}))
@@ -323,6 +329,10 @@ def test_a_dialect_is_found_by_its_name() -> None:
         (
             {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"w": "x"}}},
             "SET_STATE: state: rl_module: w must be an array, got str 'x'",
+        ),
+        (
+            {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"default_policy": {"a": {}}}}},
+            "default_policy: a must be an array, got dict",
         ),
         ({"type": "EPISODES"}, "EPISODES: key episodes is missing"),
         ({"type": "EPISODES", "episodes": {}}, "EPISODES: episodes must be a list, got dict"),

@@ -152,6 +152,10 @@ def test_a_number_that_is_not_finite_is_named_with_its_row(name: str, number: fl
         check_fragment(replace(episode(4, action=2, id="bad"), **changes))
 
 
+def test_what_only_records_needs_no_outputs_of_a_policy() -> None:
+    check_fragment(episode(4, id="", action_logp=None, action_dist_inputs=None), NOTHING_MORE)
+
+
 def test_sampled_actions_may_lie_outside_of_the_box() -> None:
     check_fragment(episode(4, action=2, actions=np.full((4, 2), 7.5)), Needs(action=box(2)))
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import pickle
 import tracemalloc
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,72 @@ def test_spaces_of_other_kinds_are_left_to_the_user(space: Any) -> None:
     assert config_in(pickle.dumps({"action_space": space})).action_space is None
 
 
+class Box:
+    """Called like the class of gymnasium, with whatever a test puts into it."""
+
+    def __init__(self, low: Any, high: Any) -> None:
+        self.low = low
+        self.high = high
+
+
+class Discrete:
+    def __init__(self, n: Any) -> None:
+        self.n = n
+
+
+class Made:
+    """Something that pickle would make by calling a function."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, self.arguments
+
+
+FLOAT = np.dtype("<f4")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(np.zeros(2, np.float32), np.zeros(3, np.float32)),
+        Box(np.zeros(2, ">f4"), np.zeros(2, ">f4")),
+        Box(np.zeros(2, np.int64), np.zeros(2, np.int64)),
+        Box(0.0, 1.0),
+        Box(Made(), Made()),
+        Box(Made(b"1234", FLOAT, (2,), "C"), Made(b"1234", FLOAT, (2,), "C")),
+        Box(Made(b"1234", FLOAT, (10**9,) * 20, "C"), Made(b"1234", FLOAT, (1,), "C")),
+        Box(Made(b"1234", FLOAT, (-1,), "C"), Made(b"1234", FLOAT, (1,), "C")),
+        Box(Made(b"1234", FLOAT, "1", "C"), Made(b"1234", FLOAT, (1,), "C")),
+        Box(Made(b"1234", "<f4", (1,), "C"), Made(b"1234", "<f4", (1,), "C")),
+        Box(Made("1234", FLOAT, (1,), "C"), Made("1234", FLOAT, (1,), "C")),
+        Discrete("3"),
+        Discrete(0),
+        Discrete(-1),
+        Discrete(10**10),
+        Discrete(True),
+        Discrete(np.uint8(3)),
+        Discrete(Made(np.dtype("<i8"), b"1234")),
+        Discrete(Made(np.dtype("<i8"))),
+    ],
+)
+def test_a_space_that_does_not_fit_itself_is_not_found(space: Any) -> None:
+    found = config_in(pickle.dumps({"action_space": space, "train_batch_size": 3}))
+    assert found.action_space is None
+    assert found.train_batch_size == 3
+
+
+def test_a_space_may_have_been_made_in_several_ways() -> None:
+    made = Made(np.float32(0.5).tobytes(), FLOAT, (1,), "C")
+    found = config_in(
+        pickle.dumps({"action_space": Box(made, made), "observation_space": Discrete(np.int32(4))})
+    )
+    assert isinstance(found.action_space, BoxSpace)
+    assert found.action_space.low.tolist() == [0.5]
+    assert found.observation_space == DiscreteSpace(4)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -198,6 +265,25 @@ def test_bytes_and_sets_are_read(protocol: int) -> None:
     assert members == [[7], (8,)]
 
 
+class Numbers(list[int]):
+    pass
+
+
+@PROTOCOLS
+def test_what_is_put_into_an_object_is_kept_with_it(protocol: int) -> None:
+    tree = read_pickle(pickle.dumps([OrderedDict(a=1, b=2), Numbers((3, 4))], protocol))
+    assert isinstance(tree[0], Record)
+    assert tree[0].items == {"a": 1, "b": 2}
+    assert isinstance(tree[1], Record)
+    assert tree[1].entries == [3, 4]
+
+
+def test_an_object_of_the_first_protocols_is_a_record() -> None:
+    tree = read_pickle(b"(cmodule\nName\nK\1o.")
+    assert isinstance(tree, Record)
+    assert (tree.maker.module, tree.maker.name, tree.arguments) == ("module", "Name", (1,))
+
+
 def test_a_list_within_itself_is_read() -> None:
     ring: list[Any] = []
     ring.append(ring)
@@ -236,6 +322,7 @@ def test_a_list_within_itself_is_read() -> None:
         (b"\x8b\xff\xff\xff\x7f", "an integer of 2147483647 bytes"),
         (b"\x8b\xff\xff\xff\xff", "an integer of -1 bytes"),
         (b"(" * 1001, "nested deeper than 1000"),
+        (b"N" + b"\x94" * 200_001, "more than 200000 objects"),
         (b"I1\n.", "opcode 0x49 is not read"),
         (b"P1\n.", "opcode 0x50 is not read"),
         (b"NQ.", "opcode 0x51 is not read"),
