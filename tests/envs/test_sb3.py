@@ -1,0 +1,173 @@
+"""The vector environment of Stable-Baselines3: what its learners are told, direct and through hubs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import ospbridge
+from ospbridge.errors import LocalProtocolError, SimulatorNotFound, UsageError
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
+from tests.envs.vectors import cart_poles, fleet
+
+pytest.importorskip("stable_baselines3", reason="needs the extra: pip install 'ospbridge[sb3]'")
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+
+from ospbridge.envs.sb3 import OspVecEnv
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+ENV_ID = "ospbridge/CartPole-v0"
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+
+
+def played(env: OspVecEnv, steps: int) -> list[Any]:
+    """What a seeded reset and steps of random carts return."""
+    env.seed(7)
+    choices = np.random.default_rng(7)
+    told: list[Any] = [env.reset().tolist()]
+    for _ in range(steps):
+        observations, rewards, ended, infos = env.step(choices.integers(2, size=env.num_envs))
+        for info in infos:
+            if "terminal_observation" in info:
+                info["terminal_observation"] = info["terminal_observation"].tolist()
+        told.append((observations.tolist(), rewards.tolist(), ended.tolist(), infos))
+    env.close()
+    return told
+
+
+@BOTH
+def test_each_environment_is_the_local_one_of_its_seed_and_its_end_is_told(profile: Profile) -> None:
+    local = gymnasium.make("CartPole-v1")
+    with cart_poles(2, profile=profile) as addresses:
+        env = OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses)
+        env.seed(7)
+        observations = env.reset()
+        wanted, _ = local.reset(seed=8)
+        np.testing.assert_array_equal(observations[1], wanted)
+        assert [info["osp_seed"] for info in env.reset_infos] == [7, 8]
+        over = False
+        while not over:
+            observations, rewards, ended, infos = env.step(np.ones(2, np.int64))
+            wanted, reward, over, *_ = local.step(1)
+            assert rewards.dtype == np.float32
+            assert (rewards[1], ended[1]) == (reward, over)
+            assert ("terminal_observation" in infos[1]) is over
+        np.testing.assert_array_equal(infos[1]["terminal_observation"], wanted)
+        assert infos[1]["TimeLimit.truncated"] is False
+        assert infos[1]["reason"] == ""
+        first, _ = local.reset(seed=int(infos[1]["osp_seed"]))
+        np.testing.assert_array_equal(observations[1], first)
+        env.close()
+    local.close()
+
+
+@BOTH
+def test_hubs_return_what_the_simulators_return(profile: Profile, runtime_directory: Path) -> None:
+    one, two = runtime_directory / "one", runtime_directory / "two"
+    plays = ("--scenario", "cartpole")
+    with cart_poles(2, profile=profile) as addresses:
+        direct = played(OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses), 60)
+        with connected(addresses[0], one, *plays), connected(addresses[1], two, *plays):
+            bridges = [f"unix:{one}", f"unix:{two}"]
+            through = played(OspVecEnv.make(ENV_ID, num_envs=2, bridge=bridges), 60)
+    assert sum(sum(told[2]) for told in direct[1:]) > 2
+    assert through == direct
+
+
+def test_the_last_of_max_steps_is_truncated_and_a_monitor_counts_the_episode() -> None:
+    with UdpSimulator(ArenaWorld(2), port=0) as simulator:
+        env = VecMonitor(
+            OspVecEnv.make("ospbridge/ArenaTwo-v0", num_envs=2, simulator=str(simulator.address))
+        )
+        env.reset()
+        for _ in range(399):
+            _, _, ended, _ = env.step(np.zeros((2, 2), np.float32))
+            assert not ended.any()
+        _, _, ended, infos = env.step(np.zeros((2, 2), np.float32))
+        assert ended.all()
+        for info in infos:
+            assert info["TimeLimit.truncated"] is True
+            assert info["episode"]["l"] == 400
+        env.close()
+
+
+def test_a_lost_simulator_truncates_its_environment_and_its_successor_is_joined_in_the_same_step() -> None:
+    with cart_poles(1) as addresses:
+        with UdpSimulator(GymWorld(["CartPole-v1"]), port=0) as simulator:
+            address = simulator.address
+            env = OspVecEnv.make(
+                ENV_ID, num_envs=2, simulator=[*addresses, str(address)], connect_timeout=0.5
+            )
+            env.reset()
+            kept, *_ = env.step(np.zeros(2, np.int64))
+        with UdpSimulator(GymWorld(["CartPole-v1"]), host=address.host, port=address.port):
+            observations, _, ended, infos = env.step(np.zeros(2, np.int64))
+            assert ended.tolist() == [False, True]
+            assert infos[1]["TimeLimit.truncated"] is True
+            assert "gone" in infos[1]["reason"]
+            np.testing.assert_array_equal(infos[1]["terminal_observation"], kept[1])
+            assert not np.array_equal(observations[1], kept[1])
+        with pytest.raises(SimulatorNotFound):
+            env.step(np.zeros(2, np.int64))
+        env.close()
+
+
+def test_other_wrappers_go_around_it() -> None:
+    with cart_poles(2) as addresses:
+        env = VecNormalize(VecMonitor(OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses)))
+        env.reset()
+        observations, *_ = env.step(np.zeros(2, np.int64))
+        assert np.isfinite(observations).all()
+        assert env.get_attr("num_envs") == [2, 2]
+        assert env.env_is_wrapped(VecMonitor) == [False, False]
+        with pytest.raises(UsageError, match="cannot be set"):
+            env.set_attr("copy", value=False)
+        env.close()
+
+
+def test_other_autoreset_modes_are_refused() -> None:
+    with cart_poles(1) as addresses:
+        envs = fleet(addresses, 1, autoreset_mode=AutoresetMode.NEXT_STEP)
+        with pytest.raises(UsageError, match="does not fit Stable-Baselines3"):
+            OspVecEnv(envs)
+        envs.close()
+
+
+def test_environments_that_make_vec_env_gives_one_agent_are_told_so() -> None:
+    with cart_poles(1) as (address,):
+        options = {"simulator": address, "render_mode": None}
+        env = make_vec_env(ENV_ID, n_envs=1, env_kwargs=options, seed=1)
+        env.reset()
+        env.step(np.zeros(1, np.int64))
+        env.close()
+        env = make_vec_env(ENV_ID, n_envs=2, env_kwargs=options)
+        env.reset()
+        with pytest.raises(LocalProtocolError, match="another environment of this process"):
+            env.step(np.zeros(2, np.int64))
+        env.close()
+
+
+def test_without_stable_baselines3_the_error_says_how_to_get_it() -> None:
+    code = (
+        "import sys; sys.modules['stable_baselines3'] = None\n"
+        "from ospbridge.errors import ConfigurationError\n"
+        "try: import ospbridge.envs.sb3\n"
+        "except ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "pip install 'ospbridge[sb3]'" in done.stdout
