@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ospbridge.task.tables import Mistakes
 
 __all__ = ["Actor"]
+
+FEW: Final = 12
 
 
 class Actor:
@@ -55,6 +57,12 @@ class Actor:
             if isinstance(self.space, BoxSpace) and action.out_of_bounds is not OutOfBounds.PASS
             else None
         )
+        self._inmost: tuple[float, float] | None = None
+        """Numbers between these are within the bounds of every input; None where there are many to compare."""
+        if self._bounds is not None and 0 < len(self.names) <= FEW:
+            self._inmost = float(self._bounds[0].max()), float(self._bounds[1].min())
+        self.remembers = False
+        """Whether ``given`` is looked at: then it must not be an array that the caller may write to."""
 
     def _spread(self, given: PerValue | None, default: NDArray[np.float32], key: str) -> NDArray[np.float32]:
         if given is None:
@@ -108,7 +116,7 @@ class Actor:
                 wanted = self._full(self._slowed(self._part(wanted), self._rate))
         else:
             wanted = vector(action, len(self.names), self._agent)
-            if self._bounds is not None:
+            if self._bounds is not None and not self._surely_inside(wanted):
                 wanted = self._bound(wanted, *self._bounds)
             if self._normalised:
                 wanted = wanted * self._half + self._middle
@@ -116,8 +124,15 @@ class Actor:
                 wanted = self._slowed(wanted, self._rate)
             if self._chosen is not None:
                 wanted = self._full(wanted)
-        self.given = wanted
+        self.given = wanted.copy() if self.remembers else wanted
         return wanted
+
+    def _surely_inside(self, wanted: NDArray[np.float32]) -> bool:
+        """Plain Python tells it sooner than numpy clips a few numbers. NaN that is overlooked would not be clipped."""
+        if self._inmost is None:
+            return False
+        numbers = wanted.tolist()
+        return bool(self._inmost[0] <= min(numbers) and max(numbers) <= self._inmost[1])
 
     def _bound(
         self, wanted: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]

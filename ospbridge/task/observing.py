@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ospbridge.task.scenario import Observe
     from ospbridge.task.tables import Mistakes
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "all_finite"]
 
 
 class Observer:
@@ -68,6 +68,9 @@ class Observer:
             self._shift = np.where(ranged, -(low + half) / half, 0.0).astype(np.float32)
             space_low, space_high = np.where(ranged, -1.0, low), np.where(ranged, 1.0, high)
         self._bounds = space_low.astype(np.float32), space_high.astype(np.float32)
+        changed = self._outputs is not None or self._mixed or self._clips or self._scale is not None
+        self.plain = self._mends and not changed and observe.history == 1
+        """Outputs that are finite are the observation, as they come."""
         self._history = observe.history
         self._frames = np.zeros((observe.history, len(low)), np.float32)
         self.space = BoxSpace(*(np.tile(bound, observe.history) for bound in self._bounds))
@@ -105,7 +108,7 @@ class Observer:
         if self._mixed:
             variables = np.array([number_of(v, outcome, self.agent) for v in self.values], np.float32)
             frame = np.concatenate((frame, outcome.infos[self._infos], variables))
-        if self._mends and not _finite(frame):
+        if self._mends and not all_finite(frame):
             frame = self._mended(frame)
         if self._looks:
             self._look_at_range(frame)
@@ -136,6 +139,6 @@ class Observer:
             )
 
 
-def _finite(frame: NDArray[np.float32]) -> bool:
+def all_finite(frame: NDArray[np.float32]) -> bool:
     """A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker."""
     return isfinite(sum(frame.tolist())) if len(frame) <= FEW else bool(np.isfinite(frame).all())

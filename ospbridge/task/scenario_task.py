@@ -17,7 +17,7 @@ from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.task.acting import Actor
 from ospbridge.task.base import Task
 from ospbridge.task.expressions import Judge, nearest
-from ospbridge.task.observing import Observer
+from ospbridge.task.observing import Observer, all_finite
 from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
 from ospbridge.task.scenario import ResetObservation, Source, SourceKind
 from ospbridge.task.tables import Mistakes, spread
@@ -111,6 +111,7 @@ class ScenarioTask(Task):
         self.values = tuple(dict.fromkeys(wanted))
         self._readers = [] if mistakes.found else [self._reader(source) for source in self._used]
         kinds = {source.kind for source in self._used}
+        self._actor.remembers = SourceKind.INPUT in kinds
         indices = (
             [self._names(source.kind).index(source.name) for source in self._used]
             if kinds == {SourceKind.OUTPUT} and not mistakes.found
@@ -155,6 +156,9 @@ class ScenarioTask(Task):
 
     def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
         """The selected numbers, in range and scale."""
+        outputs = outcome.outputs
+        if self._observer.plain and all_finite(outputs):
+            return outputs
         repeated = (self.steps - 1) % self.action_repeat != 0
         return self._observer.observe(outcome, repeated=repeated)
 

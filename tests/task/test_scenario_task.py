@@ -379,6 +379,30 @@ def test_an_agent_without_a_table_is_refused_alone_and_plain_among_many() -> Non
     assert type(task_maker(read('name = "any"\n[[agent]]\n'))(arm(), bounded=True)) is ScenarioTask
 
 
+def test_an_action_that_the_caller_overwrites_is_remembered_as_it_was_given() -> None:
+    tried = task('[agent.names]\npush = "input:/Left/Motor"\n[agent.episode]\nreward = "push"\n')
+    tried.begin(outcome(), seed=1)
+    action = np.array([1.5, 0.5], np.float32)
+    tried.inputs(action)
+    action[:] = 0.0
+    assert step(tried).reward == 1.5
+
+
+@pytest.mark.parametrize(
+    "wanted, given",
+    [
+        ((2.5, 0.5), (2.0, 0.5)),
+        ((-1.0, -1.0), (-1.0, 0.0)),
+        ((0.25, 0.75), (0.25, 0.75)),
+        ((1.5, 0.5), (1.5, 0.5)),
+    ],
+)
+def test_inputs_are_clipped_each_by_its_own_bounds(
+    wanted: tuple[float, float], given: tuple[float, float]
+) -> None:
+    assert task().inputs(np.array(wanted, np.float32)).tolist() == list(given)
+
+
 class Twice(ScenarioTask):
     """A task in Python: what the file says, twice."""
 
