@@ -45,6 +45,17 @@ def test_the_table_has_a_line_for_each_way() -> None:
     ]
 
 
+@pytest.mark.loopback
+def test_what_a_scenario_adds_is_told_as_a_difference() -> None:
+    few = ["bench", "step", "--steps", "20", "--runs", "1", "--only", "direct environment, with scenario"]
+    head, *lines = CliRunner().invoke(main, few).stdout.splitlines()
+    assert head.endswith("us OVER direct environment")
+    assert lines[-1].startswith("direct environment, with scenario")
+    assert lines[-1].split()[-1][0] in "+-"
+    (figures,) = json.loads(CliRunner().invoke(main, [*few, "--json"]).stdout)["subjects"][-1:]
+    assert list(figures["over_us"]) == ["direct environment"]
+
+
 def test_a_subject_that_is_none_is_a_usage_error_that_lists_them() -> None:
     result = CliRunner().invoke(main, ["bench", "step", "--only", "teleport"])
     assert result.exit_code == 2
