@@ -272,6 +272,7 @@ async def close_gently(stream: Stream, *, within: float) -> None:
             await socket_stream.send_eof()
             while await socket_stream.receive_some(READ_AT_ONCE):
                 pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            # Busy: somebody is cut short in the middle of a message.
             pass
     await trio.aclose_forcefully(stream)

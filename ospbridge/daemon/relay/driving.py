@@ -208,13 +208,17 @@ class Driving:
         assert wanted is not None
         if self._steps_pending < wanted.env_steps:
             return
-        if self._link.connected is None and self._upstream.away is WhileAway.CONTINUE:
-            self._drop_old(wanted)
-            return
+        wait = self._upstream.away is WhileAway.HOLD
         batch, self._pending = self._pending, []
+        weights = None
         async with trio.open_nursery() as nursery:
             with self._held(actors, nursery):
-                await self._new_weights(actors, await self.learner.learn(batch))
+                weights = await self.learner.learn(batch, wait=wait)
+                if weights is not None:
+                    await self._new_weights(actors, weights)
+        if weights is None:
+            self._pending = batch
+            self._drop_old(wanted)
 
     async def _new_weights(self, actors: Actors, weights: Weights) -> None:
         while True:
@@ -248,6 +252,6 @@ class Driving:
             nursery.cancel_scope.cancel()
 
     def _drop_old(self, wanted: Wanted) -> None:
-        """The upstream is away, and acting goes on: keep no more than a batch."""
-        while self._pending and self._steps_pending - self._pending[0].steps >= wanted.env_steps:
+        """The upstream is away, and acting goes on: keep no more than a batch or two."""
+        while self._steps_pending - self._pending[0].steps >= wanted.env_steps:
             self.learner.discarded += self._pending.pop(0).steps

@@ -98,20 +98,21 @@ class Connection:
         if not parts:
             return
         deadline = machine.next_deadline()
-        with trio.move_on_at(float("inf") if deadline is None else deadline) as scope:
+        whole = False
+        with trio.move_on_at(float("inf") if deadline is None else deadline):
             try:
                 for part in parts:
                     await self._stream.send_all(part)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                machine.eof(trio.current_time())
-            except trio.Cancelled:
-                # Half a message was sent; nothing that follows would be understood.
-                machine.eof(trio.current_time())
-                raise
-        if scope.cancelled_caught:
-            machine.handle_timer(trio.current_time())
-        if machine.lost is not None:
-            self.gone.set()
+                whole = True
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+                # Busy: it is being closed.
+                pass
+            finally:
+                if not whole:
+                    # Half a message was sent; nothing that follows would be understood.
+                    machine.eof(trio.current_time())
+                    self.gone.set()
+                    self._news.unpark_all()
 
     async def read(self) -> None:
         """Read until the stream ends, and then say so to whoever waits."""
@@ -234,7 +235,6 @@ class Link:
         self._plan.greeted()
         self.connections += 1
         self.trouble = ""
-        self._said = ("", float("-inf"))
         self._connection = connection
         self._news.unpark_all()
         log.info("upstream connected", upstream=str(self.address), dialect=connection.dialect.name)

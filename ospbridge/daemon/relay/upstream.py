@@ -165,13 +165,14 @@ class Learner:
         """These act from now on."""
         self._mark = _mark(weights)
 
-    async def learn(self, fragments: Sequence[EpisodeFragment]) -> Weights:
+    async def learn(self, fragments: Sequence[EpisodeFragment], *, wait: bool = True) -> Weights | None:
         """The weights that were learned from a batch; or, where it was lost, those that the upstream has now.
 
-        Waits for the upstream. A batch that no message can carry is discarded as well.
+        ``wait`` for an upstream that is away, or None then: the batch may be given again. A batch that no message can
+        carry is discarded as well.
         """
         steps = sum(fragment.steps for fragment in fragments)
-        while True:
+        while wait or self._link.connected:
             connection = await self._link.connection()
             if self._from is not connection:
                 # Another server may have taken the place of the one that gave the weights in force.
@@ -193,6 +194,7 @@ class Learner:
                 self.batches += 1
                 self.steps += steps
                 return weights
+        return None
 
     async def _deliver(
         self, connection: Connection, fragments: Sequence[EpisodeFragment], wanted: Wanted
@@ -221,9 +223,6 @@ class Learner:
         return weights
 
     async def _again(self, connection: Connection, error: OspBridgeError) -> None:
-        """Something failed on ``connection``: wait until it is gone, or leave it where it stays silent."""
-        log.warning(
-            "the upstream failed", upstream=str(self._link.address), reason=error.message, hint=error.hint
-        )
+        """Something failed on ``connection``: leave it, which tells why, and go on with the next one."""
         self._link.drop(connection, error)
         await trio.sleep(PAUSE)

@@ -1,0 +1,132 @@
+"""A learner for tests: an RLlink server that hands out other weights each round and checks who acted with which."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import trio
+
+from ospbridge.policy.numpy_module import NumpyModule
+from ospbridge.rllink.checking import RLLIB
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
+from ospbridge.rllink.weights import ModuleWeights
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ospbridge.rllink.fragments import EpisodeFragment
+
+HIDDEN = 4
+
+
+class TinyLearner:
+    """For agents with one output and one input. ``batch``: the steps that it learns from at once.
+
+    ``batches`` are those that it learned from; each was checked to come from the weights before it.
+    """
+
+    def __init__(self, batch: int = 20, *, seed: int = 1) -> None:
+        self.batch = batch
+        self.batches: list[tuple[EpisodeFragment, ...]] = []
+        self.seq_no = 0
+        self.stale: list[int] = []
+        """Rounds in which the old weights are sent before the new ones."""
+        self.thinks: float = 0.0
+        self.spoilt: dict[int, Any] = {}
+        """Weights that are sent once, by their number, instead of good ones."""
+        self.hang_up_in: list[int] = []
+        """Rounds in which the connection ends without an answer, and nothing is learned."""
+        self.connections = 0
+        self.wrong: list[str] = []
+        self._random = np.random.default_rng(seed)
+        self.weights = self._drawn()
+
+    def _drawn(self) -> dict[str, Any]:
+        draw = self._random.normal
+        return {
+            "encoder.encoder.net.mlp.0.weight": draw(size=(HIDDEN, 1)).astype(np.float32),
+            "encoder.encoder.net.mlp.0.bias": draw(size=HIDDEN).astype(np.float32),
+            "pi.net.mlp.0.weight": draw(size=(2, HIDDEN)).astype(np.float32),
+            "pi.net.mlp.0.bias": np.zeros(2, np.float32),
+            "pi.log_std_clip_param_const": np.full(1, 20, np.float32),
+        }
+
+    def forget(self) -> None:
+        """Start anew, as a server process does: other weights, numbered from 0."""
+        self.seq_no = 0
+        self.weights = self._drawn()
+
+    @asynccontextmanager
+    async def listening(self, port: int = 0) -> AsyncIterator[int]:
+        """Serve at 127.0.0.1; the port."""
+        (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, self._serve, [listener])
+            yield listener.socket.getsockname()[1]
+            nursery.cancel_scope.cancel()
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        pending: tuple[EpisodeFragment, ...] = ()
+        machine = ServerMachine(SetConfig(env_steps_per_sample=self.batch, force_on_policy=True), needs=RLLIB)
+        try:
+            while data := await stream.receive_some(100_000):
+                machine.receive(data)
+                while (event := machine.next_event()) is not None:
+                    if isinstance(event, EpisodesArrived):
+                        self._check(event.fragments)
+                        pending = event.fragments
+                    elif isinstance(event, StateWanted) and not await self._answer(
+                        machine, event, stream, pending if event.learned else ()
+                    ):
+                        return
+                for part in machine.data_to_send():
+                    await stream.send_all(part)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def _answer(
+        self,
+        machine: ServerMachine,
+        event: StateWanted,
+        stream: trio.SocketStream,
+        batch: tuple[EpisodeFragment, ...],
+    ) -> bool:
+        if not event.learned:
+            machine.send_state(self._sent())
+            return True
+        round_ = len(self.batches)
+        if round_ in self.hang_up_in:
+            self.hang_up_in.remove(round_)
+            return False
+        if sum(fragment.steps for fragment in batch) < self.batch:
+            self.wrong.append(f"a batch of {sum(f.steps for f in batch)} steps")
+        await trio.sleep(self.thinks)
+        stale = round_ in self.stale
+        if stale:
+            machine.send_state(self._sent())
+            for part in machine.data_to_send():
+                await stream.send_all(part)
+        self.batches.append(batch)
+        self.weights = self._drawn()
+        self.seq_no += 1
+        if not stale:
+            machine.send_state(self._sent())
+        return True
+
+    def _sent(self) -> ModuleWeights:
+        return ModuleWeights(self.spoilt.pop(self.seq_no, self.weights), self.seq_no)
+
+    def _check(self, fragments: tuple[EpisodeFragment, ...]) -> None:
+        """Whether these weights decided it."""
+        module = NumpyModule(self.weights, inputs=1, outputs=2, gaussian=True)
+        for fragment in fragments:
+            expected = module.forward(fragment.observations[:-1])
+            assert fragment.action_dist_inputs is not None
+            if not np.allclose(expected, fragment.action_dist_inputs, atol=1e-4):
+                self.wrong.append(f"{fragment.id}: decided with other weights than number {self.seq_no}")

@@ -1,0 +1,368 @@
+"""The driver against a learner that checks it, through faults of both; the world is one in memory."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.relay.relay import Relay
+from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
+from ospbridge.errors import SessionLost, UsageError
+from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.dialects import MSGPACK
+from ospbridge.rllink.timing import Limits
+from ospbridge.task.plain import PlainTask
+from ospbridge.transport.streams import parse_stream
+from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.stage import FakeSession, agent, inputs
+from tests.daemon.test_conductor import attach, conductor_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ospbridge.daemon.conductor import Conductor
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+WITHIN = 20.0
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of ours needs no pause between two connections."""
+    monkeypatch.setattr("ospbridge.rllink.connecting.RECYCLING", 0.05)
+    monkeypatch.setattr("ospbridge.rllink.connecting.REFUSED_AGAIN", 0.05)
+    monkeypatch.setattr("ospbridge.daemon.relay.driving.RECOVER", 0.01)
+    monkeypatch.setattr("ospbridge.daemon.relay.driving.UNFIT", 0.05)
+    monkeypatch.setattr("ospbridge.daemon.relay.upstream.PAUSE", 0.01)
+
+
+def upstream(port: int, **changes: Any) -> Upstream:
+    said: dict[str, Any] = {
+        "address": parse_stream(f"127.0.0.1:{port}"),
+        "mode": Mode.DRIVE,
+        "dialect": MSGPACK,
+        "env_steps": 20,
+        "activation": "tanh",
+        "limits": Limits(pong=5.0, state=5.0),
+    }
+    return Upstream(**(said | changes))
+
+
+def world(*names: str, length: int = 7) -> tuple[FakeSession, Conductor]:
+    """Episodes of ``length`` steps."""
+    session = FakeSession(*(names or ("a",)))
+    session.ending = dict.fromkeys(session.names, length)
+    return session, conductor_of(session)
+
+
+@asynccontextmanager
+async def driven(conductor: Conductor, to: Upstream) -> AsyncIterator[Relay]:
+    relay = Relay(to, conductor)
+    with trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(relay.run)
+            yield relay
+            nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with trio.fail_after(WITHIN):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+# --- learning ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", BatchMode)
+@pytest.mark.parametrize("agents", [("a",), ("a", "b", "c")])
+async def test_every_batch_comes_from_the_weights_before_it(mode: BatchMode, agents: tuple[str, ...]) -> None:
+    learner = TinyLearner()
+    _, conductor = world(*agents)
+    async with learner.listening() as port, driven(conductor, upstream(port, batch_mode=mode)) as relay:
+        await until(lambda: len(learner.batches) >= 20)
+        assert relay.driving.weights_seq_no is not None
+        assert relay.driving.weights_seq_no >= 19
+        assert relay.driving.learner.batches >= 19
+    assert learner.wrong == []
+    for batch in learner.batches:
+        assert sum(fragment.steps for fragment in batch) >= 20
+        if mode is BatchMode.COMPLETE_EPISODES:
+            assert all(fragment.terminated and fragment.steps == 7 for fragment in batch)
+
+
+async def test_pieces_of_an_episode_follow_each_other_without_a_gap() -> None:
+    learner = TinyLearner()
+    _, conductor = world(length=33)
+    async with learner.listening() as port, driven(conductor, upstream(port)):
+        await until(lambda: len(learner.batches) >= 10)
+    pieces = [fragment for batch in learner.batches for fragment in batch]
+    for before, after in pairwise(pieces):
+        if before.done:
+            assert after.t_started == 0
+            assert before.t == 33
+        else:
+            assert after.id == before.id
+            assert after.t_started == before.t
+            assert after.observations[0].tolist() == before.observations[-1].tolist()
+
+
+async def test_what_acts_is_in_the_log_of_each_episode() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)):
+            await until(lambda: len(learner.batches) >= 3)
+    episodes = [line for line in logs if line["event"] == "episode" and line["ended"] == "terminated"]
+    assert {0, 1, 2} <= {line["weights_seq_no"] for line in episodes}
+    assert all(line["driver"].startswith("relay drive 127.0.0.1:") for line in episodes)
+
+
+async def test_a_stale_answer_is_not_acted_on() -> None:
+    learner = TinyLearner()
+    learner.stale = [1, 2, 5]
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)):
+        await until(lambda: len(learner.batches) >= 8)
+    assert learner.wrong == []
+
+
+async def test_the_same_seed_draws_the_same_actions() -> None:
+    async def taken() -> list[Any]:
+        learner = TinyLearner(seed=3)
+        session, conductor = world()
+        async with learner.listening() as port, driven(conductor, upstream(port, seed=11)):
+            await until(lambda: len(learner.batches) >= 3)
+        assert session.seeds[0] == 11
+        return [fragment.actions.tolist() for batch in learner.batches[:3] for fragment in batch]
+
+    assert await taken() == await taken()
+
+
+async def test_a_greedy_policy_takes_its_means() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port, explore=False)):
+        await until(lambda: len(learner.batches) >= 1)
+    for fragment in learner.batches[0]:
+        assert fragment.action_dist_inputs is not None
+        assert np.array_equal(fragment.actions, fragment.action_dist_inputs[:, :1])
+
+
+# --- an upstream in trouble --------------------------------------------------------------------------------------
+
+
+async def test_an_upstream_that_is_not_there_yet_is_waited_for() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    async with learner.listening() as port:
+        pass
+    async with driven(conductor, upstream(port)) as relay:
+        await until(lambda: relay.link.trouble and relay.link.trouble != "not connected yet")
+        async with learner.listening(port):
+            await until(lambda: len(learner.batches) >= 2)
+    assert learner.wrong == []
+
+
+async def test_a_batch_whose_answer_was_lost_is_sent_again_to_who_has_the_same_weights() -> None:
+    learner = TinyLearner()
+    learner.hang_up_in = [2]
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 5)
+        assert relay.driving.learner.discarded == 0
+    assert learner.connections == 2
+    assert learner.wrong == []
+
+
+async def test_a_batch_is_never_learned_from_with_other_weights_than_it_was_made_with() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 2)
+        learner.hang_up_in = [len(learner.batches)]
+        await until(lambda: not learner.hang_up_in)
+        learner.forget()
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) >= done + 3)
+        assert relay.driving.learner.discarded >= 20
+    assert learner.wrong == []
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"pi.net.mlp.0.weight": np.full((2, 4), np.nan, np.float32)},
+        {"pi.net.mlp.0.weight": np.zeros((5, 4), np.float32)},
+        {"encoder.encoder.net.mlp.0.weight": np.zeros((4, 9), np.float32)},
+    ],
+)
+async def test_weights_that_cannot_work_are_told_and_asked_for_again(spoilt: dict[str, Any]) -> None:
+    learner = TinyLearner()
+    learner.spoilt = {0: learner.weights | spoilt, 2: learner.weights | spoilt}
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)):
+            await until(lambda: len(learner.batches) >= 4)
+    told = [line for line in logs if line["event"] == "the upstream's weights cannot be used"]
+    assert [line["weights_seq_no"] for line in told] == [0, 2]
+    assert all(next(iter(spoilt)).rpartition(".")[0] in line["reason"] for line in told)
+    assert learner.wrong == []
+
+
+async def test_others_wait_without_losing_time_while_weights_are_learned() -> None:
+    learner = TinyLearner()
+    learner.thinks = 0.3
+    _, conductor = world("a", "b", length=1000)
+    conductor.settings = type(conductor.settings)(
+        hub=conductor.settings.hub,
+        simulator=conductor.settings.simulator,
+        limits=type(conductor.settings.limits)(step=0.1, reset=60.0),
+    )
+    b = attach(conductor, "b", Driver("env", 2))
+    conductor.lockstep.quorum = 2
+    async with learner.listening() as port, driven(conductor, upstream(port, agents=("a",))):
+        await conductor.reset([b], 0, 2)
+        for _ in range(50):
+            await conductor.step([(b, inputs(0.5))])
+            assert b.feedback is not None
+            assert not b.feedback.truncated
+    assert len(learner.batches) >= 2
+    assert learner.wrong == []
+
+
+async def test_agents_rest_when_weights_take_too_long_and_play_again_when_they_come() -> None:
+    learner = TinyLearner()
+    _, conductor = world("a", "b", length=1000)
+    b = attach(conductor, "b", Driver("env", 2))
+    conductor.lockstep.quorum = 2
+    async with learner.listening() as port, driven(conductor, upstream(port, agents=("a",), hold=0.1)):
+        await conductor.reset([b], 0, 2)
+        (a,) = (each for each in conductor.lockstep.attachments if each.name == "a")
+        learner.thinks = 1.0
+        for _ in range(60):
+            await conductor.step([(b, inputs(0.5))])
+        assert a.state is State.ATTACHED
+        learner.thinks = 0.0
+        await until(lambda: a.state is State.WAITING)
+        conductor.rest([b], "enough")
+        await until(lambda: len(learner.batches) >= 3)
+    assert learner.wrong == []
+
+
+async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked() -> None:
+    learner = TinyLearner()
+    session, conductor = world()
+    async with (
+        learner.listening() as port,
+        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
+    ):
+        await until(lambda: len(learner.batches) >= 2)
+        connection = relay.link.connected
+        assert connection is not None
+        relay.link.address = parse_stream("127.0.0.1:1")
+        relay.link.drop(connection, SessionLost("for a test"))
+        steps = len(session.steps)
+        await until(lambda: len(session.steps) > steps + 200)
+        assert relay.driving.learner.discarded >= 100
+        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) >= done + 2)
+    assert learner.wrong == []
+
+
+# --- a simulator in trouble --------------------------------------------------------------------------------------
+
+
+async def test_an_episode_that_the_bridge_cuts_is_truncated_at_its_last_real_step() -> None:
+    learner = TinyLearner()
+    session, conductor = world(length=1000)
+    session.think = 0.01
+    async with learner.listening() as port, driven(conductor, upstream(port)):
+        # One step is the reset's, and 20 are a batch.
+        await until(lambda: len(session.steps) == 31)
+        session.step_errors = [SessionLost("the simulator is gone")]
+        await until(lambda: not conductor.ready)
+        await trio.sleep(0.05)
+        conductor._keeper.broken = ""
+        conductor._changed()
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) >= done + 3)
+    ended = [fragment for batch in learner.batches for fragment in batch if fragment.done]
+    assert len(ended) == 1
+    assert (ended[0].truncated, ended[0].terminated) == (True, False)
+    assert learner.wrong == []
+
+
+async def test_an_episode_with_a_number_that_is_none_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    task = conductor.lockstep.held["a"].task
+    judged = 0
+
+    def judge(outcome: Any) -> tuple[float, bool, bool]:
+        nonlocal judged
+        judged += 1
+        return (float("nan") if judged == 10 else 1.0), judged % 7 == 0, False
+
+    monkeypatch.setattr(task, "judge", judge)
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+            await until(lambda: len(learner.batches) >= 3)
+            assert relay.driving.dropped > 0
+    assert [line["event"] for line in logs if line["event"] == "an episode is not sent"]
+    assert all(np.isfinite(f.rewards).all() for batch in learner.batches for f in batch)
+
+
+async def test_an_observation_that_is_no_number_cuts_the_episode_and_the_next_one_is_played(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    task = conductor.lockstep.held["a"].task
+    seen = 0
+
+    def observe(outcome: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        return np.full(1, np.nan if seen == 10 else 0.25, np.float32)
+
+    monkeypatch.setattr(task, "observe", observe)
+    async with learner.listening() as port, driven(conductor, upstream(port)):
+        await until(lambda: len(learner.batches) >= 3)
+    assert learner.wrong == []
+
+
+# --- who drives --------------------------------------------------------------------------------------------------
+
+
+async def test_agents_that_another_holds_are_waited_for() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    other = attach(conductor, "a", Driver("env", 2))
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)):
+            await until(lambda: [line for line in logs if "waits for its agents" in line["event"]])
+            conductor.leave([other])
+            await until(lambda: len(learner.batches) >= 1)
+    assert conductor.lockstep.attachments == []
+
+
+async def test_agents_of_several_kinds_are_refused_by_name() -> None:
+    session = FakeSession("a", "b")
+    conductor = conductor_of(session)
+    conductor.lockstep.take_agents(
+        [PlainTask(agent("a"), bounded=True), PlainTask(agent("b", low=-3.0), bounded=True)]
+    )
+    learner = TinyLearner()
+    async with learner.listening() as port:
+        with pytest.raises(ExceptionGroup) as caught, trio.fail_after(WITHIN):
+            await Relay(upstream(port), conductor).run()
+    assert caught.group_contains(UsageError, match=r"a: 1 observations.*b: 1 observations")
