@@ -44,10 +44,10 @@ def fragment(
         name,
         np.stack([np.arange(t_started, t_started + steps + 1), np.zeros(steps + 1)], axis=1),
         at[:, None] / 8.0 if box else at % 3,
-        np.ones(steps),
+        np.ones(steps, np.float32),
         terminated=done,
-        action_dist_inputs=np.zeros((steps, 3)),
-        action_logp=np.full(steps, -1.0),
+        action_dist_inputs=np.zeros((steps, 3), np.float32),
+        action_logp=np.full(steps, -1.0, np.float32),
         t_started=t_started,
     )
 
