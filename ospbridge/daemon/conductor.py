@@ -27,6 +27,7 @@ from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
     SessionLost,
+    TaskError,
 )
 from ospbridge.observe import logs
 
@@ -127,7 +128,13 @@ class Conductor:
         acting = []
         for attachment, data in moves:
             if attachment.state is State.PLAYING:
-                acting.append((attachment, attachment.read_inputs(data)))
+                try:
+                    acting.append((attachment, attachment.read_inputs(data)))
+                except TaskError as error:
+                    # Its own task fails: its episode is over, and the others wait for it no longer.
+                    lockstep.fail(attachment, error, trio.current_time())
+                    self._changed()
+                    raise
             elif not attachment.cut:
                 raise attachment.not_playing()
         for attachment, _ in moves:
@@ -266,7 +273,10 @@ class Conductor:
         try:
             async with self._keeper.turn() as session:
                 session.take_notices()
-                for name, text in lockstep.start_values(seed).items():
+                values = lockstep.start_values(seed)
+                if not lockstep.waiting:
+                    return
+                for name, text in values.items():
                     await session.set(name, text)
                 await session.reset(seed)
                 self.resets += 1

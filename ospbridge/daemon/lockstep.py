@@ -145,10 +145,17 @@ class LockStep:
         return max((held.task.settle_steps for held in self.held.values()), default=1)
 
     def start_values(self, seed: int) -> dict[str, str]:
-        """Variables to set before a reset, for the agents that somebody will play."""
+        """Variables to set before a reset, for the agents that somebody will play.
+
+        Whose task cannot say them waits no longer.
+        """
         values: dict[str, str] = {}
         for attachment in self.waiting:
-            values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
+            try:
+                values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
+            except TaskError as error:
+                attachment.error = error
+                attachment.state = State.ATTACHED
         return values
 
     def stepped(self, outcomes: Mapping[str, StepOutcome], *, repeats: int = 0) -> bool:
@@ -208,8 +215,12 @@ class LockStep:
     def fail_all(self, error: OspBridgeError, now: float) -> None:
         """The step did not come about: those who play get ``error``."""
         for attachment in tuple(self.playing):
-            attachment.error = error
-            self._end(attachment, now, "failed", error.message)
+            self.fail(attachment, error, now)
+
+    def fail(self, attachment: Attachment, error: OspBridgeError, now: float) -> None:
+        """Its episode is over, and ``error`` is what it gets until its next reset."""
+        attachment.error = error
+        self._end(attachment, now, "failed", error.message)
 
     def rest(self, attachment: Attachment, now: float, reason: str) -> None:
         """It plays no more, of its own will, until it asks for a reset."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from ospbridge.errors import (
     SessionLost,
     SimulatorNotFound,
     StepUncertain,
+    TaskError,
     UsageError,
 )
 from ospbridge.interface import Endpoint, Feedback
@@ -571,3 +572,51 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
         await conductor.reset([b], 1, 1)
     conductor.leave([b])
     attach(conductor, "b", TWO)
+
+
+async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_it(
+    session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+
+    def inputs_of(action: object) -> NoReturn:
+        raise TaskError("Mine.inputs failed: no table of torques")
+
+    monkeypatch.setattr(conductor.lockstep.held["a"].task, "inputs", inputs_of)
+
+    async def fails() -> None:
+        for _ in range(2):
+            with pytest.raises(TaskError, match="no table of torques"):
+                await play(conductor, a, 0.1)
+
+    began = trio.current_time()
+    await together(lambda: play(conductor, b, 0.2), fails)
+    assert trio.current_time() == began
+    assert not told(b).truncated
+    assert a.state is State.DONE
+    assert conductor.lockstep.playing == [b]
+
+
+async def test_a_task_that_cannot_say_its_start_values_is_refused_its_reset_and_no_other(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conductor = conductor_of(session)
+    conductor.lockstep.quorum = 2
+    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
+
+    def start_values(random: object) -> NoReturn:
+        raise TaskError("Mine.start_values failed: no gravity")
+
+    monkeypatch.setattr(conductor.lockstep.held["a"].task, "start_values", start_values)
+
+    async def refused() -> None:
+        with pytest.raises(TaskError, match="no gravity"):
+            await conductor.reset([a], 1, 1)
+
+    await together(refused, lambda: conductor.reset([b], 0, 2))
+    assert conductor.lockstep.playing == [b]
+    assert conductor.ready
+    conductor.leave([b])
+    await refused()
+    assert len(session.seeds) == 1
