@@ -18,6 +18,8 @@ from ospbridge.transport.tls import TlsListener
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
     from ospbridge.daemon.settings import Settings
 
 __all__ = ["serve"]
@@ -54,6 +56,14 @@ async def serve(settings: Settings) -> None:
                 async for number in signals:
                     log.info("leaving", signal=signal.Signals(number).name)
                     break
+                outer.start_soon(_hurry, signals, relays)
                 environments.cancel_scope.cancel()
             outer.cancel_scope.cancel()
         log.info("left", steps=conductor.steps, resets=conductor.resets)
+
+
+async def _hurry(signals: AsyncIterator[int], relays: Sequence[Relay]) -> None:
+    """Whoever asks a second time does not want to wait for upstreams."""
+    async for _ in signals:
+        for relay in relays:
+            relay.link.hurry()

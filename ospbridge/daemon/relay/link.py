@@ -177,6 +177,7 @@ class Link:
         self._connection: Connection | None = None
         self._news = trio.lowlevel.ParkingLot()
         self._said = ("", float("-inf"))
+        self._leaving: trio.CancelScope | None = None
 
     @property
     def connected(self) -> Connection | None:
@@ -219,7 +220,7 @@ class Link:
         stream = await open_stream(self.address, within=CONNECT_WITHIN)
         machine = ClientMachine(dialect, limits=self.limits, largest=self._largest, peer=str(self.address))
         connection = Connection(stream, machine, self._on_event)
-        async with _reading(connection, stream):
+        async with self._reading(connection, stream):
             try:
                 await connection.perform(greet)
             except OspBridgeError as error:
@@ -230,6 +231,33 @@ class Link:
             finally:
                 self._connection = None
         return End.CLOSED, connection.why or machine.lost or UpstreamLost(f"{self.address} was left")
+
+    @asynccontextmanager
+    async def _reading(self, connection: Connection, stream: Stream) -> AsyncIterator[None]:
+        """Read meanwhile; and whatever ends it, leave the server in peace."""
+        async with trio.open_nursery() as nursery:
+            # The reading outlives a cancellation from outside, until what is due has come.
+            scope = trio.CancelScope(shield=True)
+            nursery.start_soon(_shielded, scope, connection.read)
+            try:
+                yield
+            finally:
+                if not connection.machine.may_close:
+                    log.info(
+                        "waiting for the upstream's weights, since some servers end when they cannot deliver them",
+                        upstream=str(self.address),
+                        seconds=LEARN_WITHIN,
+                        hint="a second signal leaves at once",
+                    )
+                with trio.move_on_after(LEARN_WITHIN, shield=True) as self._leaving:
+                    await connection.learned()
+                scope.cancel()
+                await close_gently(stream, within=LEAVE_WITHIN)
+
+    def hurry(self) -> None:
+        """Whatever is waited for in order to leave, wait no longer."""
+        if self._leaving is not None:
+            self._leaving.cancel()
 
     def _gained(self, connection: Connection) -> None:
         self._plan.greeted()
@@ -249,22 +277,6 @@ class Link:
             self._said = (error.message, now)
             log.warning("upstream away", upstream=str(self.address), reason=error.message, hint=error.hint)
         self._on_change()
-
-
-@asynccontextmanager
-async def _reading(connection: Connection, stream: Stream) -> AsyncIterator[None]:
-    """Read meanwhile; and whatever ends it, leave the server in peace."""
-    async with trio.open_nursery() as nursery:
-        # The reading outlives a cancellation from outside, until what is due has come.
-        scope = trio.CancelScope(shield=True)
-        nursery.start_soon(_shielded, scope, connection.read)
-        try:
-            yield
-        finally:
-            with trio.move_on_after(LEARN_WITHIN, shield=True):
-                await connection.learned()
-            scope.cancel()
-            await close_gently(stream, within=LEAVE_WITHIN)
 
 
 async def _shielded(scope: trio.CancelScope, function: Callable[[], Any]) -> None:

@@ -366,3 +366,34 @@ async def test_agents_of_several_kinds_are_refused_by_name() -> None:
         with pytest.raises(ExceptionGroup) as caught, trio.fail_after(WITHIN):
             await Relay(upstream(port), conductor).run()
     assert caught.group_contains(UsageError, match=r"a: 1 observations.*b: 1 observations")
+
+
+# --- leaving -----------------------------------------------------------------------------------------------------
+
+
+async def test_leaving_waits_for_weights_that_are_due() -> None:
+    learner = TinyLearner()
+    learner.thinks = 0.5
+    _, conductor = world()
+    async with learner.listening() as port:
+        async with driven(conductor, upstream(port)) as relay:
+            await until(lambda: relay.link.connected and not relay.link.connected.machine.may_close)
+        assert len(learner.batches) == 1
+    assert learner.wrong == []
+
+
+async def test_leaving_in_a_hurry_does_not_wait() -> None:
+    learner = TinyLearner()
+    learner.thinks = 10.0
+    _, conductor = world()
+    with trio.fail_after(5.0):
+        async with learner.listening() as port, trio.open_nursery() as outer:
+            async with driven(conductor, upstream(port)) as relay:
+                await until(lambda: relay.link.connected and not relay.link.connected.machine.may_close)
+
+                async def hurry() -> None:
+                    await trio.sleep(0.2)
+                    relay.link.hurry()
+
+                outer.start_soon(hurry)
+    assert learner.batches == []
