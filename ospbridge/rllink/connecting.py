@@ -23,6 +23,7 @@ __all__ = ["Attempt", "ConnectPlan", "End"]
 
 REFUSED_AGAIN: Final = 1.0
 """Seconds until the next try, doubled with each, where nobody listens: it costs the server nothing."""
+LONGEST_REFUSED: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 JITTER: Final = 0.1
 
@@ -58,6 +59,8 @@ class ConnectPlan:
         self._jitter = jitter
         self._pause = 0.0
         self._greeted = False
+        self._how: End | None = None
+        """How the one before ended."""
         self._in_vain = 0
 
     @property
@@ -74,6 +77,7 @@ class ConnectPlan:
         self._greeted = True
         self._in_vain = 0
         self._pause = 0.0
+        self._how = None
 
     def ended(self, how: End) -> None:
         """The attempt failed, or the connection it made is over."""
@@ -83,5 +87,9 @@ class ConnectPlan:
             if how is End.CLOSED and (self.dialect is None or self._in_vain > 1):
                 self._candidate = (self._candidate + 1) % len(self._candidates)
         self._greeted = False
-        least = REFUSED_AGAIN if how is End.REFUSED else RECYCLING
-        self._pause = min(max(least, 2.0 * self._pause), LONGEST_PAUSE)
+        least, longest = (
+            (REFUSED_AGAIN, LONGEST_REFUSED) if how is End.REFUSED else (RECYCLING, LONGEST_PAUSE)
+        )
+        # A learner that starts is refused for long, and closes once if the dialect is not yet known.
+        self._pause = min(max(least, 2.0 * self._pause), longest) if how is self._how else least
+        self._how = how

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ospbridge.rllink.connecting import LONGEST_PAUSE, Attempt, ConnectPlan, End
+from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, Attempt, ConnectPlan, End
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
 from ospbridge.rllink.timing import RECYCLING
 
@@ -69,8 +69,15 @@ def test_only_a_server_that_closes_says_anything_about_its_dialect(how: End) -> 
     assert attempts.next_attempt().dialect is MSGPACK
 
 
-@pytest.mark.parametrize("how, first", [(End.REFUSED, 1.0), (End.CLOSED, RECYCLING), (End.SILENT, RECYCLING)])
-def test_pauses_double_up_to_a_minute(how: End, first: float) -> None:
+@pytest.mark.parametrize(
+    "how, first, longest",
+    [
+        (End.REFUSED, 1.0, LONGEST_REFUSED),
+        (End.CLOSED, RECYCLING, LONGEST_PAUSE),
+        (End.SILENT, RECYCLING, LONGEST_PAUSE),
+    ],
+)
+def test_pauses_double_up_to_a_limit(how: End, first: float, longest: float) -> None:
     attempts = plan()
     pauses = []
     for _ in range(12):
@@ -79,7 +86,15 @@ def test_pauses_double_up_to_a_minute(how: End, first: float) -> None:
     assert pauses[0] == first
     assert pauses[1] == 2 * first
     assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST_PAUSE
+    assert pauses[-1] == longest
+
+
+def test_a_server_that_is_just_starting_is_not_kept_waiting_by_how_long_it_was_absent() -> None:
+    attempts = plan()
+    for _ in range(8):
+        attempts.ended(End.REFUSED)
+    attempts.ended(End.CLOSED)
+    assert attempts.next_attempt() == Attempt(RECYCLING, JSON)
 
 
 def test_a_pong_starts_the_count_anew() -> None:
