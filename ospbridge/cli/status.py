@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.messages import StatusReply, UpstreamStatus
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["status"]
@@ -94,7 +94,11 @@ def _ask(hub: str | None, wait: float, tls: TlsFiles | None) -> StatusReply:
 def _plain(found: StatusReply) -> dict[str, object]:
     import msgspec
 
-    return {**msgspec.structs.asdict(found), "agents": [msgspec.structs.asdict(a) for a in found.agents]}
+    return {
+        **msgspec.structs.asdict(found),
+        "agents": [msgspec.structs.asdict(agent) for agent in found.agents],
+        "upstreams": [msgspec.structs.asdict(upstream) for upstream in found.upstreams],
+    }
 
 
 def _show(found: StatusReply) -> None:
@@ -108,6 +112,8 @@ def _show(found: StatusReply) -> None:
             f"recording   {found.recording.directory}: {found.recording.recorded} episodes, "
             f"{found.recording.dropped} dropped"
         )
+    for upstream in found.upstreams:
+        click.echo(f"upstream    {_told(upstream)}")
     width = max([len(agent.name) for agent in found.agents], default=0)
     for agent in found.agents:
         driver = f" by {agent.driver}" if agent.driver else ""
@@ -115,3 +121,12 @@ def _show(found: StatusReply) -> None:
             f"agent       {agent.name:{width}}  {agent.state}{driver}, "
             f"{agent.steps} steps, {agent.episodes} episodes before"
         )
+
+
+def _told(upstream: UpstreamStatus) -> str:
+    state = upstream.trouble or f"connected ({upstream.dialect})"
+    weights = "none yet" if upstream.weights_seq_no is None else upstream.weights_seq_no
+    return (
+        f"{upstream.mode} {upstream.address}: {state}, weights {weights}, {upstream.batches} batches of "
+        f"{upstream.steps} steps learned, {upstream.discarded} steps discarded"
+    )

@@ -18,12 +18,13 @@ from ospbridge.observe import logs
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
     from typing import Self
 
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.relay.relay import Relay
     from ospbridge.transport.tls import TlsListener
     from ospbridge.transport.unix import HubSocket
 
@@ -37,11 +38,18 @@ class HubServer:
     """Serves one conductor at a Unix socket, and with ``remote`` environments of other hosts too."""
 
     def __init__(
-        self, listener: HubSocket, conductor: Conductor, *, spin: bool, remote: TlsListener | None = None
+        self,
+        listener: HubSocket,
+        conductor: Conductor,
+        *,
+        spin: bool,
+        remote: TlsListener | None = None,
+        relays: Sequence[Relay] = (),
     ) -> None:
         self._listener = listener
         self._remote = remote
         self._conductor = conductor
+        self._relays = relays
         self._spin = spin
         self._started = trio.current_time()
         self._connections: dict[int, HubConnection] = {}
@@ -146,6 +154,7 @@ class HubServer:
             version=ospbridge.__version__,
             pid=os.getpid(),
             recording=conductor.recording.status if conductor.recording is not None else None,
+            upstreams=[relay.status for relay in self._relays],
         )
 
 

@@ -42,8 +42,10 @@ async def serve(settings: Settings) -> None:
             stack.callback(remote.close)
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         conductor = Conductor(settings, trace=trace, recording=recording)
-        server = stack.enter_context(HubServer(listener, conductor, spin=settings.spin, remote=remote))
         relays = [Relay(upstream, conductor) for upstream in settings.upstreams]
+        server = stack.enter_context(
+            HubServer(listener, conductor, spin=settings.spin, remote=remote, relays=relays)
+        )
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
         log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator), **where)
         async with trio.open_nursery() as outer:

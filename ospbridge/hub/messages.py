@@ -48,6 +48,7 @@ __all__ = [
     "Status",
     "StatusReply",
     "Step",
+    "UpstreamStatus",
     "Welcome",
     "decode_reply",
     "decode_request",
@@ -326,6 +327,24 @@ class RecordingStatus(msgspec.Struct, frozen=True):
     """Episodes that could not be written."""
 
 
+class UpstreamStatus(msgspec.Struct, frozen=True):
+    """One upstream of the daemon, and how its relay stands."""
+
+    address: str
+    mode: str
+    trouble: str = ""
+    """Why it is not connected; empty where it is."""
+    dialect: str = ""
+    weights_seq_no: int | None = None
+    """Of the weights that act."""
+    batches: int = 0
+    """That were learned from."""
+    steps: int = 0
+    """Of those batches."""
+    discarded: int = 0
+    """Steps that nobody could learn from any more, or that could not be sent."""
+
+
 class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     """The answer to ``Status``; ``ready``: the simulator is joined and the agents can be attached to."""
 
@@ -342,6 +361,7 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     version: str
     pid: int
     recording: RecordingStatus | None = None
+    upstreams: list[UpstreamStatus] = []
     """None: the daemon does not record."""
 
 

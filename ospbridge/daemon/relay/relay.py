@@ -8,6 +8,7 @@ import trio
 
 from ospbridge.daemon.relay.driving import Driving
 from ospbridge.daemon.relay.link import Link
+from ospbridge.hub.messages import UpstreamStatus
 from ospbridge.observe import logs
 from ospbridge.rllink.client import Notice, StateArrived
 
@@ -30,6 +31,21 @@ class Relay:
             upstream.address, dialect=upstream.dialect, limits=upstream.limits, on_event=self._event
         )
         self.driving = Driving(upstream, conductor, self.link)
+
+    @property
+    def status(self) -> UpstreamStatus:
+        """How it stands."""
+        connection, learner = self.link.connected, self.driving.learner
+        return UpstreamStatus(
+            str(self.link.address),
+            self.upstream.mode.value,
+            self.link.trouble,
+            connection.dialect.name if connection is not None else "",
+            self.driving.weights_seq_no,
+            learner.batches,
+            learner.steps,
+            learner.discarded + self.driving.dropped,
+        )
 
     async def run(self) -> None:
         """Raises ConfigurationError or UsageError for what no waiting can mend."""
