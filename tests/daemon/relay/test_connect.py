@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from ospbridge.errors import AgentTaken
-from ospbridge.osp.profile import profile_named
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -66,11 +66,11 @@ def enough(learner: TinyLearner, batches: int) -> None:
     pytest.fail(f"{len(learner.batches)} batches, {learner.wrong}")
 
 
-@pytest.mark.parametrize("profile", ["document", "nerd"])
-def test_it_drives_learns_tells_its_status_and_leaves_in_order(profile: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=["document", "nerd"])
+def test_it_drives_learns_tells_its_status_and_leaves_in_order(profile: Profile, tmp_path: Path) -> None:
     learner = TinyLearner()
     with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile_named(profile)) as simulator,
+        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
         learning(learner) as address,
         Daemon(simulator.address, *drive(address), directory=tmp_path) as daemon,
     ):
