@@ -19,7 +19,10 @@ from ospbridge.bench.subjects import BLOCKING_FLOOR, DIRECT, FLOORS, SPINNING_FL
 pytestmark = [pytest.mark.slow, pytest.mark.loopback]
 
 LIMITS = {DIRECT: 1.6, "TrioSession": 2.2}
-"""Of the blocking floor."""
+"""Of the blocking floor, where it is dear to wake a sleeper."""
+WAKING = 3.0
+"""How many times the spinning floor the blocking one is there (67 us and 22 us). Other machines wake a sleeper almost
+at once; what a step costs beside its datagrams is work of the interpreter, and the same on both."""
 SCENARIO_LIMIT = 3.0 / (20.5 - 12.7)
 """What a scenario may add, as a part of what the environment without one adds to the spinning floor: both are work of
 the interpreter, whose speed differs more between machines than that of sockets. It is 3 us where the two are at 20.5
@@ -31,18 +34,19 @@ LONGEST = 60.0
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the floors need a core beside the responder's")
 @pytest.mark.timeout(120)
 def test_a_step_costs_at_most_what_was_promised() -> None:
-    best = dict.fromkeys((BLOCKING_FLOOR, *LIMITS), float("inf"))
+    best = dict.fromkeys((*FLOORS, *LIMITS), float("inf"))
     ratios = {}
     give_up = time.monotonic() + LONGEST
     with closing(step_runs(steps=200, only=tuple(LIMITS))) as runs:
         for number, run in enumerate(runs, 1):
             best = {name: min(p50, run[name].p50) for name, p50 in best.items()}
-            ratios = {name: best[name] / best[BLOCKING_FLOOR] for name in LIMITS}
+            floor = max(best[BLOCKING_FLOOR], WAKING * best[SPINNING_FLOOR])
+            ratios = {name: best[name] / floor for name in LIMITS}
             if number >= 3 and all(ratios[name] <= limit for name, limit in LIMITS.items()):
                 return
             if time.monotonic() > give_up:
                 break
-    pytest.fail(f"ratios to the blocking floor: {ratios}, promised: {LIMITS}")
+    pytest.fail(f"ratios to the blocking floor: {ratios}, promised: {LIMITS}, medians: {best}")
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the floors need a core beside the responder's")

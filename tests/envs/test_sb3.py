@@ -58,7 +58,7 @@ def test_each_environment_is_the_local_one_of_its_seed_and_its_end_is_told(profi
         wanted, _ = local.reset(seed=8)
         np.testing.assert_array_equal(observations[1], wanted)
         assert [info["osp_seed"] for info in env.reset_infos] == [7, 8]
-        over = False
+        over, infos = False, list[dict[str, Any]]()
         while not over:
             observations, rewards, ended, infos = env.step(np.ones(2, np.int64))
             wanted, reward, over, *_ = local.step(1)
