@@ -13,6 +13,8 @@ from ospbridge.task.scenario import ActionKind, OutOfBounds
 from ospbridge.task.tables import choose, spread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, Space
@@ -133,6 +135,28 @@ class Actor:
             return False
         numbers = wanted.tolist()
         return bool(self._inmost[0] <= min(numbers) and max(numbers) <= self._inmost[1])
+
+    @property
+    def way(self) -> Callable[[Any], NDArray[np.float32]]:
+        """``inputs``, or what does the same sooner where nothing of an action must be changed to be told.
+
+        To be asked for once all that is looked at is known.
+        """
+        changes = self._table is not None or self._normalised or self._rate is not None or self.remembers
+        if changes or self._chosen is not None or self._bounds is None or self._inmost is None:
+            return self.inputs
+        lowest, highest = self._inmost
+        low, high = self._bounds
+        count, agent, bound = len(self.names), self._agent, self._bound
+
+        def inputs(action: Any) -> NDArray[np.float32]:
+            wanted = vector(action, count, agent)
+            numbers = wanted.tolist()
+            if lowest <= min(numbers) and max(numbers) <= highest:
+                return wanted
+            return bound(wanted, low, high)
+
+        return inputs
 
     def _bound(
         self, wanted: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]

@@ -15,7 +15,7 @@ import numpy as np
 from ospbridge.errors import ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.task.acting import Actor
-from ospbridge.task.base import Task
+from ospbridge.task.base import FEW, Task
 from ospbridge.task.expressions import Judge, nearest
 from ospbridge.task.observing import Observer, all_finite
 from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
@@ -121,6 +121,17 @@ class ScenarioTask(Task):
             itemgetter(*indices) if len(indices) > 1 else None
         )
         self._before: tuple[float, ...] = (0.0,) * len(self._used)
+        self._inputs = self._actor.way
+        kind = type(self)
+        own = kind.judge is not ScenarioTask.judge or kind.observe is not ScenarioTask.observe
+        self._straight = (
+            not own
+            and self._outputs is not None
+            and not self._looks_back
+            and self._observer.plain
+            and len(self.agent.outputs) <= FEW
+        )
+        """Whether all that decides is in the outputs, and they are the observation as they come."""
 
     def _names(self, kind: SourceKind) -> list[str]:
         values = {
@@ -152,12 +163,13 @@ class ScenarioTask(Task):
 
     def inputs(self, action: Any) -> NDArray[np.float32]:
         """Inputs for an action, within bounds and rate."""
-        return self._actor.inputs(action)
+        return self._inputs(action)
 
     def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
         """The selected numbers, in range and scale."""
         outputs = outcome.outputs
         if self._observer.plain and all_finite(outputs):
+            self._observer.reason = ""
             return outputs
         repeated = (self.steps - 1) % self.action_repeat != 0
         return self._observer.observe(outcome, repeated=repeated)
@@ -168,7 +180,17 @@ class ScenarioTask(Task):
         if self._looks_back:
             numbers = now + self._before
             self._before = now
-        time, step = self.steps * self._step_seconds, float(self.steps)
+        return self._said(numbers)
+
+    def _judged(self, outputs: Sequence[float]) -> tuple[float, bool, bool]:
+        """The same, of outputs that hold all the names."""
+        assert self._outputs is not None
+        return self._said(self._outputs(outputs))
+
+    def _said(self, numbers: tuple[float, ...]) -> tuple[float, bool, bool]:
+        """What the expressions say of the numbers of their names."""
+        steps = self.steps
+        time, step = steps * self._step_seconds, float(steps)
         try:
             reward, terminated, truncated = self._function(*numbers, time, step)
             reward = float(reward)
@@ -195,13 +217,19 @@ class ScenarioTask(Task):
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
         self.steps += 1
-        reward, terminated, truncated = self.judge(outcome)
+        outputs = outcome.outputs
+        numbers = outputs.tolist() if self._straight else ()
+        # A sum of float32 in doubles is finite exactly when every one is.
+        straight = self._straight and isfinite(sum(numbers))
+        reward, terminated, truncated = self._judged(numbers) if straight else self.judge(outcome)
         if outcome.events and not self._ends.isdisjoint(outcome.events):
             terminated = True
         if self.steps == self._last_step:
             truncated = True
-        observation = self.observe(outcome)
         info = self._info(outcome, seed=seed)
+        if straight:
+            return Feedback(outputs, reward, terminated, truncated, "", info)
+        observation = self.observe(outcome)
         reason = self._observer.reason
         if reason and not terminated:
             truncated = True

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
@@ -16,8 +20,11 @@ from ospbridge.task.scenario_task import ScenarioTask
 from tests.task.agents import INFOS, arm, outcome, task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import StepOutcome
     from ospbridge.task.base import Task
 
 NAMES = '[agent.names]\nleft = "output:/Left/Angle [-1,1]"\nforce = "output:/Force"\n'
@@ -297,6 +304,72 @@ def test_the_keys_of_info_never_change() -> None:
     ended = step(tried, 5.0, infos=[0, 0, 0])
     cut = tried.cut(ended.observation, "why", seed=1)
     assert set(begun.info) == set(ended.info) == set(cut.info)
+
+
+# --- the straight path ----------------------------------------------------------------------------------------------
+
+
+class Roundabout(ScenarioTask):
+    """Overrides what the straight path leaves out, and changes nothing."""
+
+    def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
+        return super().judge(outcome)
+
+    def inputs(self, action: Any) -> NDArray[np.float32]:
+        return self._actor.inputs(action)
+
+
+ALL_NAMES = NAMES + 'right = "output:/Right/Angle"\n'
+TABLES = [
+    ALL_NAMES
+    + '[agent.episode]\nreward = "left - right * force"\nterminated = "left > 0.5"\nmax_steps = 3\n',
+    ALL_NAMES + '[agent.episode]\nreward = "force / right"\nterminated_on = ["/fallen"]\n',
+    ALL_NAMES + '[agent.episode]\nreward = "left + step"\ntruncated = "right and force"\n',
+    ALL_NAMES + '[agent.observe]\nout_of_range = "end"\n[agent.episode]\nreward = "left + right"\n',
+    ALL_NAMES + '[agent.observe]\nnot_finite = "pass"\n[agent.episode]\nreward = "left + right"\n',
+    ALL_NAMES + '[agent.action]\nnormalised = true\n[agent.episode]\nreward = "left + prev.right"\n',
+    ALL_NAMES + '[agent.action]\nout_of_bounds = "error"\n[agent.episode]\nreward = "left + right"\n',
+]
+numbers = st.one_of(st.floats(-3, 3, width=32), st.sampled_from([np.nan, np.inf, -np.inf]))
+
+
+def said(call: Callable[[], Any]) -> Any:
+    """What it returned, or raised."""
+    try:
+        found = call()
+    except (TaskError, LocalProtocolError) as error:
+        return type(error), error.message
+    return asdict(found) if isinstance(found, Feedback) else found
+
+
+@pytest.mark.parametrize("table", TABLES)
+@given(
+    steps=st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=4),
+    action=st.lists(numbers, min_size=1, max_size=3),
+)
+def test_the_straight_path_leads_to_the_same(
+    table: str, steps: list[list[float]], action: list[float]
+) -> None:
+    scenario = read(f'name = "test"\n[[agent]]\n{table}')
+    one, other = (
+        kind(arm(), bounded=True, scenario=scenario, rules=scenario.agent[0])
+        for kind in (ScenarioTask, Roundabout)
+    )
+    given_ = np.array(action, np.float32)
+    np.testing.assert_equal(said(lambda: one.inputs(given_)), said(lambda: other.inputs(given_)))
+    for tried in (one, other):
+        tried.begin(outcome(), seed=1)
+    for outputs in steps:
+        events = ("/fallen",) if outputs[0] > 2 else ()
+        brought = outcome(*outputs, events=events)
+        np.testing.assert_equal(
+            said(partial(one.evaluate, brought, seed=1)), said(partial(other.evaluate, brought, seed=1))
+        )
+
+
+def test_the_straight_path_is_taken_where_it_can_be() -> None:
+    ways = [task(table)._straight for table in TABLES]
+    assert ways == [True, True, True, False, False, False, True]
 
 
 # --- values -------------------------------------------------------------------------------------------------------
