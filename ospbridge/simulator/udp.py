@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -117,10 +118,17 @@ class UdpSimulator:
         if spin is None:
             spin = not background and len(os.sched_getaffinity(0)) > 1
         self._longest_spin = SPIN if spin else 0.0
+        # A signal that comes just before the loop sleeps, or in another thread, interrupts no wait: Python's handler
+        # would run when the next datagram comes. With a descriptor to write to, the interpreter wakes the loop itself.
+        before = (
+            None if background else signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
+        )
         try:
             while not self._stopping:
                 self._turn()
         finally:
+            if before is not None:
+                signal.set_wakeup_fd(before)
             self.close()
 
     def start(self) -> Self:
@@ -223,6 +231,9 @@ class UdpSimulator:
         if handler_id is None:
             if fd == self._main.fileno():
                 self._read_main()
+            elif fd == self._wake_in.fileno():
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_in.recv(LARGEST)
             return
         try:
             size = self._sockets[handler_id].recv_into(self._buffer)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +23,6 @@ from tests.simulator.raw import RawClient
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 
@@ -71,6 +72,55 @@ def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0_within_a_seco
         assert process.stdout.read() == ""
         (line,) = process.stderr.read().splitlines()
         assert json.loads(line)["agents"] == ["cart"]
+
+
+#: The kernel may give a signal to any thread that does not block it; then it interrupts no wait of the main thread.
+#: The same as when it comes in the moment before the loop sleeps, but each time.
+IN_ANOTHER_THREAD = """
+import signal, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+from ospbridge.cli import main
+main(["sim", "--port", "0", "--env", "CartPole-v1", "--quiet"])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_interrupts_no_wait_ends_it_all_the_same(number: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", IN_ANOTHER_THREAD], stdout=subprocess.PIPE, text=True)
+    try:
+        with RawClient(address_of(process), DOCUMENT) as client:
+            assert client.overview() == {"cart": 1}
+            time.sleep(0.2)  # by then it sleeps
+            process.send_signal(number)
+            assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that a process has used, by itself and in the kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_signal_that_does_not_end_it_leaves_it_asleep() -> None:
+    program = (
+        "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\nfrom ospbridge.cli import main\n"
+    )
+    program += 'main(["sim", "--port", "0", "--env", "CartPole-v1", "--quiet"])'
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        address_of(process)
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        before = processor_time(process.pid)
+        time.sleep(0.5)
+        assert processor_time(process.pid) - before < 0.25
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
