@@ -42,7 +42,7 @@ async def serve(settings: Settings) -> None:
             stack.callback(remote.close)
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         conductor = Conductor(settings, trace=trace, recording=recording)
-        relays = [Relay(upstream, conductor) for upstream in settings.upstreams]
+        relays = [stack.enter_context(Relay(upstream, conductor)) for upstream in settings.upstreams]
         server = stack.enter_context(
             HubServer(listener, conductor, spin=settings.spin, remote=remote, relays=relays)
         )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from ospbridge.daemon.relay.driving import Driving
 from ospbridge.daemon.relay.link import Link
+from ospbridge.daemon.relay.observing import Observing
+from ospbridge.daemon.relay.settings import Mode
 from ospbridge.hub.messages import UpstreamStatus
 from ospbridge.observe import logs
 from ospbridge.rllink.client import Notice, StateArrived
 
 if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.rllink.client import Event
@@ -23,39 +29,69 @@ log = logs.get(__name__)
 
 
 class Relay:
-    """``run`` serves ``upstream`` until cancelled; the conductor's ``run`` must be running."""
+    """``run`` serves ``upstream`` until cancelled; the conductor's ``run`` must be running.
+
+    Its context is left when no environment is attached any more.
+    """
 
     def __init__(self, upstream: Upstream, conductor: Conductor) -> None:
         self.upstream = upstream
         self.link = Link(
             upstream.address, dialect=upstream.dialect, limits=upstream.limits, on_event=self._event
         )
-        self.driving = Driving(upstream, conductor, self.link)
+        self._work = (
+            Driving(upstream, conductor, self.link)
+            if upstream.mode is Mode.DRIVE
+            else Observing(upstream, [conductor], self.link)
+        )
+
+    @property
+    def driving(self) -> Driving:
+        """What it does in the mode of that name."""
+        assert isinstance(self._work, Driving)
+        return self._work
 
     @property
     def status(self) -> UpstreamStatus:
         """How it stands."""
-        connection, learner = self.link.connected, self.driving.learner
-        return UpstreamStatus(
+        connection = self.link.connected
+        told = UpstreamStatus(
             str(self.link.address),
             self.upstream.mode.value,
             self.link.trouble,
             connection.dialect.name if connection is not None else "",
-            self.driving.weights_seq_no,
-            learner.batches,
-            learner.steps,
-            learner.discarded + self.driving.dropped,
+        )
+        if isinstance(self._work, Observing):
+            return told
+        learner = self.driving.learner
+        return msgspec.structs.replace(
+            told,
+            weights_seq_no=self.driving.weights_seq_no,
+            batches=learner.batches,
+            steps=learner.steps,
+            discarded=learner.discarded + self.driving.dropped,
         )
 
     async def run(self) -> None:
         """Raises ConfigurationError or UsageError for what no waiting can mend."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.link.run)
-            nursery.start_soon(self.driving.run)
+            nursery.start_soon(self._work.run)
+
+    def __enter__(self) -> Self:
+        if isinstance(self._work, Observing):
+            self._work.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if isinstance(self._work, Observing):
+            self._work.__exit__(kind, error, where)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, StateArrived):
-            # Some servers push weights; a driver asks for those that it acts with.
+            # Some servers push weights; a driver asks for those that it acts with, and an observer needs none.
             log.debug(
                 "weights came unasked", upstream=str(self.link.address), weights_seq_no=event.weights.seq_no
             )
