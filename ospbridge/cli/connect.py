@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ospbridge.cli.options import LONGEST, SimulatorAddress
+from ospbridge.cli.options import LONGEST, SimulatorAddress, log_options
 from ospbridge.cli.upstream import upstream_from, upstream_options
 
 if TYPE_CHECKING:
@@ -121,18 +121,7 @@ SECONDS = click.FloatRange(0.0, LONGEST, min_open=True)
     help="Write every episode that an environment plays to DIR, one file each, as it ends.",
 )
 @upstream_options
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
-    default="info",
-    show_default=True,
-    help="The least level that is logged.",
-)
-@click.option(
-    "--log-json/--no-log-json",
-    default=None,
-    help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
-)
+@log_options
 def connect(  # noqa: PLR0917  # click passes options by name
     simulator: Endpoint,
     profile: str,

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 else:
     EndpointType = click.ParamType  # became generic after the oldest click that serves
 
-__all__ = ["LONGEST", "CloseNames", "SimulatorAccess", "SimulatorAddress", "json_option", "simulator_options"]
+__all__ = [
+    "LONGEST",
+    "CloseNames",
+    "SimulatorAccess",
+    "SimulatorAddress",
+    "json_option",
+    "log_options",
+    "simulator_options",
+]
 
 C = TypeVar("C", bound="Callable[..., Any]")
 LONGEST: Final = 86_400.0
@@ -166,6 +174,29 @@ def simulator_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def json_option(help_text: str) -> Callable[[C], C]:
     """``--json``, with what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+_LOG_OPTIONS: Final = (
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error", "critical"]),
+        default="info",
+        show_default=True,
+        help="The least level that is logged.",
+    ),
+    click.option(
+        "--log-json/--no-log-json",
+        default=None,
+        help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
+    ),
+)
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command that logs; they arrive as ``log_level`` and ``log_json``."""
+    for option in reversed(_LOG_OPTIONS):
+        command = option(command)
+    return command
 
 
 class CloseNames(click.Group):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.options import log_options
+
 if TYPE_CHECKING:
     import ssl
 
@@ -48,18 +50,7 @@ __all__ = ["sink"]
 @click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
 @click.option("--tls-ca", metavar="FILE", help="The CA that the clients' certificates must come from.")
 @click.option("--insecure", is_flag=True, help="Listen for other hosts even without TLS.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
-    default="info",
-    show_default=True,
-    help="The least level that is logged.",
-)
-@click.option(
-    "--log-json/--no-log-json",
-    default=None,
-    help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
-)
+@log_options
 def sink(  # noqa: PLR0917  # click passes options by name
     listen: str,
     record: Path | None,
