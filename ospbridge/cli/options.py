@@ -18,11 +18,12 @@ import click
 from ospbridge.cli.stopping import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ospbridge.interface import Endpoint
     from ospbridge.session.blocking import BlockingSession
 
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
     EndpointType = click.ParamType[Endpoint]
 else:
     EndpointType = click.ParamType  # became generic after the oldest click that serves
@@ -35,6 +36,7 @@ __all__ = [
     "json_option",
     "log_options",
     "simulator_options",
+    "with_options",
 ]
 
 C = TypeVar("C", bound="Callable[..., Any]")
@@ -156,6 +158,13 @@ _SIMULATOR_OPTIONS: Final = (
 )
 
 
+def with_options(command: Callable[..., Any], options: Sequence[Decorator]) -> Callable[..., Any]:
+    """``command`` with options that its help lists in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def simulator_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that talks to a simulator; they arrive as one ``simulator``."""
 
@@ -165,10 +174,7 @@ def simulator_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return function(*args, simulator=SimulatorAccess(simulator, profile, trace, timeout), **rest)
 
-    decorated: Callable[..., Any] = with_access
-    for option in reversed(_SIMULATOR_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return with_options(with_access, _SIMULATOR_OPTIONS)
 
 
 def json_option(help_text: str) -> Callable[[C], C]:
@@ -194,9 +200,7 @@ _LOG_OPTIONS: Final = (
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that logs; they arrive as ``log_level`` and ``log_json``."""
-    for option in reversed(_LOG_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, _LOG_OPTIONS)
 
 
 class CloseNames(click.Group):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ospbridge.cli.options import LONGEST
+from ospbridge.cli.options import LONGEST, with_options
+from ospbridge.cli.server_options import dialect_option, server_address, tls_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ospbridge.cli.options import Decorator
     from ospbridge.daemon.relay.settings import Upstream
 
 __all__ = ["upstream_from", "upstream_options"]
 
 PREFIX: Final = "rllink_"
-_OPTIONS: Final = (
+_OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option(
         "--rllink",
         metavar="[tls://]HOST:PORT",
@@ -30,13 +31,7 @@ _OPTIONS: Final = (
         show_default=True,
         help="Let the server's policy act for the agents, and learn from that.",
     ),
-    click.option(
-        "--rllink-dialect",
-        type=click.Choice(["auto", "json", "msgpack"]),
-        default="auto",
-        show_default=True,
-        help="How it speaks RLlink: json as Ray 2.47 and 2.48, msgpack as Ray 2.49 and later; auto finds out.",
-    ),
+    dialect_option("rllink-"),
     click.option(
         "--rllink-agents",
         metavar="GLOB",
@@ -89,33 +84,13 @@ _OPTIONS: Final = (
         metavar="SEED",
         help="Of actions and the first reset.",
     ),
-    click.option(
-        "--rllink-tls-ca",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The CA that the server's certificate must come from. Default: those of the system.",
-    ),
-    click.option(
-        "--rllink-tls-cert",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Our certificate, if it asks.",
-    ),
-    click.option(
-        "--rllink-tls-key",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The key of that certificate.",
-    ),
-    click.option("--insecure", is_flag=True, help="Speak RLlink with other hosts even without TLS."),
+    *tls_options("rllink-"),
 )
 
 
 def upstream_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The decorator that adds them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, _OPTIONS)
 
 
 def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
@@ -126,7 +101,6 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
     from ospbridge.rllink.cutting import BatchMode
     from ospbridge.rllink.dialects import dialect_named
     from ospbridge.rllink.timing import Limits
-    from ospbridge.transport.streams import ServerTls, parse_stream
 
     address = options["rllink"]
     if address is None:
@@ -137,12 +111,15 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
             )
         return None
     said = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
-    files = (said["tls_ca"], said["tls_cert"], said["tls_key"])
     if said["activation"] is not None:
         activation(said["activation"])
     return Upstream(
-        address=parse_stream(
-            address, tls=ServerTls(*files) if any(files) else None, insecure=options["insecure"]
+        address=server_address(
+            address,
+            ca=said["tls_ca"],
+            cert=said["tls_cert"],
+            key=said["tls_key"],
+            insecure=options["insecure"],
         ),
         mode=Mode(said["mode"]),
         dialect=dialect_named(said["dialect"]),
