@@ -104,7 +104,7 @@ def _lines(path: Path, mistakes: Sequence[str]) -> list[int | None]:
     """Of each mistake; None where it has none, as in a file that is no TOML."""
     import tomllib
 
-    from ospbridge.task.lines import Lines
+    from ospbridge.toml.lines import Lines
 
     try:
         text = path.read_text(encoding="utf-8")

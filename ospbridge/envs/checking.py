@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.task.expressions import nearest
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import TIME_STEP, SourceKind
-from ospbridge.task.tables import Mistakes
 from ospbridge.task.variables import number_in, source
+from ospbridge.toml.nearest import nearest
+from ospbridge.toml.tables import Mistakes
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface

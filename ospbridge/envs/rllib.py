@@ -23,7 +23,7 @@ from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS, register_envs
 from ospbridge.envs.tls_options import is_remote
 from ospbridge.errors import AgentTaken, ConfigurationError, UsageError
-from ospbridge.task.expressions import nearest
+from ospbridge.toml.nearest import nearest
 from ospbridge.transport.addresses import parse_endpoint
 from ospbridge.transport.tls import parse_tls
 from ospbridge.transport.unix import parse_unix

@@ -9,8 +9,8 @@ import numpy as np
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.task.base import bounds, choice, vector
+from ospbridge.task.choosing import choose, spread
 from ospbridge.task.scenario import ActionKind, OutOfBounds
-from ospbridge.task.tables import choose, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, Space
-    from ospbridge.task.scenario import Action, PerValue
-    from ospbridge.task.tables import Mistakes
+    from ospbridge.task.scenario import Action
+    from ospbridge.toml.tables import Mistakes, PerValue
 
 __all__ = ["Actor"]
 

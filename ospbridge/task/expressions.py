@@ -7,16 +7,17 @@ scenario may name a class of Python anyway. All numbers are floats, so that no p
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 from typing import TYPE_CHECKING, Any, Final
 
 from RestrictedPython.compile import compile_restricted_exec
 
+from ospbridge.toml.nearest import nearest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["CONSTANTS", "FUNCTIONS", "RESERVED", "Judge", "WrongExpression", "nearest", "parse"]
+__all__ = ["CONSTANTS", "FUNCTIONS", "RESERVED", "Judge", "WrongExpression", "parse"]
 
 
 def _sign(value: float) -> float:
@@ -94,12 +95,6 @@ class WrongExpression(ValueError):
         super().__init__(what)
         self.what = what
         self.hint = hint
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A question for what may have been meant, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=3)
-    return f"did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
 
 
 class _Checked(ast.NodeTransformer):

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import math
 import re
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ScenarioInvalid, ScenarioNotFound
-from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, nearest, parse
+from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
 from ospbridge.task.scenario import (
     TIME_STEP,
     Action,
@@ -38,17 +37,19 @@ from ospbridge.task.scenario import (
     SyntheticTable,
 )
 from ospbridge.task.shipped import shipped, shipped_file
-from ospbridge.task.tables import Mistakes, Table
 from ospbridge.task.variables import source
+from ospbridge.toml.nearest import nearest
+from ospbridge.toml.parsing import LARGEST, NoToml, decoded, parsed
+from ospbridge.toml.tables import Mistakes, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ospbridge.task.scenario import PerValue, WorldTable
+    from ospbridge.task.scenario import WorldTable
+    from ospbridge.toml.tables import PerValue
 
 __all__ = ["find", "load", "read"]
 
-LARGEST_FILE: Final = 1_000_000
 WORLDS: Final[dict[str, type[GymTable | ArenaTable | SyntheticTable]]] = {
     "gym": GymTable,
     "arena": ArenaTable,
@@ -66,13 +67,12 @@ def load(scenario: str) -> Scenario:
         data = path.read_bytes()
     except OSError as error:
         raise ScenarioNotFound(f"{path} cannot be read: {error.strerror}", hint="name a TOML file") from None
-    if len(data) > LARGEST_FILE:
+    if len(data) > LARGEST:
         raise ScenarioInvalid(f"{path} is no scenario: it has {len(data)} bytes", hint="name a TOML file")
     try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise invalid(str(path), [f"line {line}: not UTF-8, as TOML has to be"]) from None
+        text = decoded(data)
+    except NoToml as error:
+        raise invalid(str(path), [str(error)]) from None
     return read(text, str(path))
 
 
@@ -102,9 +102,9 @@ def invalid(origin: str, mistakes: list[str]) -> ScenarioInvalid:
 def read(text: str, origin: str = "scenario") -> Scenario:
     """The scenario in ``text``. Raises ScenarioInvalid."""
     try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise invalid(origin, [f"no TOML: {error}"]) from None
+        data = parsed(text)
+    except NoToml as error:
+        raise invalid(origin, [str(error)]) from None
     mistakes = Mistakes()
     scenario = _scenario(Table(data, "", _keys(Scenario), mistakes), origin)
     if mistakes.found:

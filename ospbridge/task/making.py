@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, OspBridgeError, ScenarioInvalid
-from ospbridge.task.expressions import nearest
 from ospbridge.task.guarding import guard
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.scenario_task import ScenarioTask
+from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ import numpy as np
 
 from ospbridge.interface import BoxSpace
 from ospbridge.task.base import FEW, bounds
+from ospbridge.task.choosing import choose
 from ospbridge.task.scenario import NotFinite, OutOfRange, Ranges, SourceKind
-from ospbridge.task.tables import choose
 from ospbridge.task.variables import number_of, source
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentInterface, StepOutcome
     from ospbridge.task.scenario import Observe
-    from ospbridge.task.tables import Mistakes
+    from ospbridge.toml.tables import Mistakes
 
 __all__ = ["Observer", "all_finite"]
 

@@ -6,13 +6,15 @@ What the keys mean to users stands in ``docs/reference/scenario-keys.md``; what 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ospbridge.interface import AgentInterface
+    from ospbridge.toml.tables import PerValue
 
 __all__ = [
     "TIME_STEP",
@@ -27,7 +29,6 @@ __all__ = [
     "Observe",
     "OutOfBounds",
     "OutOfRange",
-    "PerValue",
     "Range",
     "Ranges",
     "ResetObservation",
@@ -39,9 +40,6 @@ __all__ = [
 ]
 
 TIME_STEP: Final = "/Simulation/TimeStepSize"
-
-PerValue: TypeAlias = float | tuple[float, ...] | Mapping[str, float]
-"""A number for each interface value: one for all, one each in their order, or by name or glob."""
 
 
 class ActionKind(StrEnum):

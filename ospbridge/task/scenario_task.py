@@ -16,12 +16,14 @@ from ospbridge.errors import ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.task.acting import Actor
 from ospbridge.task.base import FEW, Task
-from ospbridge.task.expressions import Judge, nearest
+from ospbridge.task.choosing import spread
+from ospbridge.task.expressions import Judge
 from ospbridge.task.observing import Observer, all_finite
 from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
 from ospbridge.task.scenario import ResetObservation, Source, SourceKind
-from ospbridge.task.tables import Mistakes, spread
 from ospbridge.task.variables import number_of
+from ospbridge.toml.nearest import nearest
+from ospbridge.toml.tables import Mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -306,7 +306,7 @@ def test_any_tables_are_a_scenario_or_mistakes_and_nothing_else(
 ) -> None:
     from ospbridge.task import loading
     from ospbridge.task.scenario import Scenario
-    from ospbridge.task.tables import Mistakes, Table
+    from ospbridge.toml.tables import Mistakes, Table
 
     found = Mistakes()
     inner = {"action": agent, "observe": agent, "episode": agent, "names": agent, **agent}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ospbridge.task import lines as module
-from ospbridge.task.lines import Lines
 from ospbridge.task.shipped import shipped, shipped_file
-from ospbridge.task.tables import Mistakes, Table
+from ospbridge.toml import lines as module
+from ospbridge.toml.lines import Lines
+from ospbridge.toml.tables import Mistakes, Table
 
 TEXT = '''\
 name = "x"   # agent[0].reward = 1

@@ -1,4 +1,4 @@
-"""Which line of a scenario's file a mistake is about: found out by the parser itself, never guessed.
+"""Which line of a TOML file a mistake is about: found out by the parser itself, never guessed.
 
 The standard library's parser tells no places. But a TOML file is a row of statements that begin on lines of their own,
 and any number of whole statements from the top is TOML too. So the statement that brings a key path ends where the

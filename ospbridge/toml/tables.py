@@ -1,4 +1,4 @@
-"""Reading the tables of a scenario: every key is checked, every mistake is noted, and reading goes on.
+"""Reading the tables of a TOML file: every key is checked, every mistake is noted, and reading goes on.
 
 A ``Table`` hands out the values of its keys, or their defaults where they are wrong. What the keys mean is no concern
 of this module.
@@ -6,22 +6,23 @@ of this module.
 
 from __future__ import annotations
 
-import fnmatch
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ospbridge.task.expressions import nearest
+from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from enum import StrEnum
 
-    from ospbridge.task.scenario import PerValue
-
-__all__ = ["Mistakes", "Table", "choose", "spread"]
+__all__ = ["Mistakes", "PerValue", "Table"]
 
 E = TypeVar("E", bound="StrEnum")
 LARGEST = 2**31 - 1
+
+PerValue: TypeAlias = float | tuple[float, ...] | Mapping[str, float]
+"""A number for each interface value: one for all, one each in their order, or by name or glob."""
 
 
 class Mistakes:
@@ -156,47 +157,3 @@ class Table:
             return {name: float(number) for name, number in value.items()}
         self.wrong(key, "a number, a list of numbers, or a table of numbers by name or glob", value)
         return None
-
-
-def spread(
-    given: PerValue, names: Iterable[str], default: list[float], where: str, mistakes: Mistakes
-) -> list[float]:
-    """A number for each of ``names``; where a table names none, the default."""
-    known = list(names)
-    if isinstance(given, float):
-        return [given] * len(known)
-    if isinstance(given, tuple):
-        if len(given) != len(known):
-            mistakes.note(
-                where,
-                f"expected {len(known)} numbers, got {len(given)}",
-                f"one for each of {', '.join(known)}",
-            )
-            return default
-        return list(given)
-    numbers = list(default)
-    for pattern, number in given.items():
-        for name in choose((pattern,), known, where, mistakes):
-            numbers[known.index(name)] = number
-    return numbers
-
-
-def choose(
-    patterns: Iterable[str], names: Iterable[str], where: str, mistakes: Mistakes, what: str = "name"
-) -> list[str]:
-    """The names that fit, in the order of the patterns. A name may itself look like a pattern."""
-    known = list(names)
-    chosen: list[str] = []
-    for pattern in patterns:
-        hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
-        if not hits and not (pattern == "*" and not known):
-            mistakes.note(where, f"no {what} {pattern!r}", nearest(pattern, known) or _some(known, what))
-        chosen += [name for name in hits if name not in chosen]
-    return chosen
-
-
-def _some(names: list[str], what: str) -> str:
-    if not names:
-        return f"there is no {what} at all"
-    shown = ", ".join(names[:6])
-    return f"there are {shown}" + (f" and {len(names) - 6} more" if len(names) > 6 else "")
