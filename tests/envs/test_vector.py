@@ -452,7 +452,7 @@ def test_closing_a_fleet_gives_all_agents_back_at_once() -> None:
         started = time.monotonic()
         envs.close()
         envs.close()
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 5
         for address in addresses:
             with BlockingSession.connect(address) as session:
                 assert all(entry.available for entry in session.agents())

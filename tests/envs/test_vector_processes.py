@@ -8,48 +8,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
-from statistics import median
-from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 import ospbridge
 from ospbridge.errors import SessionClosed, SimulatorNotFound
 from ospbridge.session.blocking import BlockingSession
-from tests.envs.vectors import fleet
+from tests.envs.vectors import fleet, simulator_processes
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
-@contextmanager
-def simulators(count: int, *options: str) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
-    """Addresses and processes of so many simulators."""
-    with ExitStack() as stack:
-        programs = []
-        for _ in range(count):
-            program = subprocess.Popen(
-                [sys.executable, "-m", "ospbridge", "sim", *options, "--port", "0", "--quiet"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            stack.callback(program.communicate)
-            stack.callback(program.kill)
-            programs.append(program)
-        addresses = []
-        for program in programs:
-            assert program.stdout is not None
-            addresses.append(program.stdout.readline().strip())
-        yield addresses, programs
-
-
 def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_when_it_is_back() -> None:
-    with simulators(3, "--synthetic", "1,1,0") as (addresses, programs):
+    with simulator_processes(3, "--synthetic", "1,1,0") as (addresses, programs):
         envs = fleet(addresses, 3, query_timeout=0.5)
         actions = np.zeros((3, 1), np.float32)
         envs.reset(seed=1)
@@ -75,7 +49,7 @@ def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_w
 
 
 def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
-    with simulators(2, "--synthetic", "1,1,0") as (addresses, programs):
+    with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, programs):
         envs = fleet(addresses, 2, query_timeout=0.5, autoreset_mode="SameStep")
         actions = np.zeros((2, 1), np.float32)
         envs.reset(seed=1)
@@ -100,7 +74,7 @@ def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goes_on(mode: str) -> None:
-    with simulators(2, "--synthetic", "1,1,0") as (addresses, programs):
+    with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, programs):
         envs = fleet(addresses, 2, query_timeout=0.5, connect_timeout=0.5, autoreset_mode=mode)
         actions = np.zeros((2, 1), np.float32)
         envs.reset(seed=1)
@@ -133,7 +107,7 @@ def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goe
 
 
 def test_a_forked_child_cannot_step_and_harms_nothing() -> None:
-    with simulators(2, "--synthetic", "1,1,0") as (addresses, _):
+    with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, _):
         envs = fleet(addresses, 2)
         envs.reset(seed=1)
         context = multiprocessing.get_context("fork")
@@ -156,7 +130,7 @@ def test_a_forked_child_cannot_step_and_harms_nothing() -> None:
 
 
 def test_a_vector_environment_that_nobody_closed_gives_its_agents_back_at_exit() -> None:
-    with simulators(2, "--synthetic", "1,1,0") as (addresses, _):
+    with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, _):
         code = (
             "import gymnasium, ospbridge\n"
             f"envs = gymnasium.make_vec('ospbridge/Agent-v0', num_envs=2, simulator={addresses!r})\n"
@@ -169,32 +143,3 @@ def test_a_vector_environment_that_nobody_closed_gives_its_agents_back_at_exit()
         for address in addresses:
             with BlockingSession.connect(address) as session:
                 assert all(entry.available for entry in session.agents())
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_eight_simulators_that_sleep_are_at_least_five_times_as_fast_as_one() -> None:
-    with simulators(8, "--synthetic", "1,1,0", "--think", "0.001") as (addresses, _):
-        ratios = []
-        # Nine processes on two cores: other work on the machine is waited out, within bounds.
-        for _ in range(15):
-            one = steps_per_second(fleet(addresses[:1], 1))
-            eight = steps_per_second(fleet(addresses, 8))
-            ratios.append(eight / one)
-            if ratios[-1] >= 5:
-                break
-        assert max(ratios) >= 5, ratios
-
-
-def steps_per_second(envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> float:
-    """Of all environments together: the median of some runs."""
-    actions = np.zeros((envs.num_envs, 1), np.float32)
-    envs.reset(seed=1)
-    rates = []
-    for _ in range(5):
-        started = time.perf_counter()
-        for _ in range(100):
-            envs.step(actions)
-        rates.append(100 * envs.num_envs / (time.perf_counter() - started))
-    envs.close()
-    return median(rates)

@@ -1,8 +1,10 @@
-"""Running vector environments and comparing what they return."""
+"""Running simulators and vector environments and comparing what they return."""
 
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -27,6 +29,27 @@ def cart_poles(count: int, *, copies: int = 1, **options: Any) -> Iterator[list[
             )
             for _ in range(count)
         ]
+
+
+@contextmanager
+def simulator_processes(count: int, *options: str) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
+    """Addresses and processes of so many simulators."""
+    with ExitStack() as stack:
+        programs = []
+        for _ in range(count):
+            program = subprocess.Popen(
+                [sys.executable, "-m", "ospbridge", "sim", *options, "--port", "0", "--quiet"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(program.communicate)
+            stack.callback(program.kill)
+            programs.append(program)
+        addresses = []
+        for program in programs:
+            assert program.stdout is not None
+            addresses.append(program.stdout.readline().strip())
+        yield addresses, programs
 
 
 def fleet(addresses: list[str] | str, count: int, **options: Any) -> VectorEnv[Any, Any, Any]:

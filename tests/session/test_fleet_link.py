@@ -75,12 +75,12 @@ def test_all_is_well_with_lost_doubled_and_late_datagrams() -> None:
 
 @pytest.mark.parametrize("spin", [False, True])
 def test_thinking_simulators_think_at_the_same_time(spin: bool) -> None:
-    with sessions(*(SyntheticWorld(1, 3, think=0.05) for _ in range(6))) as several:
+    with sessions(*(SyntheticWorld(1, 3, think=0.2) for _ in range(6))) as several:
         link = FleetLink(spin=spin, cores=1)
         link.run([(s, step(s)) for s in several])
         started = time.monotonic()
         link.run([(s, step(s)) for s in several])
-        assert time.monotonic() - started < 3 * 0.05
+        assert time.monotonic() - started < 3 * 0.2
 
 
 def test_one_that_is_held_up_keeps_its_limit_and_the_others_have_their_results() -> None:

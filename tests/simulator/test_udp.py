@@ -184,15 +184,14 @@ def test_a_late_completion_comes_through_the_timer(profile: Profile) -> None:
 @both
 def test_the_acknowledgement_leaves_before_the_world_thinks(profile: Profile) -> None:
     with (
-        UdpSimulator(SyntheticWorld(1, 1, think=0.2), port=0, profile=profile) as simulator,
+        UdpSimulator(SyntheticWorld(1, 1, think=0.4), port=0, profile=profile) as simulator,
         player(simulator, profile, 1) as client,
     ):
         client.reset(1)
-        start = time.monotonic()
         client.vote(1, np.array([0.5], np.float32))
-        assert time.monotonic() - start < 0.15
+        acknowledged = time.monotonic()
         client.completion()
-        assert time.monotonic() - start > 0.19
+        assert time.monotonic() - acknowledged > 0.1
 
 
 def lost_steps(seed: int) -> list[bool]:
@@ -285,7 +284,7 @@ def test_it_starts_once_and_stops_at_once() -> None:
     simulator.stop()
     simulator.stop()
     simulator.stop_soon()
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 5
 
 
 def test_ipv6_is_served() -> None:
