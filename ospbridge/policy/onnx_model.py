@@ -16,7 +16,7 @@ from ospbridge.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LARGEST", "check_model"]
+__all__ = ["LARGEST", "check_model", "fields"]
 
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a model."""
@@ -47,7 +47,7 @@ def check_model(data: bytes) -> None:
         )
     view = memoryview(data)
     try:
-        graphs = sum(1 for number, *_ in _fields(view, 0, len(view)) if number == _GRAPH)
+        graphs = sum(1 for number, *_ in fields(view, 0, len(view)) if number == _GRAPH)
         if graphs:
             _check(view, 0, len(view), "model")
     except (IndexError, ValueError):
@@ -66,7 +66,7 @@ def _check(view: memoryview, begin: int, end: int, kind: str) -> None:
             "the ONNX model has a graph within a node, as loops and branches have",
             hint="export the policy without control flow",
         )
-    for number, wire, first, last in _fields(view, begin, end):
+    for number, wire, first, last in fields(view, begin, end):
         if kind == _TENSOR:
             if (number == _EXTERNAL_DATA and wire == _LENGTH) or (number == _DATA_LOCATION and first):
                 raise ConfigurationError(
@@ -77,7 +77,7 @@ def _check(view: memoryview, begin: int, end: int, kind: str) -> None:
             _check(view, first, last, _WITHIN[kind][number])
 
 
-def _fields(view: memoryview, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def fields(view: memoryview, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Each field's number and wire type; then where it begins and ends, or its value and 0 for a varint."""
     at = begin
     while at < end:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ospbridge.policy.onnx_model import _fields
+from ospbridge.policy.onnx_model import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,15 +31,15 @@ def initialisers(model: bytes) -> dict[str, NDArray[np.float32]]:
     """The tensors of a model's graph, by their names."""
     view = memoryview(model)
     found = {}
-    for number, _, begin, end in _fields(view, 0, len(view)):
+    for number, _, begin, end in fields(view, 0, len(view)):
         if number != 7:
             continue
-        for inner, _, first, last in _fields(view, begin, end):
+        for inner, _, first, last in fields(view, begin, end):
             if inner == 5:
-                fields = [(n, v, w) for n, _, v, w in _fields(view, first, last)]
-                shape = [value for n, value, _ in fields if n == 1]
-                (name,) = (bytes(view[v:w]).decode() for n, v, w in fields if n == 8)
-                (data,) = (view[v:w] for n, v, w in fields if n == 9)
+                inner_fields = [(n, v, w) for n, _, v, w in fields(view, first, last)]
+                shape = [value for n, value, _ in inner_fields if n == 1]
+                (name,) = (bytes(view[v:w]).decode() for n, v, w in inner_fields if n == 8)
+                (data,) = (view[v:w] for n, v, w in inner_fields if n == 9)
                 found[name] = np.frombuffer(data, "<f4").reshape(shape)
     return found
 

@@ -1,0 +1,93 @@
+"""What is told of a policy that nobody runs."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.policy.describing import describe
+from ospbridge.policy.onnx_signature import TensorType, read_signature
+from tests.policy.onnx_models import described, linear_model, model, node, recorded, tensor
+from tests.policy.weights import module_weights
+
+
+def test_a_recorded_model_of_choices_tells_its_versions_ends_and_operators() -> None:
+    found = describe(recorded("discrete"))
+    assert (found.kind, found.observation, found.outputs) == ("onnx", 4, 3)
+    assert found.actions == ("one of 3 choices",)
+    assert found.onnx is not None
+    assert (found.onnx.ir_version, found.onnx.opset, found.onnx.producer) == (9, 20, "pytorch 2.13.0")
+    assert found.onnx.inputs == (TensorType("onnx::Gemm_0", "float32", (1, 4)),)
+    assert found.onnx.outputs == (TensorType("12", "float32", (1, 3)),)
+    assert found.onnx.operators == ("Gemm", "Tanh")
+    assert found.trouble == ""
+
+
+def test_a_recorded_model_that_limits_deviations_is_taken_for_a_box() -> None:
+    assert describe(recorded("box")).actions == ("a box of 2 numbers",)
+
+
+def test_a_batch_of_any_size_is_told_by_its_name() -> None:
+    found = read_signature(linear_model(np.zeros((3, 2), np.float32), batch="rows"))
+    assert found.inputs == (TensorType("x", "float32", ("rows", 3)),)
+
+
+def test_an_initialiser_among_the_inputs_is_none_of_them() -> None:
+    matrix = np.zeros((3, 2), np.float32)
+    found = read_signature(linear_model(matrix, more_inputs=[described("w", [3, 2])]))
+    assert [each.name for each in found.inputs] == ["x"]
+
+
+def test_a_model_without_an_output_is_told_as_of_no_use() -> None:
+    bare = model([node("Relu", ["x"], ["y"])], [tensor("w", np.zeros(1, np.float32))], [], [])
+    assert "no input or no output" in describe(bare).trouble
+
+
+def test_what_is_no_model_is_told_with_the_reason() -> None:
+    found = describe(b"no model at all")
+    assert (found.kind, found.size, found.onnx) == ("onnx", 15, None)
+    assert "no ONNX model" in found.trouble
+
+
+@given(st.integers(0, 30_000), st.binary(min_size=1, max_size=4))
+def test_a_spoilt_model_is_read_or_refused_and_nothing_else(at: int, put: bytes) -> None:
+    spoilt = bytearray(recorded("discrete"))
+    at %= len(spoilt)
+    spoilt[at : at + len(put)] = put
+    with contextlib.suppress(ConfigurationError):
+        found = read_signature(bytes(spoilt))
+        assert all(len(each.name) <= 80 for each in (*found.inputs, *found.outputs))
+
+
+def test_weights_tell_sizes_and_both_spaces_that_an_even_number_may_stand_for() -> None:
+    weights = module_weights(inputs=5, hiddens=(8, 6), outputs=4)
+    found = describe(weights)
+    assert (found.kind, found.observation, found.outputs) == ("rlmodule", 5, 4)
+    assert found.layers == (8, 6, 4)
+    assert found.actions == ("one of 4 choices", "a box of 2 numbers")
+    assert found.arrays is not None
+    assert dict(found.arrays)["pi.net.mlp.0.weight"] == (4, 6)
+    assert found.size == sum(array.nbytes for array in weights.values())
+
+
+def test_an_odd_number_stands_for_choices_only_and_free_deviations_for_a_box_only() -> None:
+    weights = module_weights(inputs=5, hiddens=(8,), outputs=3)
+    assert describe(weights).actions == ("one of 3 choices",)
+    weights["pi.log_std"] = np.zeros(3, np.float32)
+    assert describe(weights).actions == ("a box of 3 numbers",)
+
+
+def test_weights_that_no_policy_is_made_from_are_listed_with_the_reason() -> None:
+    found = describe({"lstm.weight": np.zeros((2, 3), np.float32)})
+    assert found.arrays == (("lstm.weight", (2, 3)),)
+    assert "no key that begins with" in found.trouble
+
+
+@pytest.mark.parametrize("name", ["box", "discrete"])
+def test_the_size_told_is_that_of_the_model(name: str) -> None:
+    assert describe(recorded(name)).size == len(recorded(name))
