@@ -41,6 +41,7 @@ LARGEST_MODEL: Final = 256 * 1024 * 1024
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_FORMAT: Final = 31
 """What zlib calls the format of gzip, with its largest window."""
+LONGEST_NAME: Final = 100
 DEFAULT_MODULE: Final = "default_policy"
 SEQ_NO: Final = "weights_seq_no"
 STEPS: Final = ("env_steps_per_sample", "env_steps", "timesteps")
@@ -79,7 +80,13 @@ def _set_config(body: Fields) -> SetConfig:
     steps = body.optional_count(*STEPS)
     if steps is None and pickled is None:
         body.need(STEPS[0], "config")
-    return SetConfig(steps, body.optional_flag("force_on_policy"), pickled)
+    server = body.find("server")
+    return SetConfig(
+        steps,
+        body.optional_flag("force_on_policy"),
+        pickled,
+        server[:LONGEST_NAME] if isinstance(server, str) else None,
+    )
 
 
 def _set_state(body: Fields) -> SetState:

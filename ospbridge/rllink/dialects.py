@@ -119,6 +119,7 @@ class Dialect(ABC):
                     ("env_steps_per_sample", message.env_steps_per_sample),
                     ("force_on_policy", message.force_on_policy),
                     ("config", message.pickled),
+                    ("server", message.server),
                 )
                 told.update((key, value) for key, value in values if value is not None)
             case SetState():

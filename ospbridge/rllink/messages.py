@@ -47,7 +47,9 @@ class SetConfig:
     force_on_policy: bool | None = None
     """Whether to wait for new weights after each batch."""
     pickled: bytes | None = None
-    """Never unpickled; ``pickled.config_in`` can read it without executing anything."""
+    """Never unpickled; ``pickled_config.config_in`` can read it without executing anything."""
+    server: str | None = None
+    """What the server calls itself, where it does: those of Ray do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ospbridge import __version__
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.observe import logs
 from ospbridge.rllink.messages import SetConfig
@@ -41,7 +42,9 @@ class Sink:
         self.fragments = 0
         self._store = store
         self._policy = policy
-        self._config = SetConfig(env_steps_per_sample=env_steps, force_on_policy=False)
+        self._config = SetConfig(
+            env_steps_per_sample=env_steps, force_on_policy=False, server=f"ospbridge sink {__version__}"
+        )
         self._batches = 0
         self._writing = trio.Lock()
 

@@ -78,6 +78,7 @@ def decode_episode(**changes: Any) -> Message:
         SetConfig(1000, True),
         SetConfig(1, False),
         SetConfig(7),
+        SetConfig(7, False, server="a sink"),
         SetState(OnnxWeights(MODEL, 3)),
         SetState(MlirWeights(MODEL, 0)),
     ],
@@ -177,6 +178,15 @@ def test_what_is_no_message_of_ours_is_not_sent(dialect: Dialect) -> None:
 @pytest.mark.parametrize("key", ["env_steps_per_sample", "env_steps", "timesteps"])
 def test_the_size_of_a_batch_is_read_in_each_spelling(dialect: Dialect, key: str) -> None:
     assert dialect.decode(body(dialect, {"type": "SET_CONFIG", key: 500})) == SetConfig(500)
+
+
+@BOTH
+@pytest.mark.parametrize("said, name", [("x" * 200, "x" * 100), (7, None), (["a"], None)])
+def test_a_name_that_a_server_gives_itself_is_text_of_limited_length(
+    dialect: Dialect, said: Any, name: str | None
+) -> None:
+    told = body(dialect, {"type": "SET_CONFIG", "env_steps_per_sample": 5, "server": said})
+    assert dialect.decode(told) == SetConfig(5, server=name)
 
 
 @BOTH

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import trio
 
+import ospbridge
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import ConfigurationError, UpstreamLost
 from ospbridge.record.reading import read_recording
@@ -151,6 +152,7 @@ async def test_a_sink_without_a_directory_counts(tmp_path: Path) -> None:
         await sent(connection, fragment("a"))
         config = await connection.perform(get_config)
         assert (config.env_steps_per_sample, config.force_on_policy) == (100, False)
+        assert config.server == f"ospbridge sink {ospbridge.__version__}"
 
 
 # --- policies ----------------------------------------------------------------------------------------------------
