@@ -155,7 +155,7 @@ def connect(  # noqa: PLR0917  # click passes options by name
 
     from ospbridge.daemon.lockstep import ResetPolicy
     from ospbridge.daemon.service import serve
-    from ospbridge.daemon.settings import Settings
+    from ospbridge.daemon.settings import Feeding, Settings
     from ospbridge.observe import logs
     from ospbridge.osp.timing import Limits
     from ospbridge.session.hub_client import default_hub
@@ -178,10 +178,10 @@ def connect(  # noqa: PLR0917  # click passes options by name
         spin=not no_spin,
         trace=trace,
         record=record,
-        upstreams=() if (server := upstream_from(upstream)) is None else (server,),
         make_task=PlainTask if scenario is None else task_maker(load(scenario)),
     )
-    trio.run(serve, settings)
+    server = upstream_from(upstream)
+    trio.run(serve, [settings], [] if server is None else [Feeding(server)])
 
 
 def _listening(listen: str | None, cert: str | None, key: str | None, ca: str | None) -> TlsAddress | None:

@@ -8,7 +8,7 @@ nobody plays, so that resets by others are acknowledged and an eviction is notic
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -33,6 +33,7 @@ from ospbridge.observe import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import Never
 
     from ospbridge.daemon.attachment import Attachment, Driver
@@ -94,6 +95,11 @@ class Conductor:
     def outputs_normalised(self) -> bool:
         session = self._keeper.session
         return session is not None and session.profile.outputs_normalised
+
+    def logging(self) -> AbstractContextManager[object]:
+        """Within it, what this task logs says which simulator it is about, where there are several."""
+        name = self.settings.name
+        return logs.bound(simulator=name) if name else nullcontext()
 
     def need_simulator(self) -> None:
         """Raises SimulatorNotFound before it was joined."""
@@ -335,7 +341,11 @@ class Conductor:
 
     async def run(self) -> Never:
         """Keep the session until cancelled. Raises SessionLost when it is lost too often, and what joining raises."""
-        await self._keeper.run()
+        try:
+            await self._keeper.run()
+        except OspBridgeError as error:
+            self._keeper.connection = f"given up: {error.message}"
+            raise
 
     def _changed(self) -> None:
         """Wake those whose turn may have come."""

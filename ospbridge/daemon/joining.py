@@ -62,7 +62,7 @@ class _Patience:
         if now >= self._say_at:
             log.info(
                 "waiting for the simulator",
-                simulator=str(self._settings.simulator),
+                **self._settings.whose,
                 reason=error.message,
                 hint=error.hint,
                 waited=round(now - self.started, 1),
@@ -139,7 +139,7 @@ async def _registered(session: TrioSession, settings: Settings, *, first: bool) 
     interfaces = await session.register(*names)
     log.info(
         "joined",
-        simulator=str(session.server),
+        **settings.whose,
         profile=session.profile.name,
         agents=list(session.controlled),
         held_by_others=sorted(session.machine.foreign),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -12,6 +13,7 @@ from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.relay import Relay
+from ospbridge.errors import OspBridgeError
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
 from ospbridge.transport.tls import TlsListener
@@ -20,20 +22,74 @@ from ospbridge.transport.unix import HubSocket
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from ospbridge.daemon.settings import Settings
+    from ospbridge.daemon.settings import Feeding, Settings
 
 __all__ = ["serve"]
 
 log = logs.get(__name__)
 
 
-async def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others."""
+async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()) -> None:
+    """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others.
+
+    Of several simulators, one that is given up for good is only logged, as long as others are left.
+    """
     with ExitStack() as stack:
         signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+        doors = [_Door.opened(settings, stack) for settings in simulators]
+        fed = [(feeding, [door for door in doors if _feeds(feeding, door)]) for feeding in feedings]
+        relays = {
+            feeding: stack.enter_context(Relay(feeding.upstream, [door.conductor for door in theirs]))
+            for feeding, theirs in fed
+        }
+        servers = [
+            stack.enter_context(
+                HubServer(
+                    door.listener,
+                    door.conductor,
+                    spin=door.conductor.settings.spin,
+                    remote=door.remote,
+                    relays=[relays[feeding] for feeding, theirs in fed if door in theirs],
+                )
+            )
+            for door in doors
+        ]
+        conductors = [door.conductor for door in doors]
+        async with trio.open_nursery() as outer:
+            left = list(conductors)
+            for conductor in conductors:
+                outer.start_soon(_keep, conductor, left)
+            # First the environments, so that no step is under way when the session says goodbye.
+            async with trio.open_nursery() as environments:
+                for conductor, server in zip(conductors, servers, strict=True):
+                    environments.start_soon(_attend, server, conductor)
+                for relay in relays.values():
+                    environments.start_soon(relay.run)
+                async for number in signals:
+                    log.info("leaving", signal=signal.Signals(number).name)
+                    break
+                outer.start_soon(_hurry, signals, tuple(relays.values()))
+                environments.cancel_scope.cancel()
+            outer.cancel_scope.cancel()
+        for conductor in conductors:
+            with conductor.logging():
+                log.info("left", steps=conductor.steps, resets=conductor.resets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Door:
+    """One simulator's conductor, and where environments come in."""
+
+    conductor: Conductor
+    listener: HubSocket
+    remote: TlsListener | None
+
+    @classmethod
+    def opened(cls, settings: Settings, stack: ExitStack) -> _Door:
+        """Nobody is let in yet; ``stack`` closes it."""
         recording = None
         if settings.record is not None:
-            recording = stack.enter_context(Recording(settings.record, simulator=str(settings.simulator)))
+            recording = stack.enter_context(Recording(settings.record))
         listener = HubSocket(settings.hub)
         stack.callback(listener.close)
         remote = None
@@ -41,27 +97,30 @@ async def serve(settings: Settings) -> None:
             remote = TlsListener(settings.listen)
             stack.callback(remote.close)
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
-        conductor = Conductor(settings, trace=trace, recording=recording)
-        relays = [stack.enter_context(Relay(upstream, conductor)) for upstream in settings.upstreams]
-        server = stack.enter_context(
-            HubServer(listener, conductor, spin=settings.spin, remote=remote, relays=relays)
-        )
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
-        log.info("hub open", hub=str(settings.hub), simulator=str(settings.simulator), **where)
-        async with trio.open_nursery() as outer:
-            outer.start_soon(conductor.run)
-            # First the environments, so that no step is under way when the session says goodbye.
-            async with trio.open_nursery() as environments:
-                environments.start_soon(server.serve)
-                for relay in relays:
-                    environments.start_soon(relay.run)
-                async for number in signals:
-                    log.info("leaving", signal=signal.Signals(number).name)
-                    break
-                outer.start_soon(_hurry, signals, relays)
-                environments.cancel_scope.cancel()
-            outer.cancel_scope.cancel()
-        log.info("left", steps=conductor.steps, resets=conductor.resets)
+        log.info("hub open", hub=str(settings.hub), **settings.whose, **where)
+        return cls(Conductor(settings, trace=trace, recording=recording), listener, remote)
+
+
+def _feeds(feeding: Feeding, door: _Door) -> bool:
+    return not feeding.simulators or door.conductor.settings.name in feeding.simulators
+
+
+async def _keep(conductor: Conductor, left: list[Conductor]) -> None:
+    """Keep the session of one of those that are ``left``; raises what it ends with when it is the last one."""
+    with conductor.logging():
+        try:
+            await conductor.run()
+        except OspBridgeError as error:
+            left.remove(conductor)
+            if not left:
+                raise
+            log.warning("a simulator is given up, the others go on", reason=error.message, hint=error.hint)
+
+
+async def _attend(server: HubServer, conductor: Conductor) -> None:
+    with conductor.logging():
+        await server.serve()
 
 
 async def _hurry(signals: AsyncIterator[int], relays: Sequence[Relay]) -> None:

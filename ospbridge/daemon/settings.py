@@ -1,4 +1,4 @@
-"""What the daemon is told when it starts."""
+"""What the daemon is told when it starts: of each simulator, and of the upstreams and whom they learn from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ospbridge.task.base import Task
     from ospbridge.transport.tls import TlsAddress
 
-__all__ = ["Settings"]
+__all__ = ["Feeding", "Settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class Settings:
 
     hub: Path
     simulator: Endpoint
+    name: str = ""
+    """What it is called where there are several; empty for the only one."""
     profile: str = "auto"
     agents: tuple[str, ...] = ()
     """Names or globs; none: every agent that is available."""
@@ -41,7 +43,20 @@ class Settings:
     trace: Path | None = None
     record: Path | None = None
     """The directory that finished episodes are written to."""
-    upstreams: tuple[Upstream, ...] = ()
-    """RLlink servers that learn from the agents' experience."""
     make_task: Callable[..., Task] = PlainTask
     """Makes the task of an agent: called with its interface and ``bounded``."""
+
+    @property
+    def whose(self) -> dict[str, str]:
+        """What a line of the log says of the simulator where it says its address."""
+        address = str(self.simulator)
+        return {"simulator": self.name, "address": address} if self.name else {"simulator": address}
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """An RLlink server that learns from the experience of some simulators' agents."""
+
+    upstream: Upstream
+    simulators: tuple[str, ...] = ()
+    """Their names; none: all of the daemon."""

@@ -23,10 +23,11 @@ from ospbridge.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-__all__ = ["LEVELS", "configure", "get"]
+__all__ = ["LEVELS", "bound", "configure", "get"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _FIRST: Final = ("timestamp", "level", "event", "logger_name")
@@ -63,6 +64,11 @@ def get(name: str) -> FilteringBoundLogger:
     May be called before ``configure``, when a module is imported.
     """
     return cast("FilteringBoundLogger", structlog.get_logger(logger_name=name))
+
+
+def bound(**fields: str) -> AbstractContextManager[object]:
+    """Within it, every event of this task and of those that it starts carries ``fields``."""
+    return structlog.contextvars.bound_contextvars(**fields)
 
 
 def _json_lines() -> list[Processor]:

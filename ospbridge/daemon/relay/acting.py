@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ospbridge.daemon.relay.experience import Experience
-from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.rllink.checking import Needs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,43 +22,63 @@ if TYPE_CHECKING:
     from ospbridge.policy.acting import Policy
     from ospbridge.rllink.fragments import EpisodeFragment
 
-__all__ = ["Actors", "dist_inputs_of", "of_one_kind"]
+__all__ = ["Actors", "Kind", "kind_of"]
 
 
-def dist_inputs_of(space: Space) -> int:
-    """How many numbers a policy puts out for an action of ``space``."""
-    return space.n if isinstance(space, DiscreteSpace) else 2 * len(space.low)
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What agents must have in common to share a policy."""
 
+    observation: BoxSpace
+    action: Space
 
-def of_one_kind(attachments: Sequence[Attachment]) -> tuple[BoxSpace, Space]:
-    """The spaces that the agents share. Raises UsageError where one policy cannot act for all of them."""
-    kinds: dict[tuple[object, ...], list[Attachment]] = {}
-    for attachment in attachments:
-        kinds.setdefault(_kind(attachment), []).append(attachment)
-    if len(kinds) > 1:
-        told = "; ".join(
-            f"{', '.join(a.name for a in alike)}: {kind[0]} observations, {kind[1]}"
-            for kind, alike in kinds.items()
+    @property
+    def dist_inputs(self) -> int:
+        """How many numbers a policy puts out for an action."""
+        action = self.action
+        return action.n if isinstance(action, DiscreteSpace) else 2 * len(action.low)
+
+    @property
+    def needs(self) -> Needs:
+        """What their episodes must be like."""
+        return Needs(
+            observation_size=len(self.observation.low),
+            action=self.action,
+            dist_inputs_size=self.dist_inputs,
         )
+
+    def __str__(self) -> str:
+        action = self.action
+        told = f"{action.n} choices" if isinstance(action, DiscreteSpace) else f"{len(action.low)} inputs"
+        return f"{len(self.observation.low)} observations, {told}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        action = self.action
+        bounds = () if isinstance(action, DiscreteSpace) else (action.low.tobytes(), action.high.tobytes())
+        return str(self), bounds
+
+
+def kind_of(attachments: Sequence[Attachment]) -> Kind:
+    """The kind of all of them. Raises UsageError where one policy cannot act for all."""
+    kinds: dict[Kind, list[Attachment]] = {}
+    for attachment in attachments:
+        task = attachment.held.task
+        kinds.setdefault(Kind(task.observation_space, task.action_space), []).append(attachment)
+    if len(kinds) > 1:
+        told = "; ".join(f"{', '.join(a.name for a in alike)}: {kind}" for kind, alike in kinds.items())
         raise UsageError(
             f"one policy cannot act for agents of several kinds: {told}",
             hint="choose agents of one kind with --rllink-agents",
         )
-    task = attachments[0].held.task
-    return task.observation_space, task.action_space
-
-
-def _kind(attachment: Attachment) -> tuple[object, ...]:
-    task = attachment.held.task
-    space = task.action_space
-    if isinstance(space, DiscreteSpace):
-        return len(task.observation_space.low), f"{space.n} choices"
-    return (
-        len(task.observation_space.low),
-        f"{len(space.low)} inputs",
-        space.low.tobytes(),
-        space.high.tobytes(),
-    )
+    (kind,) = kinds
+    return kind
 
 
 class Actors:
@@ -65,13 +87,14 @@ class Actors:
     An episode of an attachment: ``begin``, then ``moves`` and ``stepped`` in turn.
     """
 
-    def __init__(self, attachments: Sequence[Attachment], policy: Policy, *, weights_seq_no: int) -> None:
-        observation, action = of_one_kind(attachments)
+    def __init__(
+        self, attachments: Sequence[Attachment], policy: Policy, kind: Kind, *, weights_seq_no: int
+    ) -> None:
         self.policy = policy
         self.weights_seq_no = weights_seq_no
-        self._discrete = isinstance(action, DiscreteSpace)
+        self._discrete = isinstance(kind.action, DiscreteSpace)
         self._lives = {
-            attachment: Experience(len(observation.low), action, dist_inputs_of(action))
+            attachment: Experience(len(kind.observation.low), kind.action, kind.dist_inputs)
             for attachment in attachments
         }
         self._observations: dict[Attachment, NDArray[np.float32]] = {}
@@ -119,8 +142,9 @@ class Actors:
         # A choice travels as one float32, as with environments at the hub.
         return (np.float32(action) if self._discrete else np.asarray(action, np.float32)).tobytes()
 
-    def stepped(self) -> None:
-        """The moves were made: each attachment's ``feedback`` is what they brought."""
+    def stepped(self) -> int:
+        """The moves were made: each attachment's ``feedback`` is what they brought. How many steps that are."""
+        steps = 0
         for attachment, (action, logp, inputs) in self._decided.items():
             feedback = attachment.feedback
             life = self._lives[attachment]
@@ -129,6 +153,7 @@ class Actors:
                 # The bridge ended the episode, and no step of the simulator brought this.
                 life.cut()
                 continue
+            steps += 1
             life.add(
                 action,
                 logp,
@@ -140,6 +165,7 @@ class Actors:
             )
             self._observations[attachment] = feedback.observation
         self._decided.clear()
+        return steps
 
     def cut(self) -> None:
         """All episodes are over without another step."""
@@ -152,16 +178,8 @@ class Actors:
         found = (life.take() for life in self._lives.values())
         return [fragment for fragment in found if fragment is not None]
 
-    def load(self, weights: Any, *, weights_seq_no: int) -> None:
-        """Act from these weights from now on; what was lived before must have been taken.
-
-        Raises ConfigurationError for weights that do not fit; the ones before stay in force.
-        """
-        if self.steps:
-            raise ConfigurationError(
-                "new weights came in the middle of a batch", hint="this is a mistake of the bridge"
-            )
-        self.policy.load(weights)
+    def act_from(self, weights_seq_no: int) -> None:
+        """The policy has these weights from now on; what was lived before must have been taken."""
         self.weights_seq_no = weights_seq_no
         for attachment, life in self._lives.items():
             life.take(weights_seq_no=weights_seq_no)

@@ -1,36 +1,31 @@
 """The driver: acts for agents with the upstream's policy, and has it learn from what that brings.
 
-It is an attachment like any other. While it waits for weights it holds the world, for a limited time; then its
-episodes are over, its agents rest, and it goes on when the upstream does.
+It has one policy and one connection, and a loop for each simulator. To a simulator it is an attachment like any other.
+While it waits for weights it holds the worlds, for a limited time; then its episodes are over, its agents rest, and it
+goes on when the upstream does.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ospbridge.daemon.attachment import Driver
-from ospbridge.daemon.relay.acting import Actors, dist_inputs_of, of_one_kind
+from ospbridge.daemon.relay.acting import Actors, Kind, kind_of
+from ospbridge.daemon.relay.gathering import Gathering
+from ospbridge.daemon.relay.loop import DrivingLoop
 from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.daemon.relay.upstream import Learner, policy_weights
-from ospbridge.errors import (
-    AgentNotFound,
-    AgentTaken,
-    ConfigurationError,
-    LocalProtocolError,
-    OspBridgeError,
-    SimulatorNotFound,
-)
+from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
 from ospbridge.observe import logs
 from ospbridge.policy.acting import Policy
-from ospbridge.rllink.checking import Needs, check_fragment
+from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import BatchMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Never
 
     from ospbridge.daemon.attachment import Attachment
@@ -44,89 +39,110 @@ if TYPE_CHECKING:
 __all__ = ["Driving"]
 
 log = logs.get(__name__)
-LOOK_AGAIN: Final = 0.2
-"""Seconds between looks for agents that are not there yet, or taken."""
-RECOVER: Final = 1.0
-"""Seconds after a reset that failed."""
 UNFIT: Final = 10.0
 """Seconds until weights that do not fit are asked for again."""
+LARGEST_SEED: Final = 2**31 - 1
 
 
 class Driving:
-    """``run`` drives until cancelled. ``link.run`` must be running, and the conductor's."""
+    """``run`` drives until cancelled. ``link.run`` must be running, and the conductors'."""
 
-    def __init__(self, upstream: Upstream, conductor: Conductor, link: Link) -> None:
+    def __init__(self, upstream: Upstream, conductors: Sequence[Conductor], link: Link) -> None:
+        self.upstream = upstream
+        self.driver = Driver(f"relay {upstream}", os.getpid())
         self.learner = Learner(upstream, link)
+        self.gathering = Gathering()
         self.dropped = 0
         """Steps that could not be sent, because something of them is no number."""
         self.weights_seq_no: int | None = None
-        self._upstream = upstream
-        self._conductor = conductor
         self._link = link
-        self._driver = Driver(f"relay {upstream}", os.getpid())
-        self._said = ""
+        self._loops = [
+            DrivingLoop(self, conductor, seed=self._seed(at)) for at, conductor in enumerate(conductors)
+        ]
         self._pending: list[EpisodeFragment] = []
         """Lived with the weights in force, and not sent."""
-        self._seed = 0 if upstream.seed is None else upstream.seed
+        self._kind: Kind | None = None
+        """Of all agents."""
+        self._policy: Policy | None = None
+        self._making = trio.Lock()
+
+    def _seed(self, at: int) -> int:
+        """Of a simulator's first reset: another one for each, or equal simulators would live equal episodes."""
+        seed = self.upstream.seed
+        return 0 if seed is None else (seed - 1 + at) % LARGEST_SEED + 1
+
+    @property
+    def at_work(self) -> bool:
+        """Something has been learned from."""
+        return self.learner.batches > 0
+
+    @property
+    def why_no_weights(self) -> str:
+        """Why the worlds were held for too long."""
+        within = f"within {self.upstream.hold:g} s"
+        if self.gathering.busy:
+            return f"another simulator did not finish what belongs to the batch {within}"
+        return f"the upstream {self._link.address} gave no new weights {within}"
 
     async def run(self) -> Never:
-        """Take the agents, then reset, act and learn. Raises UsageError for agents that no one policy can drive."""
-        while True:
-            attachments = await self._seated()
-            try:
-                await self._drive(attachments)
-            finally:
-                self._conductor.leave(attachments)
-
-    async def _drive(self, attachments: Sequence[Attachment]) -> None:
-        """Until an agent is gone for good."""
-        observation, action = of_one_kind(attachments)
-        needs = Needs(
-            observation_size=len(observation.low), action=action, dist_inputs_size=dist_inputs_of(action)
-        )
-        actors = await self._first_policy(attachments)
-        while not any(attachment.held.missing for attachment in attachments):
-            if await self._reset(actors):
-                await self._episodes(actors, needs)
-
-    async def _seated(self) -> list[Attachment]:
-        """The agents, once they are there and free."""
-        while True:
-            try:
-                return self._conductor.attach(self._upstream.agents or ("*",), self._driver)
-            except (SimulatorNotFound, AgentNotFound, AgentTaken) as error:
-                if error.message != self._said and not isinstance(error, SimulatorNotFound):
-                    self._said = error.message
-                    log.warning("the driver waits for its agents", reason=error.message, hint=error.hint)
-            await trio.sleep(LOOK_AGAIN)
+        """Act and learn. Raises UsageError for agents that no one policy can drive."""
+        async with trio.open_nursery() as nursery:
+            for loop in self._loops:
+                nursery.start_soon(loop.run)
+            while True:
+                await self.gathering.gathered()
+                await self._learn()
 
     # --- policies ----------------------------------------------------------------------------------------------------
 
-    async def _first_policy(self, attachments: Sequence[Attachment]) -> Actors:
-        observation, action = of_one_kind(attachments)
-        upstream = self._upstream
+    async def actors(self, attachments: Sequence[Attachment]) -> Actors:
+        """Who act for these, with the one policy; waits for its first weights.
+
+        Raises UsageError where one policy cannot act for them all, or not for those of other simulators too.
+        """
+        kind = kind_of(attachments)
+        async with self._making:
+            # Nobody begins to act in the midst of learning: what comes of that replaces the policy.
+            await self.gathering.resumed()
+            if self._kind is None or (kind != self._kind and not any(loop.actors for loop in self._loops)):
+                self.learner.discarded += self._steps_pending
+                self._pending.clear()
+                self._policy = await self._first_policy(kind)
+                self._kind = kind
+                self._go_on()
+        if kind != self._kind:
+            raise UsageError(
+                "one policy cannot act for agents of several kinds: "
+                f"{', '.join(a.name for a in attachments)}: {kind}; those of other simulators: {self._kind}",
+                hint="choose agents of one kind, or give each simulator an [[rllink]] of its own",
+            )
+        assert self._policy is not None
+        assert self.weights_seq_no is not None
+        return Actors(attachments, self._policy, kind, weights_seq_no=self.weights_seq_no)
+
+    async def _first_policy(self, kind: Kind) -> Policy:
         while True:
             wanted = await self.learner.needs()
             weights = await self.learner.weights()
             try:
                 policy = Policy(
                     policy_weights(weights),
-                    observation,
-                    action,
+                    kind.observation,
+                    kind.action,
                     activation=wanted.activation,
                     head_activation=wanted.head_activation,
                     normalize_actions=wanted.normalize_actions,
                     clip_actions=wanted.clip_actions,
-                    explore=upstream.explore,
-                    seed=upstream.seed,
+                    explore=self.upstream.explore,
+                    seed=self.upstream.seed,
                 )
             except ConfigurationError as error:
                 await self._unfit(weights, error)
-                continue
-            self._in_force(weights)
-            return Actors(attachments, policy, weights_seq_no=weights.seq_no)
+            else:
+                self._in_force(weights)
+                return policy
 
-    async def _unfit(self, weights: Weights, error: OspBridgeError) -> None:
+    async def _unfit(self, weights: Weights, error: ConfigurationError) -> None:
         log.error(
             "the upstream's weights cannot be used",
             upstream=str(self._link.address),
@@ -140,90 +156,48 @@ class Driving:
         self.learner.in_force(weights)
         self.weights_seq_no = weights.seq_no
 
-    # --- episodes ----------------------------------------------------------------------------------------------------
-
-    async def _reset(self, actors: Actors) -> bool:
-        """Begin new episodes; False where that failed, for now."""
-        seed, self._seed = self._seed, 0
-        try:
-            await self._conductor.reset(actors.attachments, seed, 0)
-        except OspBridgeError as error:
-            log.warning("the driver's reset failed", reason=error.message, hint=error.hint)
-            await trio.sleep(RECOVER)
-            return False
-        actors.begin()
-        return True
-
-    async def _episodes(self, actors: Actors, needs: Needs) -> None:
-        """Until all of them have ended, and what is due is learned."""
-        wanted = self.learner.wanted
-        assert wanted is not None
-        missing = wanted.env_steps - self._steps_pending
-        whole = self._whole_episodes(wanted)
-        while playing := actors.playing:
-            try:
-                await self._conductor.step(actors.moves())
-            except OspBridgeError as error:
-                # No step, or no policy that can decide: the episodes end here.
-                log.warning("the driver's episodes are cut", reason=error.message, hint=error.hint)
-                actors.cut()
-                self._conductor.rest(playing, error.message)
-                await trio.sleep(RECOVER)
-            else:
-                actors.stepped()
-            if not whole and actors.steps >= missing:
-                await self._learn(actors, needs)
-                wanted = self.learner.wanted or wanted
-                missing = wanted.env_steps - self._steps_pending
-        self._keep(actors.take(), needs)
-        if self._steps_pending >= wanted.env_steps:
-            await self._learn(actors, needs)
-
-    def _whole_episodes(self, wanted: Wanted) -> bool:
-        connection = self._link.connected
-        dialect_mode = connection.dialect.batch_mode if connection else BatchMode.COMPLETE_EPISODES
-        return (wanted.batch_mode or dialect_mode) is BatchMode.COMPLETE_EPISODES
-
     # --- learning ----------------------------------------------------------------------------------------------------
 
     @property
     def _steps_pending(self) -> int:
         return sum(fragment.steps for fragment in self._pending)
 
-    def _keep(self, fragments: Sequence[EpisodeFragment], needs: Needs) -> None:
+    def keep(self, fragments: Sequence[EpisodeFragment]) -> None:
         """What can be sent: one bad episode would end a real server's listener for good."""
+        assert self._kind is not None
         for fragment in fragments:
             try:
-                check_fragment(fragment, needs)
+                check_fragment(fragment, self._kind.needs)
             except LocalProtocolError as error:
                 self.dropped += fragment.steps
                 log.warning("an episode is not sent", steps=fragment.steps, reason=error.message)
             else:
                 self._pending.append(fragment)
 
-    async def _learn(self, actors: Actors, needs: Needs) -> None:
+    async def _learn(self) -> None:
         """Send what was lived, and act from the weights that come of it."""
-        self._keep(actors.take(), needs)
+        for loop in self._loops:
+            if loop.actors is not None:
+                self.keep(loop.actors.take())
         wanted = self.learner.wanted
         assert wanted is not None
-        if self._steps_pending < wanted.env_steps:
-            return
-        wait = self._upstream.away is WhileAway.HOLD
-        batch, self._pending = self._pending, []
-        weights = None
-        async with trio.open_nursery() as nursery:
-            with self._held(actors, nursery):
-                weights = await self.learner.learn(batch, wait=wait)
-                if weights is not None:
-                    await self._new_weights(actors, weights)
-        if weights is None:
-            self._pending = batch
-            self._drop_old(wanted)
+        if self._steps_pending >= wanted.env_steps:
+            batch, self._pending = self._pending, []
+            weights = await self.learner.learn(batch, wait=self.upstream.away is WhileAway.HOLD)
+            if weights is not None:
+                await self._new_weights(weights)
+            else:
+                self._pending = batch
+                self._drop_old(wanted)
+                # It is no use to look again with each step.
+                self.gathering.go_on(wanted.env_steps, whole=self._whole(wanted))
+                return
+        self._go_on()
 
-    async def _new_weights(self, actors: Actors, weights: Weights) -> None:
+    async def _new_weights(self, weights: Weights) -> None:
         while True:
             try:
-                actors.load(policy_weights(weights), weights_seq_no=weights.seq_no)
+                self._load(weights)
             except ConfigurationError as error:
                 await self._unfit(weights, error)
                 weights = await self.learner.weights()
@@ -231,25 +205,25 @@ class Driving:
                 self._in_force(weights)
                 return
 
-    @contextmanager
-    def _held(self, actors: Actors, nursery: trio.Nursery) -> Iterator[None]:
-        """The world is held, and let go after a while: the agents rest then."""
-        seconds = self._upstream.hold
-        reason = f"{self._driver} waits for its upstream's weights"
+    def _load(self, weights: Weights) -> None:
+        """Act from these from now on. Raises ConfigurationError for weights that do not fit; others stay in force."""
+        assert self._policy is not None
+        everybody = [loop.actors for loop in self._loops if loop.actors is not None]
+        assert not any(actors.steps for actors in everybody), "new weights came in the middle of a batch"
+        self._policy.load(policy_weights(weights))
+        for actors in everybody:
+            actors.act_from(weights.seq_no)
 
-        async def let_go() -> None:
-            await trio.sleep(seconds)
-            why = f"the upstream {self._link.address} gave no new weights within {seconds:g} s"
-            log.warning("the driver's agents rest", reason=why, upstream=str(self._link.address))
-            self._conductor.rest(actors.playing, why)
-            actors.cut()
+    def _go_on(self) -> None:
+        wanted = self.learner.wanted
+        assert wanted is not None
+        self.gathering.go_on(wanted.env_steps - self._steps_pending, whole=self._whole(wanted))
 
-        nursery.start_soon(let_go)
-        try:
-            with self._conductor.holding(self._driver, seconds, reason):
-                yield
-        finally:
-            nursery.cancel_scope.cancel()
+    def _whole(self, wanted: Wanted) -> bool:
+        """Whether only whole episodes are learned from."""
+        connection = self._link.connected
+        dialect_mode = connection.dialect.batch_mode if connection else BatchMode.COMPLETE_EPISODES
+        return (wanted.batch_mode or dialect_mode) is BatchMode.COMPLETE_EPISODES
 
     def _drop_old(self, wanted: Wanted) -> None:
         """The upstream is away, and acting goes on: keep no more than a batch or two."""

@@ -16,6 +16,7 @@ from ospbridge.observe import logs
 from ospbridge.rllink.client import Notice, StateArrived
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
@@ -29,20 +30,20 @@ log = logs.get(__name__)
 
 
 class Relay:
-    """``run`` serves ``upstream`` until cancelled; the conductor's ``run`` must be running.
+    """``run`` serves ``upstream`` until cancelled; the ``run`` of the simulators' conductors must be running.
 
     Its context is left when no environment is attached any more.
     """
 
-    def __init__(self, upstream: Upstream, conductor: Conductor) -> None:
+    def __init__(self, upstream: Upstream, conductors: Sequence[Conductor]) -> None:
         self.upstream = upstream
         self.link = Link(
             upstream.address, dialect=upstream.dialect, limits=upstream.limits, on_event=self._event
         )
         self._work = (
-            Driving(upstream, conductor, self.link)
+            Driving(upstream, conductors, self.link)
             if upstream.mode is Mode.DRIVE
-            else Observing(upstream, [conductor], self.link)
+            else Observing(upstream, conductors, self.link)
         )
 
     @property

@@ -38,7 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of ours needs no pause between two connections."""
     monkeypatch.setattr("ospbridge.rllink.connecting.RECYCLING", 0.05)
     monkeypatch.setattr("ospbridge.rllink.connecting.REFUSED_AGAIN", 0.05)
-    monkeypatch.setattr("ospbridge.daemon.relay.driving.RECOVER", 0.01)
+    monkeypatch.setattr("ospbridge.daemon.relay.loop.RECOVER", 0.01)
     monkeypatch.setattr("ospbridge.daemon.relay.driving.UNFIT", 0.05)
     monkeypatch.setattr("ospbridge.daemon.relay.upstream.PAUSE", 0.01)
 
@@ -64,7 +64,7 @@ def world(*names: str, length: int = 7) -> tuple[FakeSession, Conductor]:
 
 @asynccontextmanager
 async def driven(conductor: Conductor, to: Upstream) -> AsyncIterator[Relay]:
-    relay = Relay(to, conductor)
+    relay = Relay(to, [conductor])
     with trio.fail_after(WITHIN):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(relay.run)
@@ -364,7 +364,7 @@ async def test_agents_of_several_kinds_are_refused_by_name() -> None:
     learner = TinyLearner()
     async with learner.listening() as port:
         with pytest.raises(ExceptionGroup) as caught, trio.fail_after(WITHIN):
-            await Relay(upstream(port), conductor).run()
+            await Relay(upstream(port), [conductor]).run()
     assert caught.group_contains(UsageError, match=r"a: 1 observations.*b: 1 observations")
 
 
