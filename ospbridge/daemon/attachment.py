@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ospbridge.hub.messages import Note
     from ospbridge.interface import AgentInterface, Feedback
     from ospbridge.task.base import Task
 
@@ -79,13 +80,17 @@ class Attachment:
 
     __slots__ = (
         "acted",
+        "annotates",
         "cut",
+        "dist_inputs",
+        "dist_inputs_size",
         "driver",
         "error",
         "feedback",
         "gone",
         "held",
         "infos",
+        "logp",
         "name",
         "observation",
         "reward",
@@ -120,6 +125,14 @@ class Attachment:
         """No step brought ``feedback``: the bridge ended the episode, and tells the last observation again."""
         self.weights_seq_no: int | None = None
         """Which weights of an upstream act for it, where that is known."""
+        self.annotates: bool | None = None
+        """Whether its environment says what each action was drawn from; None: it is no environment of the hub."""
+        self.dist_inputs_size = 0
+        """How many numbers those are; 0: the first step decides."""
+        self.dist_inputs: NDArray[np.float32] | None = None
+        """What the latest action was drawn from."""
+        self.logp = 0.0
+        """The logarithm of its probability."""
 
     def read_inputs(self, data: bytes) -> NDArray[np.float32]:
         """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
@@ -133,6 +146,22 @@ class Attachment:
         action: NDArray[np.float32] = np.frombuffer(data, "<f4")
         finite(action, self.name)
         return task.inputs(action if isinstance(space, BoxSpace) else int(action[0]))
+
+    def read_note(self, note: Note) -> None:
+        """What its environment says of the action to come. Raises LocalProtocolError for a wrong size."""
+        count = len(note.dist_inputs) // 4
+        wanted = self.dist_inputs_size or count
+        if not count or len(note.dist_inputs) != 4 * wanted:
+            raise LocalProtocolError(
+                f"an annotation of agent {self.name!r} must have {wanted or 'some'} numbers in action_dist_inputs, "
+                f"got {count}",
+                hint="give what your policy's distribution is made of: the logits of a discrete action, or the means "
+                "and then the logarithms of the standard deviations; equally many for each step",
+            )
+        self.dist_inputs_size = wanted
+        self.dist_inputs = np.frombuffer(note.dist_inputs, "<f4")
+        self.logp = note.logp
+        self.weights_seq_no = note.weights_seq_no
 
     def not_playing(self) -> OspBridgeError:
         """The error for a step without an episode."""

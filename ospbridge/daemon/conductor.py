@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.attachment import State
+from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.daemon.episodes import log_episode
 from ospbridge.daemon.equipping import unobserved
 from ospbridge.daemon.holding import Holds
@@ -60,6 +61,9 @@ class Conductor:
     ) -> None:
         self.settings = settings
         self.recording = recording
+        self.chronicle = Chronicle(simulator=str(settings.simulator))
+        if recording is not None:
+            self.chronicle.listeners.append(recording)
         self.lockstep = LockStep(
             policy=settings.reset_policy, quorum=settings.quorum, on_episode=self._episode_over
         )
@@ -107,19 +111,36 @@ class Conductor:
 
     # --- attaching -------------------------------------------------------------------------------------------------
 
-    def attach(self, patterns: Sequence[str], driver: Driver) -> list[Attachment]:
-        """Take agents. Raises AgentNotFound, AgentTaken, UsageError; SimulatorNotFound before it was joined."""
+    def attach(
+        self, patterns: Sequence[str], driver: Driver, *, annotates: bool | None = None
+    ) -> list[Attachment]:
+        """Take agents. Raises AgentNotFound, AgentTaken, UsageError; SimulatorNotFound before it was joined.
+
+        ``annotates`` is what an environment says of itself; None: it is none.
+        """
         self.need_simulator()
         attachments = self.lockstep.attach(patterns, driver)
+        if annotates is not None:
+            self._admit(attachments, annotates=annotates)
         log.info("attached", agents=[a.name for a in attachments], driver=str(driver))
         return attachments
+
+    def _admit(self, attachments: Sequence[Attachment], *, annotates: bool) -> None:
+        """Raises UsageError where an upstream cannot use what these environments will play; they are not attached."""
+        try:
+            for attachment in attachments:
+                attachment.annotates = annotates
+            self.chronicle.admit(attachments)
+        except BaseException:
+            for attachment in attachments:
+                self.lockstep.leave(attachment, trio.current_time())
+            raise
 
     def leave(self, attachments: Sequence[Attachment], reason: str = "") -> None:
         """Give agents back; nobody waits for them any more. ``reason``: why, where their driver did not ask for it."""
         for attachment in attachments:
             self.lockstep.leave(attachment, trio.current_time(), reason)
-        if self.recording is not None:
-            self.recording.left(attachments)
+        self.chronicle.left(attachments)
         if attachments:
             log.info("detached", agents=[a.name for a in attachments], driver=str(attachments[0].driver))
         self._changed()
@@ -147,8 +168,8 @@ class Conductor:
             if attachment.cut:
                 attachment.cut_short(attachment.cut, seed=lockstep.seed)
                 attachment.cut = ""
-        if self.recording is not None:
-            self.recording.given(moves)
+        if self.chronicle.listeners:
+            self.chronicle.given(moves)
         for attachment, inputs in acting:
             lockstep.act(attachment, inputs)
         if acting:
@@ -202,8 +223,8 @@ class Conductor:
                 self.lockstep.end_episodes(trio.current_time(), reason=reason)
             if inputs is not None:
                 self.observers.settled()
-            if self.recording is not None:
-                self.recording.stepped(lockstep.playing)
+            if self.chronicle.listeners:
+                self.chronicle.stepped(lockstep.playing)
         except BarrierStuck as error:
             self.lockstep.fail_all(error, trio.current_time())
             self._keeper.give_up(error)
@@ -232,8 +253,7 @@ class Conductor:
         for attachment in attachments:
             if attachment.held.missing:
                 raise SessionLost(attachment.held.missing, hint="make the environment anew")
-        if self.recording is not None:
-            self.recording.turned_away(attachments)
+        self.chronicle.turned_away(attachments)
         asked, steps = trio.current_time(), self.steps
         self.lockstep.ask_reset(attachments, seed, thread, asked)
         self._changed()
@@ -292,8 +312,7 @@ class Conductor:
                     self.steps += 1
             lockstep.begin(outcomes, seed, trio.current_time())
             self.observers.began(lockstep.playing)
-            if self.recording is not None:
-                self.recording.began(lockstep.playing)
+            self.chronicle.began(lockstep.playing)
             self._failed_resets = 0
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except OspBridgeError as error:
@@ -355,6 +374,5 @@ class Conductor:
 
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)
-        if self.recording is not None:
-            self.recording.ended(attachment, how, reason)
+        self.chronicle.ended(attachment, how, reason)
         log_episode(attachment, how, reason, seed=self.lockstep.seed)

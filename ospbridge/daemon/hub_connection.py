@@ -25,6 +25,7 @@ from ospbridge.hub.messages import (
     VERSION,
     AgentDescription,
     AgentFeedback,
+    AnnotatedStep,
     Attach,
     Attached,
     Detach,
@@ -97,6 +98,8 @@ class HubConnection:
         """Of notices that found no room."""
         self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
         self._attachments: dict[str, Attachment] = {}
+        self._annotates = False
+        """Some of them annotate their steps."""
         self._driver: Driver | None = None
 
     async def run(self) -> None:
@@ -106,7 +109,7 @@ class HubConnection:
                 await self._greet()
             while True:
                 request = decode_request(await self._receive())
-                if type(request) is Step:
+                if type(request) is Step or type(request) is AnnotatedStep:
                     reply = await self._step(request)
                 else:
                     reply = await self._answer(request)
@@ -235,16 +238,32 @@ class HubConnection:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    async def _step(self, request: Step) -> HubReply:
+    async def _step(self, request: Step | AnnotatedStep) -> HubReply:
         mine = self._attachments
         try:
-            moves = [(mine[name], inputs) for name, inputs in request.moves]
+            if type(request) is Step:
+                moves = [(mine[name], inputs) for name, inputs in request.moves]
+                if self._annotates:
+                    _check_unannotated(moves)
+            else:
+                moves = self._annotated(request)
             await self._conductor.step(moves)
             return Feedbacks([_feedback(attachment) for attachment, _ in moves])
         except KeyError as error:
             return refusal(_not_mine(error.args[0]))
         except OspBridgeError as error:
             return refusal(error)
+
+    def _annotated(self, request: AnnotatedStep) -> list[tuple[Attachment, bytes]]:
+        """Raises LocalProtocolError, KeyError."""
+        moves = []
+        for name, inputs, note in request.moves:
+            attachment = self._attachments[name]
+            if not attachment.annotates:
+                raise LocalProtocolError(f"agent {name!r} was attached without saying that it annotates")
+            attachment.read_note(note)
+            moves.append((attachment, inputs))
+        return moves
 
     async def _answer(self, request: HubRequest) -> HubReply:
         try:
@@ -276,11 +295,12 @@ class HubConnection:
     def _attach(self, request: Attach) -> Attached:
         assert self._driver is not None
         conductor = self._conductor
-        attachments = conductor.attach(request.agents, self._driver)
+        attachments = conductor.attach(request.agents, self._driver, annotates=request.annotates)
         if any(a.name in self._attachments for a in attachments):
             conductor.leave(attachments)
             raise LocalProtocolError("this connection is attached to that agent already")
         self._attachments.update((a.name, a) for a in attachments)
+        self._annotates = self._annotates or request.annotates
         limits = conductor.settings.limits
         return Attached(
             [_description(a.held) for a in attachments],
@@ -342,6 +362,15 @@ def _feedback(attachment: Attachment) -> AgentFeedback:
         info["values"],
         info["restored"],
     )
+
+
+def _check_unannotated(moves: Iterable[tuple[Attachment, bytes]]) -> None:
+    for attachment, _ in moves:
+        if attachment.annotates:
+            raise LocalProtocolError(
+                f"the environment of agent {attachment.name!r} said that it annotates, and this step comes without",
+                hint="call env.unwrapped.annotate(action_logp=..., action_dist_inputs=...) before each step",
+            )
 
 
 def _not_mine(name: str) -> LocalProtocolError:

@@ -27,6 +27,7 @@ __all__ = [
     "AgentDescription",
     "AgentFeedback",
     "AgentStatus",
+    "AnnotatedStep",
     "Attach",
     "Attached",
     "Detach",
@@ -40,11 +41,13 @@ __all__ = [
     "Moment",
     "Moments",
     "MomentsSince",
+    "Note",
     "Observe",
     "Observing",
     "RecordingStatus",
     "Refusal",
     "Reset",
+    "SpoolStatus",
     "Status",
     "StatusReply",
     "Step",
@@ -54,7 +57,7 @@ __all__ = [
     "decode_request",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 LONGEST_WAIT: Final = 10.0
 """Seconds for which an observer's question may stay open."""
 LONGEST_HOLD: Final = 86_400.0
@@ -63,6 +66,7 @@ LONGEST_HOLD: Final = 86_400.0
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Choices: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """How many choices a discrete action has; 0 where it is not discrete."""
+WeightsNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Range: TypeAlias = tuple[str, float, float]
 """Name, min and max of one interface value."""
 
@@ -83,6 +87,8 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
     """Take agents by name or shell glob, one attachment each, all or none; none named: the only free one."""
 
     agents: list[str] = []
+    annotates: bool = False
+    """Every step will be an ``AnnotatedStep``."""
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
@@ -97,6 +103,20 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """One step: (agent, action as float32 bytes). The action is last, so that a sender can fill it in place."""
 
     moves: list[tuple[str, bytes]]
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """What an action was drawn from: float32 bytes, the logarithm of its probability, which weights acted."""
+
+    dist_inputs: bytes
+    logp: float
+    weights_seq_no: WeightsNumber | None = None
+
+
+class AnnotatedStep(msgspec.Struct, frozen=True, array_like=True, tag="noted"):
+    """One step of environments that annotate: (agent, action as float32 bytes, what it was drawn from)."""
+
+    moves: list[tuple[str, bytes, Note]]
 
 
 class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
@@ -327,6 +347,21 @@ class RecordingStatus(msgspec.Struct, frozen=True):
     """Episodes that could not be written."""
 
 
+class SpoolStatus(msgspec.Struct, frozen=True):
+    """Episodes on their way to an upstream that observes."""
+
+    file: str
+    entries: int = 0
+    """Episodes, or pieces of long ones, on disk."""
+    bytes: int = 0
+    unwritten: int = 0
+    """Entries that are not on disk yet."""
+    dropped: int = 0
+    """Entries that were lost since the daemon began."""
+    trouble: str = ""
+    """Why nothing can be written; empty where it can."""
+
+
 class UpstreamStatus(msgspec.Struct, frozen=True):
     """One upstream of the daemon, and how its relay stands."""
 
@@ -343,6 +378,10 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     """Of those batches."""
     discarded: int = 0
     """Steps that nobody could learn from any more, or that could not be sent."""
+    delivered: int = 0
+    """Steps that are proven to have arrived, of an upstream that observes."""
+    spool: SpoolStatus | None = None
+    """What waits for it."""
 
 
 class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
@@ -361,11 +400,13 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     version: str
     pid: int
     recording: RecordingStatus | None = None
-    upstreams: list[UpstreamStatus] = []
     """None: the daemon does not record."""
+    upstreams: list[UpstreamStatus] = []
 
 
-HubRequest: TypeAlias = Step | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
+HubRequest: TypeAlias = (
+    Step | AnnotatedStep | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
+)
 HubReply: TypeAlias = (
     Feedbacks | Refusal | Held | Welcome | Attached | Detached | Observing | Moments | StatusReply
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -41,9 +42,19 @@ class Recorded:
 class _Columns:
     """Room for the rows of one episode, ``rows`` steps; arrays as in ``RecordedEpisode``."""
 
-    __slots__ = ("actions", "infos", "observations", "rewards", "rows", "terminated", "truncated")
+    __slots__ = (
+        "actions",
+        "dist_inputs",
+        "infos",
+        "logps",
+        "observations",
+        "rewards",
+        "rows",
+        "terminated",
+        "truncated",
+    )
 
-    def __init__(self, whose: Recorded, rows: int) -> None:
+    def __init__(self, whose: Recorded, rows: int, dist_inputs: int) -> None:
         space = whose.action_space
         self.rows = rows
         self.observations = np.zeros((rows + 1, len(whose.observation_space.low)), np.float32)
@@ -56,6 +67,8 @@ class _Columns:
         self.rewards = np.zeros(rows, np.float64)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
+        self.logps = np.zeros(rows if dist_inputs else 0, np.float32)
+        self.dist_inputs = np.zeros((rows if dist_inputs else 0, dist_inputs), np.float32)
 
     def take(self, other: _Columns, steps: int) -> None:
         """The rows of so many steps."""
@@ -65,6 +78,9 @@ class _Columns:
         self.rewards[:steps] = other.rewards[:steps]
         self.terminated[:steps] = other.terminated[:steps]
         self.truncated[:steps] = other.truncated[:steps]
+        if self.dist_inputs.size:
+            self.logps[:steps] = other.logps[:steps]
+            self.dist_inputs[:steps] = other.dist_inputs[:steps]
 
 
 class EpisodeCollector:
@@ -76,39 +92,66 @@ class EpisodeCollector:
     def __init__(
         self, whose: Recorded, finished: Callable[[RecordedEpisode], None], *, memory: int = MEMORY
     ) -> None:
+        self.weights_seq_no: int | None = None
+        """Which weights act at present, where that is known."""
         self._whose = whose
         self._finished = finished
         self._pid = os.getpid()
         space = whose.action_space
-        row = 4 * len(whose.observation_space.low) + 8 * len(whose.info_names) + 32
-        row += 4 * len(space.low) if isinstance(space, BoxSpace) else 8
-        self._longest = max(1, memory // row)
+        self._memory = memory
+        self._row = 4 * len(whose.observation_space.low) + 8 * len(whose.info_names) + 32
+        self._row += 4 * len(space.low) if isinstance(space, BoxSpace) else 8
+        self._dist_inputs = 0
+        """How many numbers each action of this episode is drawn from; 0: nobody says."""
         self._columns: _Columns | None = None
         """None where the last episode took its columns along."""
         self._steps = -1
         """Of the episode under way; -1: there is none."""
+        self._before = 0
+        """Its steps that were handed over already."""
+        self._id = ""
         self._seed = 0
-        self._weights: int | None = None
         self._started = datetime.now(UTC)
+
+    @property
+    def _longest(self) -> int:
+        """Steps that fit into the memory."""
+        notes = 4 + 4 * self._dist_inputs if self._dist_inputs else 0
+        return max(1, self._memory // (self._row + notes))
 
     def begin(self, feedback: Feedback, *, weights_seq_no: int | None = None) -> None:
         """A reset brought ``feedback``. The episode before, if it has not ended, is abandoned."""
         self.end("abandoned", "reset before its end")
         self._started = datetime.now(UTC)
         self._seed = feedback.info["osp_seed"]
-        self._weights = weights_seq_no
+        self._id = uuid.uuid4().hex
+        self._before = 0
+        self.weights_seq_no = weights_seq_no
         columns = self._columns or self._fresh()
         columns.observations[0] = feedback.observation
         columns.infos[0] = tuple(feedback.info["infos"].values())
         self._steps = 0
 
-    def step(self, action: Any, feedback: Feedback) -> None:
-        """``action`` brought ``feedback``, which may end the episode."""
+    def step(
+        self,
+        action: Any,
+        feedback: Feedback,
+        *,
+        logp: float = 0.0,
+        dist_inputs: NDArray[np.float32] | None = None,
+    ) -> None:
+        """``action`` brought ``feedback``, which may end the episode.
+
+        ``dist_inputs``: float32[j], what the action was drawn from, with probability exp(``logp``); equally many in all
+        steps of an episode, or None in all.
+        """
         at = self._steps
         if at < 0:
             return
         columns = self._columns
         assert columns is not None
+        if at == 0 and self._dist_inputs != (0 if dist_inputs is None else len(dist_inputs)):
+            columns = self._noted(columns, dist_inputs)
         if at == columns.rows:
             columns = self._more_room(columns)
             at = self._steps
@@ -118,23 +161,34 @@ class EpisodeCollector:
         columns.truncated[at] = feedback.truncated
         columns.observations[at + 1] = feedback.observation
         columns.infos[at + 1] = tuple(feedback.info["infos"].values())
+        if dist_inputs is not None:
+            columns.logps[at] = logp
+            columns.dist_inputs[at] = dist_inputs
         self._steps = at + 1
         if feedback.terminated or feedback.truncated:
             self.end("terminated" if feedback.terminated else "truncated", feedback.reason)
 
+    def _noted(self, before: _Columns, dist_inputs: NDArray[np.float32] | None) -> _Columns:
+        """With room for what the actions of this episode are drawn from."""
+        self._dist_inputs = 0 if dist_inputs is None else len(dist_inputs)
+        columns = self._fresh()
+        columns.take(before, 0)
+        return columns
+
     def _fresh(self) -> _Columns:
-        self._columns = _Columns(self._whose, min(FIRST_ROWS, self._longest))
+        self._columns = _Columns(self._whose, min(FIRST_ROWS, self._longest), self._dist_inputs)
         return self._columns
 
     def _more_room(self, full: _Columns) -> _Columns:
         """For one more step at least. Where that is too much, what comes next begins with the last observation."""
         if full.rows < self._longest:
-            self._columns = _Columns(self._whose, min(2 * full.rows, self._longest))
+            self._columns = _Columns(self._whose, min(2 * full.rows, self._longest), self._dist_inputs)
             self._columns.take(full, full.rows)
             return self._columns
         observation, infos = full.observations[full.rows].copy(), full.infos[full.rows].copy()
         self.end("continued", f"longer than {full.rows} steps")
         self._started = datetime.now(UTC)
+        self._before += full.rows
         columns = self._fresh()
         columns.observations[0], columns.infos[0] = observation, infos
         self._steps = 0
@@ -149,7 +203,7 @@ class EpisodeCollector:
             return
         if 2 * steps < columns.rows:
             # It would take much room along that it does not fill.
-            room, columns = columns, _Columns(self._whose, steps)
+            room, columns = columns, _Columns(self._whose, steps, self._dist_inputs)
             columns.take(room, steps)
         else:
             self._columns = None
@@ -175,7 +229,11 @@ class EpisodeCollector:
                 columns.terminated[:steps],
                 columns.truncated[:steps],
                 columns.infos[: steps + 1],
-                self._weights,
+                self.weights_seq_no,
+                columns.logps[:steps] if self._dist_inputs else None,
+                columns.dist_inputs[:steps] if self._dist_inputs else None,
+                self._id,
+                self._before,
             )
         )
 

@@ -9,6 +9,8 @@ The file is an npz archive (``numpy.load`` reads it, without pickle) of these ar
 ``terminated``     bool[N]
 ``truncated``      bool[N]
 ``infos``          float64[N + 1, k], the agent's infos in the order of ``info_names``; NaN where a step was lost
+``action_logp``    float32[N]: what the policy said of each action; absent where nobody said it
+``action_dist..``  ``action_dist_inputs``: float32[N, j], what each action was drawn from; absent as well
 ``low``, ``high``  float32[n]: the bounds of the observation space
 ``action_low`` ..  ``action_high``: float32[m]; absent where actions are discrete
 ``about``          uint8: the rest, as UTF-8 JSON; see ``RecordedEpisode``
@@ -38,6 +40,7 @@ __all__ = ["RecordedEpisode", "read_episode", "write_episode"]
 
 FORMAT: Final = "ospbridge episode"
 VERSION: Final = 1
+_NOTES: Final = ("action_logp", "action_dist_inputs")
 _BAD_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
@@ -66,7 +69,13 @@ class RecordedEpisode:
     truncated: NDArray[np.bool_]
     infos: NDArray[np.float64]
     weights_seq_no: int | None = None
-    """Which weights acted, where that is known."""
+    """Which weights acted last, where that is known."""
+    action_logp: NDArray[np.float32] | None = None
+    action_dist_inputs: NDArray[np.float32] | None = None
+    id: str = ""
+    """The same for the parts of a ``continued`` episode, and for no other one; empty where there is none."""
+    t_started: int = 0
+    """How many of its steps are in the parts before."""
 
     def __len__(self) -> int:
         """Steps."""
@@ -88,6 +97,8 @@ class _About(msgspec.Struct, frozen=True):
     info_names: tuple[str, ...]
     choices: int = 0
     weights_seq_no: int | None = None
+    id: str = ""
+    t_started: int = 0
 
 
 def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
@@ -106,6 +117,8 @@ def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
         tuple(_storable(name) for name in episode.info_names),
         space.n if isinstance(space, DiscreteSpace) else 0,
         episode.weights_seq_no,
+        _storable(episode.id),
+        episode.t_started,
     )
     arrays: dict[str, NDArray[Any]] = {
         "about": np.frombuffer(msgspec.json.encode(about), np.uint8),
@@ -120,6 +133,9 @@ def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
     }
     if isinstance(space, BoxSpace):
         arrays |= {"action_low": space.low, "action_high": space.high}
+    for name in _NOTES:
+        if (notes := getattr(episode, name)) is not None:
+            arrays[name] = notes
     np.savez(file, allow_pickle=False, **arrays)
 
 
@@ -163,6 +179,9 @@ def read_episode(path: Path) -> RecordedEpisode:
             arrays["truncated"],
             arrays["infos"],
             about.weights_seq_no,
+            *(arrays.get(name) for name in _NOTES),
+            id=about.id,
+            t_started=about.t_started,
         )
     except KeyError as error:
         raise _damaged(path, f"array {error} is missing") from None
@@ -184,6 +203,10 @@ def _check(path: Path, episode: RecordedEpisode) -> None:
         "truncated": ((steps,), np.bool_),
         "infos": ((steps + 1, len(episode.info_names)), np.float64),
     }
+    if episode.action_logp is not None:
+        wanted["action_logp"] = ((steps,), np.float32)
+    if episode.action_dist_inputs is not None:
+        wanted["action_dist_inputs"] = ((steps, *episode.action_dist_inputs.shape[1:2]), np.float32)
     for name, (shape, dtype) in wanted.items():
         array = getattr(episode, name)
         if array.shape != shape or array.dtype != dtype:

@@ -12,7 +12,7 @@ import pytest
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import Attach, Hello, HubReply, HubRequest, Refusal, Status, decode_reply
+from ospbridge.hub.messages import VERSION, Attach, Hello, HubReply, HubRequest, Refusal, Status, decode_reply
 from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.unix import connect_unix
@@ -59,7 +59,7 @@ def test_garbage_is_answered_with_what_was_expected(
     document: UdpSimulator, tmp_path: Path, request_bytes: bytes, words: str
 ) -> None:
     with Daemon(document.address, directory=tmp_path) as daemon:
-        for before in ((), (Hello(1, "test"),)):
+        for before in ((), (Hello(VERSION, "test"),)):
             *_, last = talk(*before, request_bytes)
             assert isinstance(last, Refusal)
             assert words in last.message
@@ -119,7 +119,7 @@ def test_wrong_inputs_of_one_environment_cost_no_other_the_step(
 
 def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator, tmp_path: Path) -> None:
     frame = bytearray()
-    encode(Hello(1, "flood"), frame)
+    encode(Hello(VERSION, "flood"), frame)
     ask = bytearray()
     encode(Status(), ask)
     with Daemon(document.address, directory=tmp_path), connect_unix(default_hub()) as flood:

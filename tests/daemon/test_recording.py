@@ -40,9 +40,10 @@ def session() -> FakeSession:
 @contextmanager
 def recorded(conductor: Conductor, directory: Path) -> Iterator[Recording]:
     """All that ended is on disk behind this."""
-    with Recording(directory, simulator="sim:1") as recording:
-        conductor.recording = recording
+    with Recording(directory) as recording:
+        conductor.chronicle.listeners.append(recording)
         yield recording
+        conductor.chronicle.close()
 
 
 def episodes(directory: Path, name: str = "a") -> list[RecordedEpisode]:

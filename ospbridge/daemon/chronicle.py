@@ -1,0 +1,166 @@
+"""The episodes of attachments, step by step: what each environment was given, and what it did.
+
+A step counts once its environment is told of it. An episode that the bridge cuts while its environment is silent
+stays open until that one learns of it with its next step, resets, or leaves. Who listens is handed each episode as it
+ends; all of them the same arrays, which do not change any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from ospbridge.daemon.episodes import STOPPED
+from ospbridge.interface import DiscreteSpace
+from ospbridge.record.collecting import EpisodeCollector, Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.record.episode import RecordedEpisode
+
+__all__ = ["Chronicle", "Listener"]
+
+_WHY: Final = {"detached": "closed before its end", "abandoned": "reset before its end"}
+
+
+class Listener(Protocol):
+    """Who wants episodes."""
+
+    def admit(self, attachment: Attachment) -> None:
+        """An environment takes an agent. Raises UsageError where its episodes would be of no use."""
+        ...
+
+    def wants(self, attachment: Attachment) -> bool:
+        """Whether its episodes are wanted; the same for as long as it is attached."""
+        ...
+
+    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
+        """An episode has ended. Must not wait."""
+        ...
+
+
+class Chronicle:
+    """``simulator``: the address that episodes name. Does nothing while nobody listens."""
+
+    def __init__(self, *, simulator: str) -> None:
+        self.listeners: list[Listener] = []
+        self._simulator = simulator
+        self._collectors: dict[Attachment, EpisodeCollector] = {}
+        self._actions: dict[Attachment, bytes] = {}
+        """What those who play gave for the step to come."""
+        self._untold: dict[Attachment, str] = {}
+        """Whose episode was cut, and why, without its environment knowing yet."""
+
+    def admit(self, attachments: Iterable[Attachment]) -> None:
+        """Environments take agents. Raises UsageError where somebody who listens cannot use what they will play."""
+        for listener in self.listeners:
+            for attachment in attachments:
+                listener.admit(attachment)
+
+    # --- what happens ----------------------------------------------------------------------------------------------
+
+    def began(self, playing: Iterable[Attachment]) -> None:
+        """A reset ran for these."""
+        for attachment in playing:
+            collector = self._collectors.get(attachment) or self._collector(attachment)
+            if collector is not None:
+                assert attachment.feedback is not None
+                collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
+
+    def _collector(self, attachment: Attachment) -> EpisodeCollector | None:
+        """None where nobody wants its episodes."""
+        listeners = [listener for listener in self.listeners if listener.wants(attachment)]
+        if not listeners:
+            return None
+        task = attachment.held.task
+        whose = Recorded(
+            self._simulator,
+            attachment.name,
+            task.observation_space,
+            task.action_space,
+            tuple(task.info_names),
+        )
+
+        def finished(episode: RecordedEpisode) -> None:
+            for listener in listeners:
+                listener.finished(attachment, episode)
+
+        collector = self._collectors[attachment] = EpisodeCollector(whose, finished)
+        return collector
+
+    def given(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
+        """Actions as float32 bytes, for the step to come, or answered by the news that the episode had been cut."""
+        self._actions.update(moves)
+        if self._untold:
+            for attachment, action in moves:
+                if attachment in self._untold:
+                    self._tell(attachment, action)
+
+    def _tell(self, attachment: Attachment, action: bytes) -> None:
+        reason = self._untold.pop(attachment)
+        if _possible(attachment, action):
+            self._step(attachment)
+        else:
+            self._collectors[attachment].end("truncated", reason)
+
+    def stepped(self, playing: Iterable[Attachment]) -> None:
+        """A step ran for these, and their episodes go on."""
+        for attachment in playing:
+            self._step(attachment)
+
+    def ended(self, attachment: Attachment, how: str, reason: str) -> None:
+        """An episode is over, by its last step or by something else."""
+        collector = self._collectors.get(attachment)
+        if collector is None:
+            return
+        if attachment.cut:
+            self._untold[attachment] = reason
+        elif how in {"terminated", "truncated"}:
+            self._step(attachment)
+        elif how == "failed":
+            collector.end("lost", reason)
+        else:
+            collector.end("abandoned", reason or _WHY[how])
+
+    def turned_away(self, attachments: Iterable[Attachment]) -> None:
+        """These reset or leave: of an episode that was cut they will not be told any more."""
+        for attachment in attachments:
+            reason = self._untold.pop(attachment, None)
+            if reason is not None:
+                self._collectors[attachment].end("truncated", reason)
+
+    def left(self, attachments: Iterable[Attachment]) -> None:
+        """These will not play again."""
+        self.turned_away(attachments)
+        for attachment in attachments:
+            self._collectors.pop(attachment, None)
+            self._actions.pop(attachment, None)
+
+    def close(self) -> None:
+        """The daemon is stopped: what is under way ends here."""
+        self.turned_away(self._collectors)
+        for collector in self._collectors.values():
+            collector.end("abandoned", STOPPED)
+
+    def _step(self, attachment: Attachment) -> None:
+        collector = self._collectors.get(attachment)
+        if collector is None:
+            return
+        feedback = attachment.feedback
+        assert feedback is not None
+        numbers = np.frombuffer(self._actions[attachment], "<f4")
+        discrete = isinstance(attachment.held.task.action_space, DiscreteSpace)
+        action: Any = int(numbers[0]) if discrete else numbers
+        collector.weights_seq_no = attachment.weights_seq_no
+        collector.step(action, feedback, logp=attachment.logp, dist_inputs=attachment.dist_inputs)
+
+
+def _possible(attachment: Attachment, data: bytes) -> bool:
+    """Whether what no step was given is an action at all."""
+    space = attachment.held.task.action_space
+    if isinstance(space, DiscreteSpace):
+        return len(data) == 4 and 0 <= np.frombuffer(data, "<f4")[0] < space.n
+    return len(data) == 4 * len(space.low) and bool(np.isfinite(np.frombuffer(data, "<f4")).all())
