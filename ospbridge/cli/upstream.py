@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,9 +16,35 @@ if TYPE_CHECKING:
     from ospbridge.cli.options import Decorator
     from ospbridge.daemon.relay.settings import Upstream
 
+    SizeType = click.ParamType[int]
+else:
+    SizeType = click.ParamType  # became generic after the oldest click that serves
+
 __all__ = ["upstream_from", "upstream_options"]
 
 PREFIX: Final = "rllink_"
+OF_MODE: Final = {
+    "drive": ("env_steps", "activation", "read_pickle", "batch_mode", "greedy", "timeout", "away", "seed"),
+    "observe": ("unannotated", "spool", "spool_limit", "spool_full"),
+}
+"""Options that mean something in one mode only."""
+
+
+class _Size(SizeType):
+    """Bytes, or what stands for many of them."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from ospbridge.errors import ConfigurationError
+        from ospbridge.record.sizes import parse_size
+
+        try:
+            return parse_size(str(value))
+        except ConfigurationError as error:
+            self.fail(f"{error.message}; {error.hint}.", param, ctx)
+
+
 _OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option(
         "--rllink",
@@ -26,10 +53,10 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     ),
     click.option(
         "--rllink-mode",
-        type=click.Choice(["drive"]),
+        type=click.Choice(["drive", "observe"]),
         default="drive",
         show_default=True,
-        help="Let the server's policy act for the agents, and learn from that.",
+        help="drive lets the server's policy act for the agents; observe sends it what environments live through.",
     ),
     dialect_option("rllink-"),
     click.option(
@@ -84,6 +111,34 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         metavar="SEED",
         help="Of actions and the first reset.",
     ),
+    click.option(
+        "--rllink-unannotated",
+        is_flag=True,
+        help="Send episodes of environments that give no action_logp as well: only `ospbridge sink` and servers of "
+        "your own take them.",
+    ),
+    click.option(
+        "--rllink-spool",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Where observed episodes wait until they have arrived. Default: a file for each server, in "
+        "$STATE_DIRECTORY or $XDG_STATE_HOME/ospbridge.",
+    ),
+    click.option(
+        "--rllink-spool-limit",
+        type=_Size(),
+        metavar="SIZE",
+        default="2G",
+        show_default=True,
+        help="How much may wait there, for instance 500M.",
+    ),
+    click.option(
+        "--rllink-spool-full",
+        type=click.Choice(["drop-oldest", "drop-newest"]),
+        default="drop-oldest",
+        show_default=True,
+        help="Which episodes are lost where that is not enough.",
+    ),
     *tls_options("rllink-"),
 )
 
@@ -98,6 +153,7 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
     from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
     from ospbridge.errors import UsageError
     from ospbridge.policy.activations import activation
+    from ospbridge.record.spool import WhenFull
     from ospbridge.rllink.cutting import BatchMode
     from ospbridge.rllink.dialects import dialect_named
     from ospbridge.rllink.timing import Limits
@@ -111,6 +167,13 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
             )
         return None
     said = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
+    for mode, names in OF_MODE.items():
+        for name in names if mode != said["mode"] else ():
+            if _said(PREFIX + name):
+                raise UsageError(
+                    f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
+                    hint=f"leave it out, or say --rllink-mode {mode}",
+                )
     if said["activation"] is not None:
         activation(said["activation"])
     return Upstream(
@@ -133,6 +196,10 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
         hold=said["timeout"],
         limits=Limits(state=said["timeout"]),
         seed=said["seed"],
+        unannotated=said["unannotated"],
+        spool=said["spool"],
+        spool_limit=said["spool_limit"],
+        spool_full=WhenFull(said["spool_full"]),
     )
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.record.spool import DEFAULT_LIMIT, WhenFull
 from ospbridge.rllink.timing import Limits
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ospbridge.rllink.cutting import BatchMode
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.transport.streams import StreamAddress
@@ -67,6 +70,14 @@ class Upstream:
     limits: Limits = field(default_factory=Limits)
     seed: int | None = None
     """Of the actions drawn and of the first reset; None: another one each time."""
+
+    unannotated: bool = False
+    """Whether it takes episodes without ``action_logp`` and ``action_dist_inputs``, as no server of RLlib does."""
+    spool: Path | None = None
+    """The file in which episodes wait; None: one in the state directory, named after the address."""
+    spool_limit: int = DEFAULT_LIMIT
+    """Bytes."""
+    spool_full: WhenFull = WhenFull.DROP_OLDEST
 
     def __str__(self) -> str:
         return f"{self.mode} {self.address}"
