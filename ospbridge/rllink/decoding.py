@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import LocalProtocolError
-from ospbridge.rllink.fields import Fields
+from ospbridge.rllink.fields import LARGEST_NUMBER, Fields
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import (
     Episodes,
@@ -155,6 +155,7 @@ def _experience(body: Fields) -> tuple[tuple[EpisodeFragment, ...], int | None]:
 def _fragment(episode: Fields) -> EpisodeFragment:
     extra = episode.optional_inner("extra_model_outputs")
     t_started = episode.optional_count("t_started") or 0
+    origin = _origin(episode)
     inputs, logp = (
         extra.optional_array(key) if extra.find(key) is not None else episode.optional_array(key)
         for key in ("action_dist_inputs", "action_logp")
@@ -170,7 +171,9 @@ def _fragment(episode: Fields) -> EpisodeFragment:
             action_dist_inputs=inputs,
             action_logp=logp,
             t_started=t_started,
-            weights_seq_no=episode.optional_count(SEQ_NO),
+            weights_seq_no=_first_count(episode.optional_count(SEQ_NO), origin.get(SEQ_NO)),
+            agent=_name(origin.get("agent")),
+            simulator=_name(origin.get("simulator")),
         )
     except LocalProtocolError as error:
         raise Misfit(f"{episode.where(error.message)}") from None
@@ -181,6 +184,20 @@ def _fragment(episode: Fields) -> EpisodeFragment:
             f"{episode.where('t')} must be {fragment.t}, t_started and its {fragment.steps} steps, got {t}"
         )
     return fragment
+
+
+def _origin(episode: Fields) -> dict[Any, Any]:
+    """What our own clients say in the place that is each client's own; others may have anything there."""
+    found = episode.find("custom_data")
+    return found if isinstance(found, dict) else {}
+
+
+def _first_count(*said: Any) -> int | None:
+    return next((count for count in said if type(count) is int and 0 <= count <= LARGEST_NUMBER), None)
+
+
+def _name(said: Any) -> str:
+    return said[:LONGEST_NAME] if isinstance(said, str) else ""
 
 
 _READERS: Final[dict[str, Callable[[Fields], Message]]] = {

@@ -140,7 +140,7 @@ class Dialect(ABC):
 
 
 class JsonDialect(Dialect):
-    """JSON. Its episodes have no names: what is sent in pieces counts as so many episodes.
+    """JSON. Its servers read no names of episodes: what is sent in pieces counts as so many episodes.
 
     A server of this kind reports the return of each piece as an episode's, and keeps every piece that is neither
     terminated nor truncated for ever. So batches are made of whole episodes unless the caller decides otherwise, and
@@ -158,7 +158,7 @@ class JsonDialect(Dialect):
     LONGEST_INTEGER: ClassVar = 21
     ROW: ClassVar = 3
     """The brackets and the comma of one row."""
-    FRAME: ClassVar = 300
+    FRAME: ClassVar = 500
     """The keys, the flags, and what stands around them."""
 
     def encode(self, message: Message) -> bytes:
@@ -178,7 +178,8 @@ class JsonDialect(Dialect):
     def size(self, fragment: EpisodeFragment) -> int:
         floats, integers = _numbers(fragment)
         rows = 4 * (fragment.steps + 1)
-        return self.FRAME + self.LONGEST_FLOAT * floats + self.LONGEST_INTEGER * integers + self.ROW * rows
+        frame = self.FRAME + _named(fragment)
+        return frame + self.LONGEST_FLOAT * floats + self.LONGEST_INTEGER * integers + self.ROW * rows
 
     def _load(self, body: bytes | bytearray | memoryview) -> Any:
         return orjson.loads(body)
@@ -192,6 +193,10 @@ class JsonDialect(Dialect):
             "is_truncated": fragment.truncated,
             "action_dist_inputs": fragment.action_dist_inputs,
             "action_logp": fragment.action_logp,
+            # Servers of Ray mind no more than those above.
+            "id_": fragment.id or None,
+            "t_started": fragment.t_started or None,
+            "custom_data": _origin(fragment) or None,
         }
         for key, value in list(episode.items()):
             if value is None:
@@ -216,7 +221,7 @@ class MsgpackDialect(Dialect):
     batch_mode = BatchMode.TRUNCATE_EPISODES
     continues_episodes = True
 
-    FRAME: ClassVar = 1000
+    FRAME: ClassVar = 1200
     """The keys of an episode and of its arrays."""
 
     def encode(self, message: Message) -> bytearray:
@@ -228,7 +233,7 @@ class MsgpackDialect(Dialect):
     def size(self, fragment: EpisodeFragment) -> int:
         floats, integers = _numbers(fragment)
         infos = fragment.steps + 1
-        return self.FRAME + 4 * floats + 8 * integers + infos + 4 * len(fragment.id)
+        return self.FRAME + _named(fragment) + 4 * floats + 8 * integers + infos
 
     def _load(self, body: bytes | bytearray | memoryview) -> Any:
         return _unpack.decode(body)
@@ -260,7 +265,7 @@ class MsgpackDialect(Dialect):
             "_action_space": None,
             "_start_time": None,
             "_last_step_time": None,
-            "custom_data": {},
+            "custom_data": _origin(fragment),
         }
 
     def _array(self, array: NDArray[Any]) -> Any:
@@ -298,6 +303,21 @@ def dialect_of(body: bytes | bytearray | memoryview) -> Dialect:
 
 def _buffer(array: NDArray[Any]) -> dict[str, Any]:
     return {"data": packed(array), "lookback": 0, "finalized": True, "space": None}
+
+
+def _origin(fragment: EpisodeFragment) -> dict[str, Any]:
+    """What is known of a fragment that RLlib has no place for."""
+    known = {
+        "agent": fragment.agent or None,
+        "simulator": fragment.simulator or None,
+        "weights_seq_no": fragment.weights_seq_no,
+    }
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def _named(fragment: EpisodeFragment) -> int:
+    """Bytes of a fragment's names at most: six for one character, where JSON must escape it."""
+    return 6 * (len(fragment.id) + len(fragment.agent) + len(fragment.simulator))
 
 
 def _finite(array: NDArray[Any], where: str) -> None:

@@ -10,7 +10,7 @@ from ospbridge.rllink.untrusted import Misfit, shown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fields"]
+__all__ = ["LARGEST_NUMBER", "Fields"]
 
 LARGEST_NUMBER: Final = 2**63 - 1
 KEYS_SHOWN: Final = 12

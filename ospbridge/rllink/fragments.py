@@ -44,6 +44,10 @@ class EpisodeFragment:
     """How many steps of the episode were before."""
     weights_seq_no: int | None = None
     """The number of the weights that acted, where known."""
+    agent: str = ""
+    """Whose episode it is, where known."""
+    simulator: str = ""
+    """Where that agent lives, where known."""
 
     def __post_init__(self) -> None:
         self._shape("observations", (2,), _floats)
