@@ -31,9 +31,9 @@ _DAMAGED: Final = (
     ValueError,
     zipfile.BadZipFile,
     zlib.error,
-    NotImplementedError,
     RuntimeError,
 )
+"""RuntimeError: an archive that is encrypted, or compressed in a way that is not known (NotImplementedError)."""
 _HEADERS: Final[dict[tuple[int, int], Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -92,7 +92,10 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.floa
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
             raise ValueError(f"{member.filename!r} is of version {version} of the npy format")
-        shape, fortran, dtype = _HEADERS[version](file)
+        try:
+            shape, fortran, dtype = _HEADERS[version](file)
+        except Exception as error:  # noqa: BLE001  # numpy has Python's parser read it, which fails in many ways
+            raise ValueError(f"{member.filename!r} has no header of an array: {error}") from None
         if dtype.kind != "f":
             raise ValueError(f"{member.filename!r} is an array of {dtype}, expected float32")
         data = file.read()
