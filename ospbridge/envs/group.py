@@ -195,9 +195,13 @@ class DirectGroup:
         inputs = {name: task.inputs(actions[name]) for name, task in tasks.items()}
         for name, numbers in inputs.items():
             finite(numbers, name)
+        repeats = max(task.action_repeat for task in tasks.values())
+        if repeats > 1:
+            # They are sent again when the caller may have others in its array.
+            inputs = {name: numbers.copy() for name, numbers in inputs.items()}
         self._inputs.update(inputs)
         self._found = {}
-        return self._evaluated(conversation, tasks)
+        return self._evaluated(conversation, tasks, repeats)
 
     def stepped(self, result: Found | Exception) -> Found:
         """A step has ended. Raises an error that is no end of an episode."""
@@ -225,11 +229,13 @@ class DirectGroup:
         except Exception as error:  # noqa: BLE001  # raised again where it is no loss
             return error
 
-    def _evaluated(self, conversation: Conversation, tasks: Mapping[str, Task]) -> Exchange[Found]:
+    def _evaluated(
+        self, conversation: Conversation, tasks: Mapping[str, Task], repeats: int
+    ) -> Exchange[Found]:
         """The step, repeated as the tasks want it: equally often for all, because all step together."""
         found: Found = {}
         ended = False
-        for _ in range(max(task.action_repeat for task in tasks.values())):
+        for _ in range(repeats):
             outcomes = yield from conversation.step(self._inputs)
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -358,6 +359,21 @@ def test_send_and_recv_are_the_halves_of_step() -> None:
         envs.reset(seed=1)
         assert_same(envs.step(carts(2)), halves)
         envs.send(carts(2))
+        envs.close()
+
+
+def test_an_action_that_is_repeated_stays_as_it_was_sent(tmp_path: Path) -> None:
+    scenario = tmp_path / "twice.toml"
+    scenario.write_text('name = "twice"\naction_repeat = 2\n[[agent]]\nmatch = { name = "agent" }\n')
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        envs: Any = fleet(str(simulator.address), 1, scenario=str(scenario)).unwrapped
+        _, info = envs.reset(seed=1)
+        actions = np.full((1, 2), 0.5, np.float32)
+        envs.send(actions)
+        actions[:] = -1.0
+        observations = envs.recv()[0]
+        wanted = expected(np.full(2, 0.5, np.float32), 3, 3, int(info["osp_seed"][0]))
+        np.testing.assert_array_equal(observations[0], wanted)
         envs.close()
 
 
