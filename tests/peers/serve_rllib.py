@@ -1,8 +1,10 @@
 """A real RLlib that learns by PPO from whatever connects to it: the server side of RLlink, in both its generations.
 
-A program, not a test: run it with Ray 2.60.0 (msgpack, weights; needs msgpack-numpy) or Ray 2.47.1 (JSON, ONNX; needs
-onnx, onnxruntime and onnxscript) in a virtual environment of its own. Prints one JSON line per training iteration.
+A program, not a test: ``python -m tests.peers.serve_rllib``, in a virtual environment of its own, with Ray 2.60.0
+(msgpack, weights; needs msgpack-numpy) or Ray 2.47.1 (JSON, ONNX; needs onnx, onnxruntime and onnxscript). Prints one
+JSON line per training iteration.
 It listens on loopback only, at --port plus the runner's index: --port itself without runners, the next ones with them.
+With --told, each runner writes down what reaches it: whether its own weights decided each batch, and what it sampled.
 
 Ray 2.47.1 is mended here in two places, neither of which a client could see to: its ONNX export names a call that newer
 torch refuses, and it takes an action that came as a JSON list for a tuple of scalars.
@@ -11,12 +13,11 @@ torch refuses, and it takes an action that came as a JSON list for a tuple of sc
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
@@ -24,41 +25,10 @@ os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 import gymnasium
 import numpy as np
 import ray
-import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-
-def runner_class() -> type[Any]:
-    """The server that this Ray brings."""
-    if ray.__version__.startswith("2.47."):
-        return _mended_json_runner()
-    from ray.rllib.env.external.env_runner_server_for_external_inference import (
-        EnvRunnerServerForExternalInference,
-    )
-
-    runner: type[Any] = EnvRunnerServerForExternalInference
-    return runner
-
-
-def _mended_json_runner() -> type[Any]:
-    from ray.rllib.env.tcp_client_inference_env_runner import TcpClientInferenceEnvRunner
-
-    class Mended(TcpClientInferenceEnvRunner):  # type: ignore[misc]  # Ray says no types
-        def _send_set_state_message(self) -> None:
-            legacy = functools.partial(torch.onnx.export, dynamo=False)
-            with mock.patch.object(torch.onnx, "export", legacy):
-                super()._send_set_state_message()
-
-        def _process_episodes_message(self, msg_type: Any, msg_body: Any) -> None:
-            for episode in msg_body["episodes"]:
-                episode["actions"] = [
-                    np.asarray(action, np.float32) if isinstance(action, list) else action
-                    for action in episode["actions"]
-                ]
-            super()._process_episodes_message(msg_type, msg_body)
-
-    return Mended
+from tests.peers.rllib_runner import Runner, Telling
 
 
 def config(arguments: argparse.Namespace) -> PPOConfig:
@@ -82,10 +52,14 @@ def config(arguments: argparse.Namespace) -> PPOConfig:
         .environment(
             observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (arguments.observations,), np.float32),
             action_space=actions,
-            env_config={"port": arguments.port},
+            env_config={
+                "port": arguments.port,
+                "told": None if arguments.told is None else str(arguments.told.resolve()),
+                "hesitate": arguments.hesitate,
+            },
         )
         .env_runners(
-            env_runner_cls=runner_class(),
+            env_runner_cls=Runner if arguments.told is None else Telling,
             num_env_runners=arguments.runners,
             create_local_env_runner=not arguments.runners,
             # A simulator may be slow: no sample is ever given up.
@@ -123,6 +97,10 @@ def main() -> None:
     parser.add_argument("--minibatch", type=int)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--told", type=Path, metavar="FILE", help="for what comes to the runners and is sampled"
+    )
+    parser.add_argument("--hesitate", type=float, default=0.0, help="seconds, see the code")
     arguments = parser.parse_args()
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)

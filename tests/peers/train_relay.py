@@ -1,0 +1,202 @@
+"""A real RLlib learns from what the daemon's driver plays: a simulator, ``ospbridge connect``, and Ray's own server.
+
+A program, not a test: ``python -m tests.peers.train_relay --ray-python INTERPRETER``, where that interpreter has Ray
+2.60.0 or 2.47.1 with what ``serve_rllib.py`` needs, and this one ospbridge. Prints a JSON line for each round and one
+of figures. It fails unless
+
+- each round was decided by the weights of its number, which grows by one from round to round,
+- the server's own weights give the outputs that came with each batch, and it samples each batch once and by itself,
+- the mean return of the last three rounds is at least three times that of the first one,
+- the daemon ends with 0 on SIGTERM, and nothing is left of any process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import signal
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.peers.relaying import Failed, drives, free_port, json_lines, running
+
+if TYPE_CHECKING:
+    from tests.peers.relaying import Place, Program
+
+ALIKE: Final = 1e-4
+"""What the outputs of two implementations of one network may differ by."""
+LAST: Final = 3
+LATEST: Final = 20
+BEYOND: Final = 1000
+"""Rounds that the server would go on for, so that it is there when the daemon leaves."""
+
+
+def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
+    """Run it all; the figures."""
+    port, told = free_port(), place.folder / "told"
+    continuous = options.task == "continuous"
+    began = time.monotonic()
+    server = place.server(
+        options.ray_python,
+        port,
+        *("--iterations", options.rounds + BEYOND, "--steps", options.env_steps, "--seed", options.seed),
+        *("--lr", options.lr, "--epochs", options.epochs, "--minibatch", options.minibatch),
+        *("--continuous", 1 if continuous else 0, "--told", told),
+        ready=False,
+    )
+    _, address = place.simulator(continuous=continuous)
+    place.await_ready(server)
+    started = time.monotonic()
+    daemon = place.daemon(
+        address,
+        port,
+        *("--rllink-env-steps", options.env_steps, "--rllink-seed", options.seed),
+        continuous=continuous,
+    )
+    rounds = follow(place, options)
+    seconds = time.monotonic() - started
+    status = daemon.end()
+    place.expect(status == 0, f"the daemon ended with {status} on SIGTERM")
+    place.leave()
+    return {
+        "ray": server.lines()[0]["ray"],
+        "task": options.task,
+        "seed": options.seed,
+        "rounds": len(rounds),
+        "steps": rounds[-1]["steps"],
+        "seconds": round(seconds, 1),
+        "seconds_in_all": round(time.monotonic() - began, 1),
+        **judged(place, rounds, options),
+        "curve": rounds,
+    }
+
+
+def follow(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Wait for the rounds, and print each; what was played and learned in it."""
+    server, daemon = place.named("rllib"), place.named("daemon")
+    rounds: list[dict[str, Any]] = []
+    give_up = time.monotonic() + options.within
+    latest: list[float] = []
+    best = float("-inf")
+    while len(rounds) < options.rounds and best < options.stop_at:
+        number = len(rounds)
+
+        line = place.until(
+            f"round {number + 1}",
+            partial(learned, server, number + 1),
+            give_up - time.monotonic(),
+            *place.programs,
+        )
+        # An episode of the next round is the proof that the log has all of this one.
+        place.until(
+            f"an episode with weights after number {number}",
+            partial(played_after, daemon, number),
+            give_up - time.monotonic(),
+            *place.programs,
+        )
+        returns = [line["reward"] for line in drives(daemon) if line["weights_seq_no"] == number]
+        place.expect(returns, f"no episode was decided by the weights number {number}")
+        latest = [*latest, *returns][-LATEST:]
+        if len(latest) == LATEST:
+            best = max(best, statistics.fmean(latest))
+        rounds.append(
+            {
+                "round": number + 1,
+                "weights_seq_no": number,
+                "learned_seq_no": line["weights_seq_no"],
+                "steps": line["steps"],
+                "episodes": len(returns),
+                "return_mean": round(statistics.fmean(returns), 2),
+                f"latest_{LATEST}": round(statistics.fmean(latest), 2),
+                "seconds": line["seconds"],
+            }
+        )
+        print(json.dumps(rounds[-1]), flush=True)
+    return rounds
+
+
+def learned(server: Program, number: int) -> dict[str, Any] | None:
+    """What the server says of its iteration of that number."""
+    return next((line for line in server.lines() if line.get("iteration") == number), None)
+
+
+def played_after(daemon: Program, number: int) -> bool:
+    return any(line["weights_seq_no"] > number for line in drives(daemon))
+
+
+def judged(place: Place, rounds: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """The figures that say whether it is right. Raises Failed."""
+    played = [line["weights_seq_no"] for line in drives(place.named("daemon"))]
+    place.expect(
+        played[0] == 0 and all(after - before in (0, 1) for before, after in itertools.pairwise(played)),
+        f"the episodes' weights are not numbered one by one: {played}",
+    )
+    learned = [line["learned_seq_no"] for line in rounds]
+    place.expect(learned == list(range(1, len(rounds) + 1)), f"the server's weights are numbered {learned}")
+    told = json_lines(place.folder / "told")
+    came = [line for line in told if "came" in line][: len(rounds)]
+    sampled = [line["sampled"] for line in told if "sampled" in line][: len(rounds)]
+    place.expect(
+        [line["weights_seq_no"] for line in came] == list(range(len(rounds))),
+        f"batches came for the weights {[line['weights_seq_no'] for line in came]}",
+    )
+    apart = max(line["apart"] for line in came)
+    place.expect(apart <= ALIKE, f"a batch was decided by other weights than the server's: {apart} apart")
+    place.expect(
+        sampled == [line["came"] for line in came] and min(sampled) >= options.env_steps,
+        f"batches of {[line['came'] for line in came]} steps came, {sampled} were sampled",
+    )
+    first = rounds[0]["return_mean"]
+    last = statistics.fmean(line["return_mean"] for line in rounds[-LAST:])
+    best = max(line[f"latest_{LATEST}"] for line in rounds)
+    place.expect(last >= options.times * first, f"a mean return of {first} became {last:.1f}")
+    place.expect(best >= options.at_least, f"the best mean return is {best}, expected {options.at_least}")
+    return {
+        "first": first,
+        "last": round(last, 1),
+        "times": round(last / first, 1),
+        f"best_{LATEST}": best,
+        "apart": apart,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ray-python", required=True, help="the interpreter that has Ray")
+    parser.add_argument("--task", choices=["cartpole", "continuous"], default="cartpole")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--env-steps", type=int, default=1000, help="of each round")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--minibatch", type=int, default=125)
+    parser.add_argument("--times", type=float, default=3.0, help="how much the mean return must grow")
+    parser.add_argument(
+        "--at-least", type=float, default=0.0, help=f"the best mean return of {LATEST} episodes"
+    )
+    parser.add_argument(
+        "--stop-at", type=float, default=float("inf"), help="such a return that ends it early"
+    )
+    parser.add_argument("--within", type=float, default=600.0, help="seconds for all rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="for the figures and the learning curve")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    try:
+        with running() as place:
+            figures = train(place, options)
+    except Failed as failed:
+        sys.exit(str(failed))
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(json.dumps({name: value for name, value in figures.items() if name != "curve"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
