@@ -58,6 +58,7 @@ COMMANDS: dict[str, CommandPlace] = {
         "sink",
         "Run an RLlink server that records episodes and hands out a policy from a file.",
     ),
+    "rllink": CommandPlace("ospbridge.cli.rllink", "rllink", "Look at RLlink servers."),
     "bench": CommandPlace("ospbridge.cli.bench", "bench", "Measure what the bridge costs."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
     "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),

@@ -36,6 +36,7 @@ __all__ = [
     "json_option",
     "log_options",
     "simulator_options",
+    "waiting_told",
     "with_options",
 ]
 
@@ -93,7 +94,7 @@ class SimulatorAccess:
         )
         with contextlib.ExitStack() as stack:
             trace = stack.enter_context(TraceWriter(self.trace)) if self.trace else None
-            with _waiting_told(f"waiting for a simulator at {self.address}"):
+            with waiting_told(f"waiting for a simulator at {self.address}"):
                 session = BlockingSession.connect(
                     self.address,
                     profile=self.profile,
@@ -109,7 +110,7 @@ class SimulatorAccess:
 
 
 @contextlib.contextmanager
-def _waiting_told(what: str) -> Iterator[None]:
+def waiting_told(what: str) -> Iterator[None]:
     """Tell a user at a terminal what is being waited for, once it takes longer than a moment."""
     if not sys.stderr.isatty():
         yield

@@ -7,6 +7,7 @@ and what still comes is read, since closing over unread bytes resets the connect
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import ssl
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from ospbridge.errors import ConfigurationError, UpstreamLost, UpstreamNotFound
+from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.transport.addresses import parse_endpoint
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "listening_at",
     "open_stream",
     "parse_stream",
+    "speaks_tls",
 ]
 
 Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
@@ -173,7 +175,8 @@ async def open_stream(address: StreamAddress, *, within: float) -> Stream:
                 await sock.connect(place)
             except OSError as error:
                 sock.close()
-                failure = error.strerror or str(error)
+                # Not `strerror`, which trio makes longer and which repeats the address.
+                failure = os.strerror(error.errno) if error.errno else str(error)
                 continue
             except BaseException:
                 sock.close()
@@ -225,6 +228,30 @@ async def _secured(
         await trio.aclose_forcefully(secured)
         raise
     return secured
+
+
+async def speaks_tls(address: StreamAddress, *, within: float) -> bool:
+    """Whether what listens at an address that is written without TLS finishes a handshake, or fails at it in TLS."""
+    with trio.move_on_after(within):
+        try:
+            plain = await open_stream(address, within=within)
+        except OspBridgeError:
+            return False
+        assert isinstance(plain, trio.SocketStream)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Nothing is said to it, so nobody need be believed.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        secured = trio.SSLStream(plain, context, https_compatible=True)
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            return "ALERT" in (getattr(error.__cause__, "reason", None) or "")
+        else:
+            return True
+        finally:
+            await trio.aclose_forcefully(secured)
+    return False
 
 
 def refused(error: ssl.SSLError, peer: str) -> ConfigurationError | UpstreamLost:

@@ -170,6 +170,8 @@ class Link:
         """Greeted so far."""
         self.trouble = "not connected yet"
         """Why there is no connection; empty while there is one."""
+        self.error: OspBridgeError | None = None
+        """Why the latest attempt or connection ended."""
         self._plan = ConnectPlan(dialect, jitter=random.random)
         self._largest = largest
         self._on_event = on_event
@@ -271,6 +273,7 @@ class Link:
     def _lost(self, error: OspBridgeError) -> None:
         """Say it: at once what is new, and rarely what goes on."""
         self.trouble = error.message
+        self.error = error
         now = trio.current_time()
         said, when = self._said
         if error.message != said or now >= when + SAID_AGAIN_AFTER:

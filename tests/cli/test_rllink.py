@@ -1,0 +1,181 @@
+"""`ospbridge rllink probe`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+from click.testing import CliRunner
+
+from ospbridge.cli import main
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.sink.policy_file import PolicyFile
+from ospbridge.sink.serving import Sink
+from tests.daemon.certificates import Authority
+from tests.policy.onnx_models import recorded
+from tests.policy.weights import module_weights
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+pytestmark = pytest.mark.loopback
+
+
+@contextmanager
+def served(sink: Sink, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """The address of a sink that runs in a thread, since the command runs a loop of its own."""
+    ready = threading.Event()
+    place: list[Any] = []
+
+    async def serve() -> None:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        with trio.CancelScope() as scope:
+            port = listeners[0].socket.getsockname()[1]
+            place.extend([f"127.0.0.1:{port}", scope, trio.lowlevel.current_trio_token()])
+            ready.set()
+            await sink.serve(listeners, tls)
+
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    assert ready.wait(10)
+    address, scope, token = place
+    try:
+        yield address
+    finally:
+        token.run_sync_soon(scope.cancel)
+        thread.join(10)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> PolicyFile:
+    np.savez(tmp_path / "p.npz", **module_weights(5, (8, 6), 3))  # type: ignore[arg-type]  # no options are meant
+    return PolicyFile(tmp_path / "p.npz")
+
+
+def run(*args: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["rllink", "probe", *args])
+    assert result.exit_code == exit_code, (result.output, result.exception)
+    return result
+
+
+def test_it_prints_a_table_of_what_was_found(policy: PolicyFile) -> None:
+    with served(Sink(None, policy, env_steps=100)) as address:
+        lines = dict(line.strip().split("  ", 1) for line in run(address).stdout.splitlines()[1:])
+    told = {what: found.strip() for what, found in lines.items()}
+    assert told["server"] == f"{address}, without TLS"
+    assert told["dialect"] == "msgpack, as Ray 2.49 and later"
+    assert told["name"].startswith("ospbridge sink")
+    assert told["batch"] == "100 steps"
+    assert told["observations"] == "5 numbers"
+    assert told["actions"] == "one of 3 choices, drawn from 3 numbers"
+    assert told["layers"] == "8 6 3"
+    assert told["pi.net.mlp.0.weight"] == "[3, 6]"
+
+
+def test_json_is_one_object_with_all_of_it(policy: PolicyFile) -> None:
+    with served(Sink(None, policy, env_steps=100)) as address:
+        found = json.loads(run(address, "--json", "--dialect", "json").stdout)
+    assert (found["address"], found["tls"], found["dialect"]) == (address, False, "json")
+    assert found["config"] == {
+        "env_steps_per_sample": 100,
+        "force_on_policy": False,
+        "pickle_bytes": None,
+        "read": None,
+    }
+    assert found["weights"]["weights_seq_no"] == 0
+    assert found["weights"]["layers"] == [8, 6, 3]
+    assert ["pi.net.mlp.0.weight", [3, 6]] in found["weights"]["arrays"]
+    assert found["troubles"] == []
+
+
+def test_an_onnx_model_is_shown_with_its_ends(tmp_path: Path) -> None:
+    (tmp_path / "p.onnx").write_bytes(recorded("discrete"))
+    with served(Sink(None, PolicyFile(tmp_path / "p.onnx"), env_steps=100)) as address:
+        shown = run(address).stdout
+        found = json.loads(run(address, "--json").stdout)
+    assert "opset 20 by pytorch 2.13.0" in shown
+    assert "input onnx::Gemm_0" in shown
+    assert "float32[1, 4]" in shown
+    assert found["weights"]["onnx"]["outputs"] == [{"name": "12", "type": "float32", "shape": [1, 3]}]
+
+
+def test_what_a_server_keeps_back_is_a_note_and_no_failure() -> None:
+    with served(Sink(None, None, env_steps=100)) as address:
+        result = run(address)
+    assert "weights" not in result.stdout
+    assert result.stderr.startswith("not told: GET_STATE: ")
+
+
+def test_settings_in_a_pickle_are_shown_when_asked_for(policy: PolicyFile, pickled: bytes) -> None:
+    sink = Sink(None, policy, env_steps=100)
+    sink._config = SetConfig(pickled=pickled)
+    with served(sink) as address:
+        assert "--read-pickle shows what of it can be read" in run(address).stdout
+        shown = run(address, "--read-pickle").stdout
+        found = json.loads(run(address, "--read-pickle", "--json").stdout)
+    assert "fcnet_activation" in shown
+    assert found["config"]["pickle_bytes"] == len(pickled)
+    assert found["config"]["read"]["action_space"] is not None
+
+
+@pytest.fixture
+def pickled() -> bytes:
+    from ospbridge.rllink.dialects import MSGPACK
+    from tests.rllink.recordings import body_of, handshake
+
+    message = MSGPACK.decode(body_of(handshake()["s2c SET_CONFIG"]))
+    assert isinstance(message, SetConfig)
+    assert message.pickled is not None
+    return message.pickled
+
+
+def test_a_name_that_would_steer_the_terminal_is_shown_as_it_is(policy: PolicyFile) -> None:
+    sink = Sink(None, policy, env_steps=100)
+    sink._config = SetConfig(1, server="\x1b[2J\nfine")
+    with served(sink) as address:
+        assert "\\x1b[2J\\nfine" in run(address).stdout
+
+
+def test_a_server_behind_tls_is_reached_with_the_files_that_connect_takes(
+    policy: PolicyFile, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    client = authority.issue("client")
+    with served(Sink(None, policy, env_steps=100), authority.issue("server").context(server=True)) as address:
+        options = ["--tls-ca", client.ca, "--tls-cert", client.cert, "--tls-key", client.key]
+        assert "with TLS" in run(f"tls://{address}", *map(str, options)).stdout
+
+
+def test_where_nobody_listens_the_exit_code_is_69_and_the_hint_says_what_to_start() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        result = run(address, "--timeout", "0.5", exit_code=69)
+    error, hint = result.stderr.splitlines()
+    assert error.startswith(f"Error: no RLlink server accepts connections at {address}: Connection refused")
+    assert "ospbridge sink" in hint
+
+
+@pytest.mark.parametrize(
+    "args, code, why",
+    [
+        (["here:there"], 78, "is not a server's address"),
+        (["192.0.2.1:5555"], 78, "without TLS"),
+        (["127.0.0.1:5555", "--tls-ca", "ca.pem"], 78, "an address without TLS"),
+        (["tls://127.0.0.1:5555", "--tls-ca", "missing.pem"], 78, "cannot read missing.pem"),
+        (["127.0.0.1:5555", "--dialect", "cbor"], 2, "--dialect"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_what_cannot_work_is_told_at_once(args: list[str], code: int, why: str) -> None:
+    assert why in run(*args, exit_code=code).stderr
