@@ -36,8 +36,10 @@ def clean_environment() -> Iterator[Path]:
         for name in list(os.environ):
             if name.startswith("OSPBRIDGE_"):
                 patch.delenv(name)
-        patch.delenv("RUNTIME_DIRECTORY", raising=False)
+        for name in ("RUNTIME_DIRECTORY", "STATE_DIRECTORY"):
+            patch.delenv(name, raising=False)
         patch.setenv("XDG_RUNTIME_DIR", directory)
+        patch.setenv("XDG_STATE_HOME", directory)
         yield Path(directory)
 
 
@@ -50,7 +52,8 @@ def interruptible() -> None:
 
 @pytest.fixture(autouse=True)
 def runtime_directory(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A runtime directory for this test alone: its leases and hubs never meet another's."""
+    """A runtime directory for this test alone: its leases, hubs and spools never meet another's."""
     directory = Path(tempfile.mkdtemp(dir=clean_environment, prefix=""))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory))
     return directory

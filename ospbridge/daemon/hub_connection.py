@@ -109,7 +109,7 @@ class HubConnection:
                 await self._greet()
             while True:
                 request = decode_request(await self._receive())
-                if type(request) is Step or type(request) is AnnotatedStep:
+                if isinstance(request, (Step, AnnotatedStep)):
                     reply = await self._step(request)
                 else:
                     reply = await self._answer(request)
@@ -241,12 +241,12 @@ class HubConnection:
     async def _step(self, request: Step | AnnotatedStep) -> HubReply:
         mine = self._attachments
         try:
-            if type(request) is Step:
+            if isinstance(request, AnnotatedStep):
+                moves = self._annotated(request)
+            else:
                 moves = [(mine[name], inputs) for name, inputs in request.moves]
                 if self._annotates:
                     _check_unannotated(moves)
-            else:
-                moves = self._annotated(request)
             await self._conductor.step(moves)
             return Feedbacks([_feedback(attachment) for attachment, _ in moves])
         except KeyError as error:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
 from ospbridge.record.writing import EpisodeWriter
 
 if TYPE_CHECKING:
@@ -32,22 +32,6 @@ EACH: Final = 4096
 """Bytes of an episode beside its numbers, about."""
 DRAIN: Final = 5.0
 """Seconds for writing what still waits when the daemon ends."""
-SAID_AGAIN_AFTER: Final = 60.0
-"""Seconds until the same trouble is logged a second time."""
-
-
-class _Sparing:
-    """How often to log what may happen again and again."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def due(self) -> bool:
-        now = monotonic()
-        if now < self._next:
-            return False
-        self._next = now + SAID_AGAIN_AFTER
-        return True
 
 
 class WritingThread:
@@ -69,8 +53,8 @@ class WritingThread:
         """Bytes that ever were taken from it and dealt with."""
         self._refused = 0
         self._failed = 0
-        self._warning = _Sparing()
-        self._complaint = _Sparing()
+        self._warning = Sparing()
+        self._complaint = Sparing()
         self._complained = False
 
     @property

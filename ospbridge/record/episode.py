@@ -179,9 +179,10 @@ def read_episode(path: Path) -> RecordedEpisode:
             arrays["truncated"],
             arrays["infos"],
             about.weights_seq_no,
-            *(arrays.get(name) for name in _NOTES),
-            id=about.id,
-            t_started=about.t_started,
+            arrays.get("action_logp"),
+            arrays.get("action_dist_inputs"),
+            about.id,
+            about.t_started,
         )
     except KeyError as error:
         raise _damaged(path, f"array {error} is missing") from None

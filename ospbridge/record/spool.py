@@ -20,7 +20,7 @@ from ospbridge.errors import ConfigurationError, OspBridgeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["Entry", "Spool", "SpoolFigures", "WhenFull"]
 
@@ -86,8 +86,9 @@ class Spool:
     """The spool in the file ``path``, made where there is none.
 
     ``limit``: bytes of bodies on disk. ``unwritten``: bytes that may wait in memory for the disk; what does not fit any
-    more is dropped and counted. Raises ConfigurationError for a file that is no spool, is damaged, is held by another
-    process, or cannot be made.
+    more is dropped and counted. ``on_stored`` is called, in the spool's own thread, when entries have come onto the
+    disk. Raises ConfigurationError for a file that is no spool, is damaged, is held by another process, or cannot be
+    made.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class Spool:
         limit: int = DEFAULT_LIMIT,
         when_full: WhenFull = WhenFull.DROP_OLDEST,
         unwritten: int = DEFAULT_UNWRITTEN,
+        on_stored: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = Path(path)
         self._limit = limit
         self._when_full = when_full
         self._unwritten = unwritten
+        self._on_stored = on_stored
         self._database = self._open()
         self._lock = threading.Lock()
         """Whose turn it is to use the database."""
@@ -160,7 +163,7 @@ class Spool:
         hint = "name a file in a directory that can be written to"
         if isinstance(error, sqlite3.Error):
             if "locked" in str(error):
-                hint = "another process uses it: give each daemon a spool of its own"
+                hint = "another process uses it: give each daemon a spool of its own (--rllink-spool FILE)"
             elif not isinstance(error, sqlite3.OperationalError):
                 hint = "move the file away, a new one is made; `sqlite3 FILE .recover` may save what is in it"
         return ConfigurationError(f"the spool {self.path} cannot be opened: {error}", hint=hint)
@@ -207,6 +210,8 @@ class Spool:
                 else:
                     self._state.wait_for(lambda: self._closing, RETRY_AFTER)
                 self._state.notify_all()
+            if written:
+                self._on_stored()
 
     def _written(self, group: Sequence[tuple[str, int, bytes]]) -> bool:
         with self._lock:
@@ -298,6 +303,10 @@ class Spool:
                     return
                 yield entry
                 first = False
+
+    def hand_back(self) -> None:
+        """Nothing of what was taken and not forgotten has arrived: it counts as lost where it must give way."""
+        self._taken = 0
 
     def forget(self, entries: Sequence[Entry]) -> None:
         """They have arrived. Waits for the disk. Where it refuses, they are kept, and will be taken again."""

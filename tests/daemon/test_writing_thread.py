@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import writing_thread
 from ospbridge.daemon.writing_thread import WritingThread
 from ospbridge.errors import ConfigurationError
+from ospbridge.observe import sparing
 from ospbridge.record.collecting import EpisodeCollector
 from ospbridge.record.reading import read_recording
 from tests.record.episodes import play, whose
@@ -124,7 +124,7 @@ def test_trouble_that_comes_and_goes_is_told_at_most_once_a_minute(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(writing_thread, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sparing, "monotonic", lambda: now[0])
     with capture_logs() as logs, WritingThread(tmp_path) as thread:
         for number in range(1, 4):
             disk.error = OSError(errno.ENOSPC, "No space left on device")
@@ -133,7 +133,7 @@ def test_trouble_that_comes_and_goes_is_told_at_most_once_a_minute(
             disk.error = None
             thread.put(made_up(number))
             await_counts(thread, recorded=number, dropped=number)
-        now[0] += writing_thread.SAID_AGAIN_AFTER
+        now[0] += sparing.SAID_AGAIN_AFTER
         disk.error = OSError(errno.ENOSPC, "No space left on device")
         thread.put(made_up(4))
     assert [entry["dropped"] for entry in logs if entry["log_level"] == "error"] == [1, 4]

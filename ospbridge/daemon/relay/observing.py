@@ -1,39 +1,259 @@
-"""Observing: what attached environments live through goes upstream, whole, and in order."""
+"""Observing: what attached environments live through goes upstream, as it ends, whole and in order.
+
+An episode is checked, then put into a spool on disk, and sent from there; nothing that an environment or a conductor
+waits for is done here. What is sent is what the environment saw and gave, also where the bridge ended its episode.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import fnmatch
+import re
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import trio
 
+from ospbridge.daemon.relay.acting import Kind
+from ospbridge.daemon.relay.shipping import Shipping
+from ospbridge.errors import LocalProtocolError, UsageError
+from ospbridge.hub.messages import SpoolStatus
+from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
+from ospbridge.observe.state import state_directory
+from ospbridge.record.spool import Spool
+from ospbridge.rllink.checking import check_fragment
+from ospbridge.rllink.cutting import cut
+from ospbridge.rllink.dialects import MSGPACK
+from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.parcels import packed_up
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Never, Self
 
+    from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.link import Link
     from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.record.episode import RecordedEpisode
+    from ospbridge.rllink.checking import Needs
+    from ospbridge.transport.streams import StreamAddress
 
 __all__ = ["Observing"]
 
+log = logs.get(__name__)
+LONGEST: Final = 50_000
+"""Steps of an episode that is sent in one piece."""
+LARGEST: Final = 8 * 2**20
+"""Bytes of an episode that is sent in one piece."""
+LOOK_AGAIN: Final = 5.0
+"""Seconds between looks at how the spool stands."""
+
 
 class Observing:
-    """``run`` sends until cancelled, within its context. ``link.run`` must be running, and the conductors'."""
+    """``run`` sends until cancelled, within its context. ``link.run`` must be running.
+
+    Opening the context raises ConfigurationError where the spool cannot be used.
+    """
 
     def __init__(self, upstream: Upstream, conductors: Sequence[Conductor], link: Link) -> None:
+        self.unfit = 0
+        """Steps of episodes that could not be sent, because something of them is no number."""
         self._upstream = upstream
         self._conductors = conductors
         self._link = link
+        self._path = upstream.spool or default_spool(upstream.address)
+        self._spool: Spool | None = None
+        self._shipping: Shipping | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._complaint = Sparing()
+        self._said = (0, "")
+        """Of the spool: how many were dropped, and its trouble."""
 
-    async def run(self) -> Never:
-        """Send what is spooled."""
-        await trio.sleep_forever()
+    # --- its life ----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        upstream = self._upstream
+        self._spool = Spool(
+            self._path, limit=upstream.spool_limit, when_full=upstream.spool_full, on_stored=self._stored
+        )
+        self._shipping = Shipping(self._spool, self._link)
+        for conductor in self._conductors:
+            conductor.chronicle.listeners.append(self)
+        kept = self._spool.figures.entries
+        log.info("observing", upstream=str(upstream.address), spool=str(self._path), kept=kept)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """All environments have left."""
+        """All environments have left: what has not arrived stays in the spool."""
+        for conductor in self._conductors:
+            conductor.chronicle.listeners.remove(self)
+        assert self._spool is not None
+        self._spool.close()
+        self._look()
+        figures = self._spool.figures
+        log.info(
+            "observing ended",
+            upstream=str(self._upstream.address),
+            spool=str(self._path),
+            kept=figures.entries,
+            dropped=figures.dropped,
+        )
+
+    async def run(self) -> Never:
+        """Send what is spooled."""
+        assert self._shipping is not None
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._shipping.run)
+            while True:
+                self._look()
+                await trio.sleep(LOOK_AGAIN)
+        raise AssertionError("the nursery is left by an exception only")
+
+    def _stored(self) -> None:
+        """In the spool's thread."""
+        if self._token is not None and self._shipping is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._shipping.news, idempotent=True)
+
+    def _look(self) -> None:
+        """Say what has changed for the worse, or back."""
+        assert self._spool is not None
+        figures = self._spool.figures
+        dropped, trouble = self._said
+        if bool(figures.trouble) != bool(trouble):
+            if figures.trouble:
+                log.error("episodes cannot be spooled", reason=figures.trouble, unwritten=figures.unwritten)
+            else:
+                log.info("episodes are spooled again", spool=str(self._path))
+            self._said = (dropped, figures.trouble)
+        if figures.dropped > dropped and self._complaint.due():
+            self._said = (figures.dropped, figures.trouble)
+            log.warning(
+                "episodes are dropped",
+                upstream=str(self._upstream.address),
+                reason=figures.trouble or f"the spool {self._path} is full ({self._upstream.spool_full})",
+                dropped=figures.dropped,
+                hint="see why the upstream does not take them, or raise --rllink-spool-limit",
+            )
+
+    # --- what a chronicle calls --------------------------------------------------------------------------------------
+
+    def admit(self, attachment: Attachment) -> None:
+        """Raises UsageError for an environment that does not annotate, where the upstream needs that."""
+        if self._upstream.unannotated or not self._fits(attachment.name):
+            return
+        if not attachment.annotates:
+            raise UsageError(
+                f"agent {attachment.name!r} is observed for the RLlink server {self._upstream.address}, which needs "
+                "action_logp and action_dist_inputs of every step, and this environment does not give them",
+                hint="make it with annotates=True and call env.unwrapped.annotate(action_logp=..., "
+                "action_dist_inputs=...) before each step; or, for a server that needs neither, such as "
+                "`ospbridge sink`, start the daemon with --rllink-unannotated",
+            )
+        attachment.dist_inputs_size = _kind(attachment).dist_inputs
+
+    def wants(self, attachment: Attachment) -> bool:
+        """Environments at the hub that play an agent of this upstream's."""
+        return attachment.annotates is not None and self._fits(attachment.name)
+
+    def _fits(self, name: str) -> bool:
+        patterns = self._upstream.agents or ("*",)
+        return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
+        """Put it into the spool. Never waits."""
+        assert self._spool is not None
+        try:
+            fragment = fragment_of(episode)
+            check_fragment(fragment, self._needs(attachment))
+        except LocalProtocolError as error:
+            self.unfit += len(episode)
+            log.warning(
+                "an episode is not sent", agent=episode.agent, steps=len(episode), reason=error.message
+            )
+            return
+        for piece in pieces_of(fragment):
+            self._spool.put(f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece))
+
+    def _needs(self, attachment: Attachment) -> Needs:
+        needs = _kind(attachment).needs
+        if self._upstream.unannotated:
+            return replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
+        return needs
+
+    # --- how it stands -----------------------------------------------------------------------------------------------
+
+    @property
+    def delivered(self) -> int:
+        """Steps that have arrived."""
+        return self._shipping.delivered if self._shipping is not None else 0
+
+    @property
+    def discarded(self) -> int:
+        """Steps that were given up."""
+        return self.unfit + (self._shipping.discarded if self._shipping is not None else 0)
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing arrives although the upstream is there; empty where it does."""
+        return self._shipping.trouble if self._shipping is not None else ""
+
+    @property
+    def spool(self) -> SpoolStatus:
+        """What waits."""
+        file = str(self._path).encode("utf-8", "replace").decode()
+        if self._spool is None:
+            return SpoolStatus(file)
+        found = self._spool.figures
+        return SpoolStatus(file, found.entries, found.bytes, found.unwritten, found.dropped, found.trouble)
+
+
+def _kind(attachment: Attachment) -> Kind:
+    task = attachment.held.task
+    return Kind(task.observation_space, task.action_space)
+
+
+def default_spool(address: StreamAddress) -> Path:
+    """Where the episodes for an upstream wait unless told otherwise."""
+    return state_directory() / f"spool-{re.sub(r'[^A-Za-z0-9.]+', '-', str(address))}.sqlite"
+
+
+def fragment_of(episode: RecordedEpisode) -> EpisodeFragment:
+    """As it leaves: an end that was forced upon an episode is a truncation."""
+    with np.errstate(over="ignore"):
+        rewards = episode.rewards.astype(np.float32)
+    return EpisodeFragment(
+        episode.id,
+        episode.observations,
+        episode.actions,
+        rewards,
+        terminated=bool(episode.terminated[-1]),
+        truncated=bool(episode.truncated[-1]) and episode.how != "continued",
+        action_dist_inputs=episode.action_dist_inputs,
+        action_logp=episode.action_logp,
+        t_started=episode.t_started,
+        weights_seq_no=episode.weights_seq_no,
+        agent=_sendable(episode.agent),
+        simulator=_sendable(episode.simulator),
+    )
+
+
+def _sendable(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()
+
+
+def pieces_of(fragment: EpisodeFragment) -> Iterator[EpisodeFragment]:
+    """The whole, or as few pieces as keep each within its bounds."""
+    most = max(1, min(LONGEST, fragment.steps * LARGEST // MSGPACK.size(fragment)))
+    while fragment.steps > most:
+        first, fragment = cut(fragment, most, continued=True)
+        yield first
+    yield fragment

@@ -63,7 +63,13 @@ class Relay:
             connection.dialect.name if connection is not None else "",
         )
         if isinstance(self._work, Observing):
-            return told
+            return msgspec.structs.replace(
+                told,
+                trouble=told.trouble or self._work.trouble,
+                discarded=self._work.discarded,
+                delivered=self._work.delivered,
+                spool=self._work.spool,
+            )
         learner = self.driving.learner
         return msgspec.structs.replace(
             told,

@@ -1,0 +1,209 @@
+"""From the spool to the upstream: in order, in batches, each kept until it is proven that it was read.
+
+Only the PONG to a PING behind them proves that episodes have arrived; what was not proven is sent again, under the same
+ids. The disk is waited for in worker threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ospbridge.daemon.relay.suspicion import Suspicion, Turn
+from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError
+from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
+from ospbridge.rllink.cutting import split
+from ospbridge.rllink.exchanges import deliver
+from ospbridge.rllink.parcels import unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Never
+
+    from ospbridge.daemon.relay.link import Connection, Link
+    from ospbridge.record.spool import Entry, Spool
+    from ospbridge.rllink.dialects import Dialect
+    from ospbridge.rllink.fragments import EpisodeFragment
+
+__all__ = ["Shipping"]
+
+log = logs.get(__name__)
+MOST_STEPS: Final = 10_000
+"""Of a delivery, unless one episode alone has more."""
+FEW_STEPS: Final = 1000
+"""With fewer than that a delivery waits for more, for a while."""
+LINGER: Final = 0.5
+"""Seconds of that while."""
+LARGEST: Final = 2 * 2**20
+"""Bytes of a delivery, unless one episode alone has more."""
+UNREADABLE: Final = 10.0
+"""Seconds until a spool that cannot be read is tried again."""
+
+
+class Shipping:
+    """``run`` sends until cancelled. ``link.run`` must be running; ``news`` must be called when the spool has more."""
+
+    def __init__(self, spool: Spool, link: Link) -> None:
+        self.delivered = 0
+        """Steps that have arrived."""
+        self.discarded = 0
+        """Steps that were given up."""
+        self.trouble = ""
+        """Why nothing arrives although the upstream is there."""
+        self._spool = spool
+        self._link = link
+        self._suspicion = Suspicion()
+        self._more = trio.Event()
+        self._unreadable = Sparing()
+
+    def news(self) -> None:
+        """There is more in the spool."""
+        self._more.set()
+
+    async def run(self) -> Never:
+        """Send what the spool holds, and what comes into it."""
+        while True:
+            entries = await self._next()
+            connection = await self._link.connection()
+            await self._send(connection, entries)
+
+    # --- what to send ------------------------------------------------------------------------------------------------
+
+    async def _next(self) -> list[Entry]:
+        """The entries of the next delivery; waits until there are some."""
+        lingered = False
+        while True:
+            self._more = trio.Event()
+            alone = self._suspicion.alone
+            entries = await self._taken(1 if alone else MOST_STEPS)
+            if not entries and self._suspicion.after:
+                self._suspicion.nothing_behind()
+            elif not entries:
+                await self._more.wait()
+            elif alone or lingered or sum(entry.steps for entry in entries) >= FEW_STEPS:
+                return entries
+            else:
+                lingered = True
+                await trio.sleep(LINGER)
+
+    async def _taken(self, steps: int) -> list[Entry]:
+        while True:
+            take = partial(self._spool.take, after=self._suspicion.after, steps=steps, size=LARGEST)
+            try:
+                return await trio.to_thread.run_sync(take)
+            except ConfigurationError as error:
+                unreadable = error
+            self.trouble = unreadable.message
+            if self._unreadable.due():
+                log.error("nothing can be sent", reason=unreadable.message, hint=unreadable.hint)
+            await trio.sleep(UNREADABLE)
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, connection: Connection, entries: Sequence[Entry]) -> None:
+        entries, fragments = await self._sound(entries)
+        if not entries:
+            return
+        try:
+            messages = split(
+                [_in(fragment, connection.dialect) for fragment in fragments],
+                connection.dialect,
+                await_weights=False,
+            )
+            await connection.perform(lambda machine: deliver(machine, messages))
+        except LocalProtocolError as error:
+            # Nothing was sent: no message can carry one of them.
+            if len(entries) > 1:
+                self._suspicion.one_by_one(entries[-1].seq)
+            else:
+                await self._give_up(entries, error.message)
+        except OspBridgeError as error:
+            self._link.drop(connection, error)
+            self._spool.hand_back()
+            self._failed(entries, error)
+        else:
+            await self._arrived(entries)
+
+    async def _sound(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[EpisodeFragment]]:
+        """Those that can be read, and what they hold; the others are given up."""
+        sound, fragments = [], []
+        for entry, found in await trio.to_thread.run_sync(_opened, entries):
+            if isinstance(found, ConfigurationError):
+                await self._give_up([entry], found.message)
+            else:
+                sound.append(entry)
+                fragments.append(found)
+        return sound, fragments
+
+    async def _arrived(self, entries: Sequence[Entry]) -> None:
+        await trio.to_thread.run_sync(self._spool.forget, entries)
+        self.trouble = ""
+        self.delivered += sum(entry.steps for entry in entries)
+        log.debug(
+            "delivered",
+            upstream=str(self._link.address),
+            entries=len(entries),
+            steps=sum(entry.steps for entry in entries),
+        )
+        guilty = self._suspicion.arrived(entries[-1].seq)
+        if guilty:
+            take = partial(self._spool.take, after=guilty - 1, steps=1, size=1)
+            found = [entry for entry in await trio.to_thread.run_sync(take) if entry.seq == guilty]
+            await self._give_up(
+                found, "the upstream was lost each time it was sent, and took what was behind it"
+            )
+
+    def _failed(self, entries: Sequence[Entry], error: OspBridgeError) -> None:
+        turn = self._suspicion.failed(entries[0].seq, entries[-1].seq)
+        if turn is Turn.NONE:
+            return
+        what = f"{len(entries)} episodes" if len(entries) > 1 else f"episode {entries[0].key}"
+        self.trouble = f"it was lost again and again over {what}: {error.message}"
+        log.error(
+            "the upstream does not take what it is sent",
+            upstream=str(self._link.address),
+            reason=self.trouble,
+            next=_NEXT[turn],
+            hint="see the server's own log; nothing is lost as long as the spool has room",
+        )
+
+    async def _give_up(self, entries: Sequence[Entry], why: str) -> None:
+        """They will never arrive."""
+        for entry in entries:
+            log.error(
+                "an episode is given up",
+                upstream=str(self._link.address),
+                episode=entry.key,
+                steps=entry.steps,
+                reason=why,
+            )
+        self.discarded += sum(entry.steps for entry in entries)
+        await trio.to_thread.run_sync(self._spool.forget, entries)
+
+
+_NEXT: Final = {
+    Turn.ONE_BY_ONE: "they are sent one by one",
+    Turn.LOOK_BEHIND: "what is behind it is tried",
+    Turn.ALL_FAILS: "all of it is sent again",
+}
+
+
+def _opened(entries: Sequence[Entry]) -> list[tuple[Entry, EpisodeFragment | ConfigurationError]]:
+    found: list[tuple[Entry, EpisodeFragment | ConfigurationError]] = []
+    for entry in entries:
+        try:
+            found.append((entry, unpacked(entry.body)))
+        except ConfigurationError as error:
+            found.append((entry, error))
+    return found
+
+
+def _in(fragment: EpisodeFragment, dialect: Dialect) -> EpisodeFragment:
+    """A piece whose rest comes later is an episode of its own where the dialect cannot continue one."""
+    if fragment.done or dialect.continues_episodes:
+        return fragment
+    return replace(fragment, truncated=True)
