@@ -17,6 +17,7 @@ __all__ = [
     "AgentsInUse",
     "BarrierStuck",
     "ConfigurationError",
+    "ConfigurationInvalid",
     "HubError",
     "HubLost",
     "HubNotFound",
@@ -98,6 +99,16 @@ class ConfigurationError(OspBridgeError):
     """A setting, file or address that cannot work."""
 
     exit_code = 78
+
+
+class ConfigurationInvalid(ConfigurationError):
+    """A configuration file with mistakes: ``mistakes`` has them one by one, each with its line and key path."""
+
+    default_hint = "docs/reference/configuration.md lists every key"
+
+    def __init__(self, message: str, *, hint: str = "", mistakes: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.mistakes = tuple(mistakes)
 
 
 class ScenarioNotFound(ConfigurationError):

@@ -51,6 +51,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "connect": CommandPlace(
         "ospbridge.cli.connect", "connect", "Run the daemon between a simulator and environments."
     ),
+    "config": CommandPlace("ospbridge.cli.config", "config", "Show what `ospbridge connect` would do."),
     "status": CommandPlace("ospbridge.cli.status", "status", "Show what a running daemon does."),
     "sim": CommandPlace("ospbridge.cli.sim", "sim", "Run a simulator that speaks OSP."),
     "sink": CommandPlace(

@@ -148,8 +148,13 @@ def upstream_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_options(command, _OPTIONS)
 
 
-def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
-    """What the options say; None where no server is named. Raises UsageError, ConfigurationError."""
+def upstream_from(
+    options: Mapping[str, Any], *, given: Callable[[str], bool] | None = None
+) -> Upstream | None:
+    """What the options say; None where no server is named. Raises UsageError, ConfigurationError.
+
+    ``given`` tells of an option whether the user gave it; by default, on the command line.
+    """
     from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
     from ospbridge.errors import UsageError
     from ospbridge.policy.activations import activation
@@ -159,8 +164,9 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
     from ospbridge.rllink.timing import Limits
 
     address = options["rllink"]
+    given = given or _said
     if address is None:
-        named = [name for name, value in options.items() if name.startswith(PREFIX) and _said(name)]
+        named = [name for name, value in options.items() if name.startswith(PREFIX) and given(name)]
         if named:
             raise UsageError(
                 f"--{named[0].replace('_', '-')} was given, but no server", hint="add --rllink HOST:PORT"
@@ -169,7 +175,7 @@ def upstream_from(options: Mapping[str, Any]) -> Upstream | None:
     said = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
     for mode, names in OF_MODE.items():
         for name in names if mode != said["mode"] else ():
-            if _said(PREFIX + name):
+            if given(PREFIX + name):
                 raise UsageError(
                     f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
                     hint=f"leave it out, or say --rllink-mode {mode}",

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["runtime_directory"]
+__all__ = ["default_hub", "hubs", "runtime_directory"]
 
 
 def runtime_directory() -> Path:
@@ -18,3 +18,13 @@ def runtime_directory() -> Path:
     if session:
         return Path(session) / "ospbridge"
     return Path(tempfile.gettempdir()) / f"ospbridge-{os.getuid()}"
+
+
+def default_hub(name: str = "") -> Path:
+    """Where a daemon listens unless told otherwise; ``name`` is the simulator's, where it has several."""
+    return runtime_directory() / (f"hub-{name}.sock" if name else "hub.sock")
+
+
+def hubs() -> list[Path]:
+    """Where daemons of this user's listen for several simulators, or did."""
+    return sorted(runtime_directory().glob("hub-*.sock"))

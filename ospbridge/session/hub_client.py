@@ -46,7 +46,7 @@ from ospbridge.hub.messages import (
     decode_reply,
 )
 from ospbridge.hub.refusals import raised_again
-from ospbridge.observe.runtime import runtime_directory
+from ospbridge.observe.runtime import default_hub, hubs
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
@@ -71,11 +71,6 @@ HANDSHAKE: Final = 10.0
 """Seconds for a daemon on another host to accept, at least, where the connect timeout allows that."""
 PAUSE: Final = 0.05
 """Seconds between tries while the daemon is away or not ready."""
-
-
-def default_hub() -> Path:
-    """Where a daemon listens unless told otherwise."""
-    return runtime_directory() / "hub.sock"
 
 
 def _address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
@@ -159,22 +154,30 @@ class HubClient:
                 f"this user may not use the daemon's hub at {self.address}",
                 hint="join the group that owns it, or run the daemon as this user",
             )
-        return HubNotFound(f"no daemon listens at {self.address} ({error.strerror or error})")
+        others = ", ".join(f"unix:{path}" for path in hubs() if path != self.address)
+        return HubNotFound(
+            f"no daemon listens at {self.address} ({error.strerror or error})",
+            hint=f"name the simulator's own hub: {others}" if others else "",
+        )
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def attach(self, agent: str | None = None) -> HubSeat:
-        """Take an agent; None: the only free one. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound."""
+    def attach(self, agent: str | None = None, *, annotates: bool = False) -> HubSeat:
+        """Take an agent; None: the only free one. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound.
+
+        ``annotates``: it will be said of each action what it was drawn from.
+        """
         from ospbridge.session.hub_seat import HubSeat
 
-        return HubSeat(self, self.attach_all([] if agent is None else [agent]))
+        attached = self.attach_all([] if agent is None else [agent], annotates=annotates)
+        return HubSeat(self, attached, annotates=annotates)
 
-    def attach_all(self, patterns: Sequence[str]) -> Attached:
+    def attach_all(self, patterns: Sequence[str], *, annotates: bool = False) -> Attached:
         """Take all agents that fit, or none. Raises as ``attach`` does."""
         give_up = monotonic() + self.wait
         while True:
             try:
-                return self.ask(Attach(list(patterns)), Attached, self.timeout)
+                return self.ask(Attach(list(patterns), annotates), Attached, self.timeout)
             except SimulatorNotFound:
                 if monotonic() >= give_up:
                     self.close()
@@ -333,14 +336,14 @@ class HubClient:
         if sock is not None:
             sock.close()
 
-    def reopen(self, *agents: str) -> Attached:
+    def reopen(self, *agents: str, annotates: bool = False) -> Attached:
         """Connect and attach again, within the connect timeout."""
         give_up = monotonic() + self.timeout
         while True:
             self.lose()
             try:
                 self.open(max(give_up - monotonic(), 0.0))
-                return self.ask(Attach(list(agents)), Attached, self.timeout)
+                return self.ask(Attach(list(agents), annotates), Attached, self.timeout)
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.
                 if monotonic() >= give_up:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from enum import StrEnum
 
 __all__ = ["Mistakes", "PerValue", "Table"]
@@ -121,15 +121,43 @@ class Table:
             return default
         return float(value)
 
+    def number(
+        self, key: str, *, least: float | None, most: float | None, above: bool = False, whole: bool = False
+    ) -> float | int | None:
+        """A number, not smaller than ``least`` (``above``: larger) nor larger than ``most``; None where it is none."""
+        value = self.data[key]
+        if (
+            not _is_number(value)
+            or (whole and not isinstance(value, int))
+            or not math.isfinite(value)
+            or (least is not None and (value <= least if above else value < least))
+            or (most is not None and value > most)
+        ):
+            kind = "a whole number" if whole else "a number"
+            bounds = [
+                "" if least is None else f"{'above' if above else 'from'} {least:.15g}",
+                "" if most is None else f"to {most:.15g}",
+            ]
+            self.wrong(key, " ".join([kind, *filter(None, bounds)]), value)
+            return None
+        number: float | int = value if whole else float(value)
+        return number
+
     def choice(self, key: str, default: E) -> E:
         """One of the words of an enumeration."""
-        value = self.data.get(key, default)
+        if key not in self.data:
+            return default
         kind = type(default)
-        words = [member.value for member in kind]
+        word = self.word(key, [member.value for member in kind])
+        return default if word is None else kind(word)
+
+    def word(self, key: str, words: Sequence[str]) -> str | None:
+        """One of these; None where it is none."""
+        value = self.data[key]
         if value not in words:
             self.wrong(key, " or ".join(repr(word) for word in words), value, nearest(str(value), words))
-            return default
-        return kind(value)
+            return None
+        return str(value)
 
     def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """A list of texts, none of them twice."""

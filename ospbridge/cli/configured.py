@@ -1,0 +1,117 @@
+"""What ``ospbridge connect`` is to do: its flags, the environment, a file and the defaults, made into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ospbridge.cli.joining import settings_from
+from ospbridge.cli.keys import RLLINK, SIMULATOR, as_written, option_of, sections
+from ospbridge.cli.upstream import OF_MODE, upstream_from
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ospbridge.config.effective import Entry, Value
+    from ospbridge.config.keys import Section
+    from ospbridge.daemon.settings import Feeding, Settings
+
+__all__ = ["Configuration", "configuration"]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The simulators, and the RLlink servers, as entries."""
+
+    simulators: list[Entry]
+    servers: list[Entry]
+
+    def settings(self) -> list[Settings]:
+        """Raises ConfigurationError, UsageError for what cannot work."""
+        made = []
+        for entry in self.simulators:
+            with entry.blamed():
+                made.append(settings_from({name: value.value for name, value in entry.values.items()}))
+        return made
+
+    def feedings(self) -> list[Feeding]:
+        """Raises ConfigurationError, UsageError for what cannot work."""
+        from ospbridge.daemon.settings import Feeding
+
+        made = []
+        for entry in self.servers:
+            with entry.blamed():
+                options = {option_of(RLLINK, name): value.value for name, value in entry.values.items()}
+                said = {option_of(RLLINK, name) for name in entry.values if entry.said(name)}
+                server = upstream_from(options, given=said.__contains__)
+                assert server is not None
+                made.append(Feeding(server, tuple(entry["simulators"] or ())))
+        return made
+
+
+def configuration(context: click.Context, file: Path | None) -> Configuration:
+    """What counts for the command of ``context``. Raises ConfigurationError, UsageError."""
+    from ospbridge.config.effective import Value, effective
+    from ospbridge.config.reading import load
+    from ospbridge.errors import ConfigurationError
+    from ospbridge.observe.runtime import default_hub
+
+    tables = sections(context.command)
+    written = load(file, list(tables.values())) if file is not None else None
+    flags = {name: _given(context, section) for name, section in tables.items()}
+    simulators = effective(tables[SIMULATOR], written, flags[SIMULATOR], at_least=1)
+    for entry in simulators:
+        if entry["name"] is None:
+            entry.values["name"] = Value("", None)
+        if entry["hub"] is None:
+            hub = f"unix:{default_hub(entry['name'])}"
+            entry.values["hub"] = Value(hub, hub)
+    server = flags[RLLINK]["address"].value
+    if server is None and not (written and written.tables[RLLINK]):
+        # Says what is wrong with flags for a server that nobody named.
+        upstream_from(context.params)
+    servers = effective(tables[RLLINK], written, flags[RLLINK], at_least=0 if server is None else 1)
+    for entry in servers:
+        if entry["address"] is None:
+            raise ConfigurationError(
+                f"{entry.where}: has no address", hint='for instance address = "127.0.0.1:5555"'
+            )
+        _silence_other_modes(entry)
+    return Configuration(simulators, servers)
+
+
+def _silence_other_modes(entry: Entry) -> None:
+    """Defaults of keys that mean nothing in its mode are not worth a word: a file may not say them."""
+    from ospbridge.config.effective import Value
+
+    for mode, names in OF_MODE.items():
+        for name in names if mode != entry["mode"] else ():
+            if not entry.said(name):
+                entry.values[name] = Value(entry[name], None)
+
+
+def _given(context: click.Context, section: Section) -> dict[str, Value]:
+    """What flags and environment variables say of a section's keys, or the default."""
+    from ospbridge.config.effective import DEFAULT, Value
+
+    options = {option.name: option for option in context.command.params}
+    found = {}
+    for key in section.keys:
+        name = option_of(section.name, key.name)
+        option = options.get(name)
+        if option is None:
+            continue
+        value: Any = context.params[name]
+        origin = DEFAULT
+        source = context.get_parameter_source(name)
+        if source is ParameterSource.COMMANDLINE:
+            origin = option.opts[0]
+        elif source is ParameterSource.ENVIRONMENT:
+            origin = f"{context.auto_envvar_prefix}_{name.upper()}"
+        raw = getattr(option, "default", None)
+        said = raw if origin == DEFAULT and isinstance(raw, str) else as_written(key, value)
+        found[key.name] = Value(value, said, origin)
+    return found

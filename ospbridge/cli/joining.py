@@ -1,0 +1,183 @@
+"""The options of ``ospbridge connect`` that name a simulator and say how its agents are shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ospbridge.cli.options import LONGEST, SimulatorAddress, with_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ospbridge.cli.options import Decorator
+    from ospbridge.daemon.settings import Settings
+    from ospbridge.transport.tls import TlsAddress
+
+__all__ = ["joining_options", "settings_from"]
+
+SECONDS: Final = click.FloatRange(0.0, LONGEST, min_open=True)
+PEM: Final = click.Path(path_type=Path)
+
+_OPTIONS: Final[tuple[Decorator, ...]] = (
+    click.option(
+        "--simulator",
+        type=SimulatorAddress(),
+        metavar="HOST:PORT",
+        default="127.0.0.1:45454",
+        show_default=True,
+        help="The simulator to join.",
+    ),
+    click.option(
+        "--profile",
+        type=click.Choice(["auto", "document", "nerd"]),
+        default="auto",
+        show_default=True,
+        help="Which kind of OSP server it is; auto finds out.",
+    ),
+    click.option(
+        "--agent",
+        "agents",
+        metavar="GLOB",
+        multiple=True,
+        help="Take the agents whose names fit; may be repeated. Default: all that are available.",
+    ),
+    click.option(
+        "--scenario",
+        metavar="FILE",
+        help="Agents that this scenario matches play its task; a TOML file, or the name of a shipped one.",
+    ),
+    click.option(
+        "--hub",
+        metavar="unix:PATH",
+        help="Where environments attach. Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge; "
+        "hub-NAME.sock for a simulator with a name.",
+    ),
+    click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where environments of other hosts attach, by TCP with mutual TLS; needs the three files.",
+    ),
+    click.option(
+        "--tls-cert", type=PEM, metavar="FILE", help="The daemon's certificate for --listen, as PEM."
+    ),
+    click.option("--tls-key", type=PEM, metavar="FILE", help="The key of that certificate, as PEM."),
+    click.option(
+        "--tls-ca",
+        type=PEM,
+        metavar="FILE",
+        help="The CA that the environments' certificates must come from.",
+    ),
+    click.option(
+        "--wait",
+        type=click.FloatRange(0.0, 365 * LONGEST),
+        metavar="SECONDS",
+        help="How long the simulator may be absent. Default: for ever.",
+    ),
+    click.option(
+        "--quorum",
+        type=click.IntRange(1, 10_000),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Hold the first reset until N environments wait for it.",
+    ),
+    click.option(
+        "--reset-policy",
+        type=click.Choice(["all", "any"]),
+        default="all",
+        show_default=True,
+        help="Reset when all episodes are over, or end all with the first.",
+    ),
+    click.option(
+        "--step-timeout",
+        type=SECONDS,
+        metavar="SECONDS",
+        default=30.0,
+        show_default=True,
+        help="How long a step may take, and how long an environment may let others wait.",
+    ),
+    click.option(
+        "--reset-timeout",
+        type=SECONDS,
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+        help="How long a reset may take, and how long an environment may wait for it.",
+    ),
+    click.option(
+        "--connect-timeout",
+        type=SECONDS,
+        metavar="SECONDS",
+        default=30.0,
+        show_default=True,
+        help="How long one try to join may meet silence.",
+    ),
+    click.option(
+        "--spin/--no-spin",
+        default=True,
+        help="Look often for what comes, or sleep whenever nothing has: slower steps, an idle processor.",
+    ),
+    click.option(
+        "--trace",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write every datagram, decoded, to FILE.",
+    ),
+    click.option(
+        "--record",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Write every episode that an environment plays to DIR, one file each, as it ends.",
+    ),
+)
+
+
+def joining_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The decorator that adds them."""
+    return with_options(command, _OPTIONS)
+
+
+def settings_from(said: Mapping[str, Any]) -> Settings:
+    """What the options say, of one simulator; ``name`` may be empty. Raises UsageError, ConfigurationError."""
+    from ospbridge.daemon.lockstep import ResetPolicy
+    from ospbridge.daemon.settings import Settings
+    from ospbridge.osp.timing import Limits
+    from ospbridge.task.loading import load
+    from ospbridge.task.making import task_maker
+    from ospbridge.task.plain import PlainTask
+    from ospbridge.transport.unix import parse_unix
+
+    scenario = said["scenario"]
+    return Settings(
+        name=said["name"],
+        hub=parse_unix(said["hub"]),
+        simulator=said["address"],
+        listen=_listening(said["listen"], said["tls_cert"], said["tls_key"], said["tls_ca"]),
+        profile=said["profile"],
+        agents=tuple(said["agents"]),
+        limits=Limits(
+            connect=said["connect_timeout"], step=said["step_timeout"], reset=said["reset_timeout"]
+        ),
+        wait=said["wait"],
+        quorum=said["quorum"],
+        reset_policy=ResetPolicy(said["reset_policy"]),
+        spin=said["spin"],
+        trace=said["trace"],
+        record=said["record"],
+        make_task=PlainTask if scenario is None else task_maker(load(scenario)),
+    )
+
+
+def _listening(listen: str | None, cert: Path | None, key: Path | None, ca: Path | None) -> TlsAddress | None:
+    """Raises UsageError for certificates without an address, ConfigurationError for an address without them."""
+    from ospbridge.errors import UsageError
+    from ospbridge.transport.tls import TlsAddress, TlsFiles, parse_tls
+
+    if listen is None:
+        if cert or key or ca:
+            raise UsageError("certificates were given, but no --listen", hint="add --listen HOST:PORT")
+        return None
+    return TlsAddress(parse_tls(f"tls://{listen}"), TlsFiles.of(cert, key, ca))

@@ -1,0 +1,133 @@
+"""The keys of configuration files, made from the options of ``ospbridge connect``: whoever adds an option adds a key.
+
+A key has its option's name, without the prefix where it has one, its range and its default. Two keys have no option,
+since the command line names one simulator only.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ospbridge.config.keys import Key, Kind, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["RLLINK", "SIMULATOR", "as_written", "option_of", "sections"]
+
+SIMULATOR: Final = "simulator"
+RLLINK: Final = "rllink"
+ADDRESS: Final = "address"
+_NO_KEYS: Final = ("config", "log_level", "log_json", "origin")
+"""Options that are about the command, not about a simulator or an upstream."""
+_WITHOUT_PREFIX: Final = ("insecure",)
+"""Options of upstreams that stand without the prefix."""
+_ALONE: Final = ("simulator", "hub", "listen", "trace", "rllink", "rllink_spool")
+_LONGEST_NAME: Final = 40
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def sections(command: click.Command) -> dict[str, Section]:
+    """Of each section's name, what may stand in it, by the options that ``command`` takes."""
+    found: dict[str, list[Key]] = {
+        SIMULATOR: [Key(name="name", kind=Kind.TEXT, convert=_name)],
+        RLLINK: [],
+    }
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.name in _NO_KEYS:
+            continue
+        section, name = _section_and_key(option.name or "")
+        found[section].append(_key(name, option))
+        if option.name == RLLINK:
+            found[RLLINK].append(Key(name="simulators", kind=Kind.TEXTS))
+    return {name: Section(name, tuple(keys)) for name, keys in found.items()}
+
+
+def _section_and_key(option: str) -> tuple[str, str]:
+    if option in (SIMULATOR, RLLINK):
+        return option, ADDRESS
+    if option in _WITHOUT_PREFIX:
+        return RLLINK, option
+    key = option.removeprefix(f"{RLLINK}_")
+    return (SIMULATOR, option) if key == option else (RLLINK, key)
+
+
+def option_of(section: str, key: str) -> str:
+    """The name that click has for the option of a key."""
+    if key == ADDRESS:
+        return section
+    return key if section == SIMULATOR or key in _WITHOUT_PREFIX else f"{RLLINK}_{key}"
+
+
+def _key(name: str, option: click.Option) -> Key:
+    kind = _kind(option)
+    bounds: dict[str, Any] = {}
+    if isinstance(option.type, click.IntRange | click.FloatRange):
+        bounds = {"least": option.type.min, "most": option.type.max, "above": option.type.min_open}
+    return Key(
+        name=name,
+        kind=kind,
+        words=tuple(option.type.choices) if isinstance(option.type, click.Choice) else (),
+        convert=partial(_convert, option),
+        placed=_PLACED.get(option.name or ""),
+        alone=option.name in _ALONE,
+        **bounds,
+    )
+
+
+def _kind(option: click.Option) -> Kind:
+    if option.multiple:
+        return Kind.TEXTS
+    kinds: tuple[tuple[type[Any], Kind], ...] = (
+        (click.Choice, Kind.WORD),
+        (click.IntRange, Kind.WHOLE),
+        (click.FloatRange, Kind.NUMBER),
+        (click.types.BoolParamType, Kind.FLAG),
+        (click.Path, Kind.FILE),
+    )
+    return next((kind for of, kind in kinds if isinstance(option.type, of)), Kind.TEXT)
+
+
+def _convert(option: click.Option, said: Any) -> Any:
+    try:
+        if option.multiple:
+            return tuple(option.type.convert(each, option, None) for each in said)
+        return option.type.convert(said, option, None)
+    except click.BadParameter as error:
+        raise ValueError(error.message.rstrip(".")) from None
+
+
+def as_written(key: Key, value: Any) -> Any:
+    """An option's value as it would stand in a file; None where it has none."""
+    if value is None:
+        return None
+    if key.kind is Kind.TEXTS:
+        return [str(each) for each in value]
+    return str(value) if key.kind in (Kind.TEXT, Kind.FILE, Kind.WORD) else value
+
+
+def _name(said: str) -> str:
+    if not _NAME.fullmatch(said) or len(said) > _LONGEST_NAME:
+        raise ValueError(
+            f"{said!r} is no name: letters, digits, '_', '.' and '-', at most {_LONGEST_NAME} of them, and a letter or "
+            "digit first"
+        )
+    return said
+
+
+def _hub(said: str, directory: Path) -> str:
+    scheme, colon, path = said.partition(":")
+    return f"{scheme}:{directory / path}" if colon and path else said
+
+
+def _scenario(said: str, directory: Path) -> str:
+    # Anything else is the name of a shipped one.
+    return str(directory / said) if said.endswith(".toml") or "/" in said else said
+
+
+_PLACED: Final[Mapping[str, Any]] = {"hub": _hub, "scenario": _scenario}

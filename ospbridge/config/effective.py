@@ -1,0 +1,104 @@
+"""What counts: flags and environment variables first, then the file, then the default; and where each value is from."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ospbridge.config.keys import ABSENT
+from ospbridge.errors import ConfigurationError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ospbridge.config.keys import Section
+    from ospbridge.config.reading import Written, WrittenFile
+
+__all__ = ["DEFAULT", "Entry", "Value", "effective"]
+
+DEFAULT = "default"
+"""The origin of what nobody said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """``value`` as the program takes it, ``said`` as it would stand in a file, ``origin`` where it was said."""
+
+    value: Any
+    said: Any
+    origin: str = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One table of a section, as it counts. ``where``: its place in the file, empty where it has none."""
+
+    section: Section
+    where: str = ""
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name].value
+
+    def said(self, name: str) -> bool:
+        """Whether somebody said it, instead of the default."""
+        return self.values[name].origin != DEFAULT
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """What is wrong with it within is told with its place."""
+        try:
+            yield
+        except (ConfigurationError, UsageError) as error:
+            if not self.where:
+                raise
+            raise ConfigurationError(f"{self.where}: {error.message}", hint=error.hint) from None
+
+
+def effective(
+    section: Section,
+    file: WrittenFile | None,
+    given: Mapping[str, Value],
+    *,
+    at_least: int = 0,
+) -> list[Entry]:
+    """The entries of a section: those of the file, and where there are fewer than ``at_least``, as many.
+
+    ``given`` has a value for each key that has a flag; what was said there counts for every entry. Raises UsageError
+    where that names what only one of several can have.
+    """
+    tables: list[Written | None] = list(file.tables[section.name]) if file is not None else []
+    tables += [None] * (at_least - len(tables))
+    if len(tables) > 1:
+        assert file is not None
+        for key in section.keys:
+            value = given.get(key.name)
+            if key.alone and value is not None and value.origin != DEFAULT:
+                raise UsageError(
+                    f"{value.origin} is for one {section.name}, and {file.origin} has {len(tables)}",
+                    hint=f"say {key.name} in the file's [[{section.name}]] tables",
+                )
+    return [_entry(section, file, table, given) for table in tables]
+
+
+def _entry(
+    section: Section, file: WrittenFile | None, table: Written | None, given: Mapping[str, Value]
+) -> Entry:
+    where = ""
+    if table is not None:
+        assert file is not None
+        where = f"{_place(file, table.line)}: {table.path}"
+    entry = Entry(section, where)
+    for key in section.keys:
+        flag = given.get(key.name, Value(ABSENT, ABSENT))
+        if table is not None and file is not None and key.name in table.values and flag.origin == DEFAULT:
+            value = Value(table.values[key.name], table.said[key.name], _place(file, table.lines[key.name]))
+        else:
+            value = flag
+        entry.values[key.name] = value
+    return entry
+
+
+def _place(file: WrittenFile, line: int | None) -> str:
+    return file.origin if line is None else f"{file.origin}:{line}"

@@ -1,0 +1,41 @@
+"""Entries as the TOML file that says the same, with where each value is from behind it if asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ospbridge.config.keys import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ospbridge.config.effective import Entry
+
+__all__ = ["shown"]
+
+
+def shown(entries: Iterable[Entry], *, origins: bool) -> str:
+    """What nobody said and has no default is left out, as it would be in a file."""
+    parts = []
+    for entry in entries:
+        lines = [f"[[{entry.section.name}]]"]
+        for name, value in entry.values.items():
+            if value.said is not ABSENT and value.said != []:
+                line = f"{name} = {_toml(value.said)}"
+                lines.append(f"{line}  # {_comment(value.origin)}" if origins else line)
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        # A JSON text is one of TOML, but for what neither shows to anybody.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _comment(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
