@@ -35,7 +35,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 def sections(command: click.Command) -> dict[str, Section]:
     """Of each section's name, what may stand in it, by the options that ``command`` takes."""
     found: dict[str, list[Key]] = {
-        SIMULATOR: [Key(name="name", kind=Kind.TEXT, convert=_name)],
+        SIMULATOR: [Key(name="name", kind=Kind.TEXT, convert=_name, alone=True)],
         RLLINK: [],
     }
     for option in command.params:

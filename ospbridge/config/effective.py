@@ -10,7 +10,7 @@ from ospbridge.config.keys import ABSENT
 from ospbridge.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ospbridge.config.keys import Section
     from ospbridge.config.reading import Written, WrittenFile
@@ -66,7 +66,7 @@ def effective(
     """The entries of a section: those of the file, and where there are fewer than ``at_least``, as many.
 
     ``given`` has a value for each key that has a flag; what was said there counts for every entry. Raises UsageError
-    where that names what only one of several can have.
+    where that names what only one of several can have, ConfigurationError where two have it.
     """
     tables: list[Written | None] = list(file.tables[section.name]) if file is not None else []
     tables += [None] * (at_least - len(tables))
@@ -79,7 +79,25 @@ def effective(
                     f"{value.origin} is for one {section.name}, and {file.origin} has {len(tables)}",
                     hint=f"say {key.name} in the file's [[{section.name}]] tables",
                 )
-    return [_entry(section, file, table, given) for table in tables]
+    entries = [_entry(section, file, table, given) for table in tables]
+    _check_alone(entries)
+    return entries
+
+
+def _check_alone(entries: Sequence[Entry]) -> None:
+    """Raises ConfigurationError for two that have what only one can have."""
+    for at, entry in enumerate(entries):
+        for key in entry.section.keys:
+            value = entry[key.name]
+            if not key.alone or value is ABSENT:
+                continue
+            other = next((each for each in entries[:at] if each[key.name] == value), None)
+            if other is not None:
+                said = entry.values[key.name].said
+                raise ConfigurationError(
+                    f"{entry.where}: {key.name} is {said!r}, which another [[{entry.section.name}]] has already",
+                    hint=f"give each {key.name} of its own; the other one stands at {other.where}",
+                )
 
 
 def _entry(

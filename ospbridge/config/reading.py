@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ospbridge.config.keys import ABSENT, Kind
+from ospbridge.config.keys import Kind
 from ospbridge.errors import ConfigurationError, ConfigurationInvalid
 from ospbridge.toml.lines import Lines
 from ospbridge.toml.nearest import nearest
@@ -83,8 +83,6 @@ def read(text: str, sections: Sequence[Section], *, origin: str, directory: Path
         ]
         for section in sections
     }
-    for section in sections:
-        _check_alone(section, tables[section.name], mistakes)
     _check_names(tables, mistakes)
     if mistakes.found:
         raise _invalid(origin, [_with_line(mistake, lines) for mistake in mistakes.found])
@@ -121,21 +119,6 @@ def _written(table: Table, section: Section, directory: Path, lines: Lines) -> W
         written.values[key.name] = value
         written.lines[key.name] = lines.of(f"{table.at(key.name)}: ")
     return written
-
-
-def _check_alone(section: Section, tables: Sequence[Written], mistakes: Mistakes) -> None:
-    for key in section.keys:
-        first: dict[Any, str] = {}
-        for table in tables if key.alone else ():
-            value = table.values.get(key.name, ABSENT)
-            if value is ABSENT:
-                continue
-            if value in first:
-                mistakes.note(
-                    f"{table.path}.{key.name}", f"{table.said[key.name]!r} stands at {first[value]} already"
-                )
-            else:
-                first[value] = table.path
 
 
 def _check_names(tables: dict[str, list[Written]], mistakes: Mistakes) -> None:

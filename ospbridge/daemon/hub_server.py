@@ -143,7 +143,7 @@ class HubServer:
         conductor = self._conductor
         return StatusReply(
             ready=conductor.ready,
-            simulator=str(conductor.settings.simulator),
+            simulator=conductor.settings.title,
             connection=conductor.connection,
             profile=conductor.profile,
             agents=[_agent(held) for held in conductor.lockstep.held.values()],

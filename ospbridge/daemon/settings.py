@@ -47,6 +47,11 @@ class Settings:
     """Makes the task of an agent: called with its interface and ``bounded``."""
 
     @property
+    def title(self) -> str:
+        """The simulator for eyes: its address, and its name where it has one."""
+        return f"{self.simulator} ({self.name})" if self.name else str(self.simulator)
+
+    @property
     def whose(self) -> dict[str, str]:
         """What a line of the log says of the simulator where it says its address."""
         address = str(self.simulator)

@@ -1,0 +1,139 @@
+"""Flags before the file, the file before defaults, and where each value is from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ospbridge.config.effective import Entry, Value, effective
+from ospbridge.config.keys import Key, Kind, Section
+from ospbridge.config.reading import WrittenFile, read
+from ospbridge.config.showing import shown
+from ospbridge.errors import ConfigurationError, UsageError
+
+SECTION = Section(
+    "simulator",
+    (
+        Key(name="name", kind=Kind.TEXT, alone=True),
+        Key(name="address", kind=Kind.TEXT, alone=True),
+        Key(name="quorum", kind=Kind.WHOLE),
+        Key(name="agents", kind=Kind.TEXTS, convert=tuple),
+    ),
+)
+DEFAULTS = {"address": Value("here", "here"), "quorum": Value(1, 1), "agents": Value((), [])}
+
+
+def written(text: str) -> WrittenFile:
+    return read(text, (SECTION,), origin="osp.toml", directory=Path("/"))
+
+
+TWO = written('[[simulator]]\nname = "a"\nquorum = 2\n[[simulator]]\nname = "b"\naddress = "there"\n')
+
+
+def values(entry: Entry) -> dict[str, object]:
+    return {name: value.value for name, value in entry.values.items()}
+
+
+def test_what_nobody_says_is_the_default() -> None:
+    (entry,) = effective(SECTION, None, DEFAULTS, at_least=1)
+    assert values(entry) == {"name": None, "address": "here", "quorum": 1, "agents": ()}
+    assert not any(entry.said(name) for name in entry.values)
+    assert entry.where == ""
+
+
+def test_the_file_comes_before_defaults() -> None:
+    first, second = effective(SECTION, TWO, DEFAULTS)
+    assert values(first) == {"name": "a", "address": "here", "quorum": 2, "agents": ()}
+    assert values(second) == {"name": "b", "address": "there", "quorum": 1, "agents": ()}
+    assert first.values["quorum"].origin == "osp.toml:3"
+    assert second.values["quorum"].origin == "default"
+    assert second.where == "osp.toml:4: simulator[1]"
+
+
+def test_flags_come_before_the_file_and_count_for_all() -> None:
+    flags = DEFAULTS | {"quorum": Value(7, 7, "--quorum")}
+    entries = effective(SECTION, TWO, flags)
+    assert [entry["quorum"] for entry in entries] == [7, 7]
+    assert {entry.values["quorum"].origin for entry in entries} == {"--quorum"}
+
+
+def test_a_flag_that_names_what_one_can_have_is_refused_for_several() -> None:
+    flags = DEFAULTS | {"address": Value("x", "x", "--simulator")}
+    with pytest.raises(UsageError, match=r"--simulator is for one simulator, and osp.toml has 2") as caught:
+        effective(SECTION, TWO, flags)
+    assert "address" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ('name = "a"', "name is 'a', which another"),
+        ('name = "b"\naddress = "there"', "address is 'there', which another"),
+        ('name = "b"', "address is 'here', which another"),
+    ],
+)
+def test_what_only_one_can_have_is_refused_for_a_second(text: str, told: str) -> None:
+    address = 'address = "there"' if "there" in text else ""
+    file = written(f'[[simulator]]\nname = "a"\n{address}\n[[simulator]]\n{text}\n')
+    with pytest.raises(ConfigurationError, match=re.escape(f"osp.toml:4: simulator[1]: {told}")) as caught:
+        effective(SECTION, file, DEFAULTS)
+    assert "osp.toml:1: simulator[0]" in caught.value.hint
+
+
+def test_and_it_counts_for_the_only_one() -> None:
+    flags = DEFAULTS | {"address": Value("x", "x", "--simulator")}
+    (entry,) = effective(SECTION, written("[[simulator]]\nquorum = 3\n"), flags)
+    assert (entry["address"], entry["quorum"]) == ("x", 3)
+
+
+def test_an_empty_file_has_as_many_as_are_needed() -> None:
+    assert effective(SECTION, written(""), DEFAULTS) == []
+    assert len(effective(SECTION, written(""), DEFAULTS, at_least=1)) == 1
+
+
+@pytest.mark.parametrize("kind", [ConfigurationError, UsageError])
+def test_what_does_not_fit_together_is_told_with_its_place(kind: type[ConfigurationError]) -> None:
+    _, second = effective(SECTION, TWO, DEFAULTS)
+    with (
+        pytest.raises(ConfigurationError, match=r"osp.toml:4: simulator\[1\]: no such thing") as caught,
+        second.blamed(),
+    ):
+        raise kind("no such thing", hint="look again")
+    assert caught.value.hint == "look again"
+
+
+def test_without_a_file_it_is_told_as_it_is() -> None:
+    (entry,) = effective(SECTION, None, DEFAULTS, at_least=1)
+    with pytest.raises(UsageError, match=r"^no such thing"), entry.blamed():
+        raise UsageError("no such thing", hint="look again")
+
+
+def test_what_is_shown_is_a_file_that_says_the_same() -> None:
+    odd = 'é "quoted" \\ tab\t del\x7f \U0001f916'
+    flags = DEFAULTS | {"agents": Value((odd, "b"), [odd, "b"], "--agent")}
+    entries = effective(SECTION, TWO, flags)
+    text = shown(entries, origins=False)
+    again = effective(SECTION, written(text), DEFAULTS)
+    assert [values(entry) for entry in again] == [values(entry) for entry in entries]
+    assert tomllib.loads(text)["simulator"][0]["agents"] == [odd, "b"]
+    assert shown(again, origins=False) == text
+
+
+def test_origins_stand_behind_the_values() -> None:
+    flags = DEFAULTS | {"quorum": Value(7, 7, "--quorum")}
+    lines = shown(effective(SECTION, TWO, flags), origins=True).splitlines()
+    assert lines[:4] == [
+        "[[simulator]]",
+        'name = "a"  # osp.toml:2',
+        'address = "here"  # default',
+        "quorum = 7  # --quorum",
+    ]
+    assert tomllib.loads("\n".join(lines))
+
+
+def test_an_origin_cannot_break_the_file() -> None:
+    entry = Entry(SECTION, "", {"quorum": Value(1, 1, "a\nb\x00.toml:1")})
+    assert tomllib.loads(shown([entry], origins=True)) == {"simulator": [{"quorum": 1}]}

@@ -1,0 +1,201 @@
+"""What stands in a configuration file, and every mistake in it with its line and key path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ospbridge.config.keys import Key, Kind, Section
+from ospbridge.config.reading import WrittenFile, load, read
+from ospbridge.errors import ConfigurationError, ConfigurationInvalid
+
+
+def even(said: str) -> int:
+    if int(said) % 2:
+        raise ValueError(f"{said} is odd")
+    return int(said)
+
+
+SIMULATOR = Section(
+    "simulator",
+    (
+        Key(name="name", kind=Kind.TEXT, alone=True),
+        Key(name="text", kind=Kind.TEXT),
+        Key(name="agents", kind=Kind.TEXTS, convert=tuple),
+        Key(name="file", kind=Kind.FILE, convert=Path),
+        Key(name="whole", kind=Kind.WHOLE, least=1, most=10),
+        Key(name="seconds", kind=Kind.NUMBER, least=0.0, most=60.0, above=True),
+        Key(name="any", kind=Kind.NUMBER),
+        Key(name="flag", kind=Kind.FLAG),
+        Key(name="word", kind=Kind.WORD, words=("drive", "observe")),
+        Key(name="even", kind=Kind.TEXT, convert=even),
+        Key(name="address", kind=Kind.TEXT, alone=True),
+        Key(name="hub", kind=Kind.TEXT, placed=lambda said, directory: f"{directory}:{said}"),
+    ),
+)
+RLLINK = Section(
+    "rllink", (Key(name="address", kind=Kind.TEXT, alone=True), Key(name="simulators", kind=Kind.TEXTS))
+)
+
+
+def reading(text: str) -> WrittenFile:
+    return read(text, (SIMULATOR, RLLINK), origin="osp.toml", directory=Path("/etc/osp"))
+
+
+def mistakes(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        reading(text)
+    for mistake in caught.value.mistakes:
+        assert mistake in caught.value.message
+    assert caught.value.message.startswith("osp.toml has ")
+    return caught.value.mistakes
+
+
+@pytest.mark.parametrize(
+    "line, value",
+    [
+        ('text = "a"', "a"),
+        ('agents = ["a", "b*"]', ("a", "b*")),
+        ('file = "x/y.pem"', Path("/etc/osp/x/y.pem")),
+        ('file = "/x/y.pem"', Path("/x/y.pem")),
+        ("whole = 10", 10),
+        ("seconds = 60", 60.0),
+        ("seconds = 0.5", 0.5),
+        ("any = -1e9", -1e9),
+        ("flag = true", True),
+        ("flag = false", False),
+        ('word = "observe"', "observe"),
+        ('even = "4"', 4),
+        ('hub = "a"', "/etc/osp:a"),
+    ],
+)
+def test_a_value_is_what_the_program_takes(line: str, value: Any) -> None:
+    (table,) = reading(f"[[simulator]]\n{line}\n").tables["simulator"]
+    ((found),) = table.values.values()
+    assert found == value
+    assert type(found) is type(value)
+    assert list(table.lines.values()) == [2]
+
+
+@pytest.mark.parametrize(
+    "line, what",
+    [
+        ("text = 1", "simulator[0].text: expected a text, got 1"),
+        ('text = ""', "simulator[0].text: expected a text, got ''"),
+        ('agents = "a"', "simulator[0].agents: expected a list of texts, got 'a'"),
+        ("agents = [1]", "simulator[0].agents: expected a list of texts, got a list of 1"),
+        ("file = true", "simulator[0].file: expected a text, got true"),
+        ("whole = 0", "simulator[0].whole: expected a whole number from 1 to 10, got 0"),
+        ("whole = 11", "simulator[0].whole: expected a whole number from 1 to 10, got 11"),
+        ("whole = 1.0", "simulator[0].whole: expected a whole number from 1 to 10, got 1.0"),
+        ("whole = true", "simulator[0].whole: expected a whole number from 1 to 10, got true"),
+        ("seconds = 0", "simulator[0].seconds: expected a number above 0 to 60, got 0"),
+        ('seconds = "1 s"', "simulator[0].seconds: expected a number above 0 to 60, got '1 s'"),
+        ("seconds = nan", "simulator[0].seconds: expected a number above 0 to 60, got nan"),
+        ("any = inf", "simulator[0].any: expected a number, got inf"),
+        ("flag = 1", "simulator[0].flag: expected true or false, got 1"),
+        (
+            'word = "drve"',
+            "simulator[0].word: expected 'drive' or 'observe', got 'drve' (did you mean 'drive'?)",
+        ),
+        ("word = [1]", "simulator[0].word: expected 'drive' or 'observe', got a list of 1"),
+        ('even = "3"', "simulator[0].even: 3 is odd"),
+        ('adress = "a"', "simulator[0].adress: unknown key (did you mean 'address'?)"),
+        ("zzz = 1", "simulator[0].zzz: unknown key (known are name, text, agents"),
+        ('"a b" = 1', "simulator[0].'a b': unknown key"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_its_key_path_and_what_was_expected(line: str, what: str) -> None:
+    (mistake,) = mistakes(f"# a comment\n[[simulator]]\n{line}\n")
+    assert mistake.startswith(f"line 3: {what}")
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("[[simulatr]]\n", "simulatr: unknown key (did you mean 'simulator'?)"),
+        (
+            "[simulator]\n",
+            "simulator: expected an array of tables, got a table (begin it with [[simulator]])",
+        ),
+        ("rllink = [1]\n", "rllink[0]: expected a table, got 1"),
+        ("a = \n", "no TOML: Invalid value (at line 1, column 5)"),
+    ],
+)
+def test_what_is_no_table_of_a_section_is_told(text: str, what: str) -> None:
+    (mistake,) = mistakes(text)
+    assert mistake.removeprefix("line 1: ") == what
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    found = mistakes("[[simulator]]\nwhole = 0\n[[rllink]]\naddres = 1\n")
+    assert [mistake.partition(": expected")[0].partition(": unknown")[0] for mistake in found] == [
+        "line 2: simulator[0].whole",
+        "line 4: rllink[0].addres",
+    ]
+
+
+# --- several -----------------------------------------------------------------------------------------------------
+
+
+def test_one_simulator_needs_no_name() -> None:
+    assert reading('[[simulator]]\ntext = "a"\n').tables["simulator"][0].path == "simulator[0]"
+
+
+def test_several_simulators_need_names_of_their_own() -> None:
+    found = mistakes('[[simulator]]\nname = "a"\n[[simulator]]\n[[simulator]]\nname = "c"\n')
+    assert found == ('line 3: simulator[1]: has no name, and there are several (for instance name = "left")',)
+
+
+@pytest.mark.parametrize(
+    "known, told",
+    [
+        (("left", "right"), "did you mean 'left'?"),
+        (("upper", "other"), "there are upper, other"),
+    ],
+)
+def test_an_upstream_names_simulators_that_there_are(known: tuple[str, ...], told: str) -> None:
+    text = "".join(f'[[simulator]]\nname = "{name}"\n' for name in known)
+    (mistake,) = mistakes(f'{text}[[rllink]]\nsimulators = ["lft"]\n')
+    assert mistake == f"line 6: rllink[0].simulators[0]: no simulator 'lft' ({told})"
+
+
+def test_an_upstream_cannot_name_a_simulator_without_a_name() -> None:
+    (mistake,) = mistakes('[[simulator]]\n[[rllink]]\nsimulators = ["a"]\n')
+    assert mistake.endswith("no simulator 'a' (none has a name)")
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_paths_count_from_the_files_own_directory(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text('[[simulator]]\nfile = "a.pem"\n')
+    assert load(file, (SIMULATOR, RLLINK)).tables["simulator"][0].values == {"file": tmp_path / "a.pem"}
+
+
+@pytest.mark.parametrize("made", ["nothing", "directory", "binary", "large"])
+def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    if made == "directory":
+        file.mkdir()
+    elif made == "binary":
+        file.write_bytes(b"a = 1\n\xff\xfe")
+    elif made == "large":
+        file.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ConfigurationError, match=str(file)) as caught:
+        load(file, (SIMULATOR, RLLINK))
+    told = {
+        "nothing": "cannot be read: No such file",
+        "directory": "cannot be read: Is a directory",
+        "binary": "line 2: not UTF-8",
+        "large": "has 1000001 bytes",
+    }
+    assert told[made] in caught.value.message
+    assert caught.value.hint
+
+
+def test_an_empty_file_says_nothing() -> None:
+    assert reading("").tables == {"simulator": [], "rllink": []}
