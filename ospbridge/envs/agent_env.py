@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
+from ospbridge.envs.annotating import check_annotates, not_annotated
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.scenarios import EnvScenario
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface
+    from ospbridge.session.annotating import NextNote
+    from ospbridge.session.hub_seat import HubSeat
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["AgentEnv"]
@@ -48,6 +51,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     own scenario, so it must have been started with the same.
     ``record`` names a directory that every episode is written to as it ends. ``render_mode`` "ansi" or "rgb_array"
     shows the agent's sensors and inputs over time.
+    ``annotates=True`` says to a daemon that ``annotate`` will be called before each step: a learner upstream needs to
+    know what the actions were drawn from.
     """
 
     metadata: dict[str, Any] = {"render_modes": render_modes(), "render_fps": FPS}  # noqa: RUF012  # as gymnasium.Env declares it
@@ -72,8 +77,10 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         tls_key: str | None = None,
         tls_ca: str | None = None,
         render_mode: str | None = None,
+        annotates: bool = False,
     ) -> None:
         check_render_mode(render_mode)
+        check_annotates(annotates, simulator)
         if simulator is not None and bridge is not None:
             raise UsageError(
                 "both simulator and bridge were given",
@@ -83,6 +90,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         self.render_mode = render_mode
         self._panel: Panel | None = None
         self._seat: Seat | None = None
+        self._simulator = simulator
+        self._next_note: NextNote | None = None
         rules = EnvScenario(scenario)
         if simulator is not None:
             try:
@@ -93,8 +102,11 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
                 raise UsageError(str(error)) from None
             self._seat = _direct(simulator, agent, rules, profile, limits, wait=wait, spin=spin, trace=trace)
         else:
-            self._seat = _attached(bridge, agent, rules, connect_timeout, wait=wait, spin=spin, tls=tls)
-        seat = self._seat
+            self._seat = attached = _attached(
+                bridge, agent, rules, connect_timeout, wait=wait, spin=spin, tls=tls, annotates=annotates
+            )
+            self._next_note = attached.next_note
+        seat: Seat = self._seat
         if record is not None:
             from ospbridge.envs.recording import recorded
 
@@ -123,6 +135,20 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
             seat = self._open()
         feedback = seat.step(action)
         return feedback.observation, feedback.reward, feedback.terminated, feedback.truncated, feedback.info
+
+    def annotate(
+        self, *, action_logp: Any, action_dist_inputs: Any, weights_seq_no: int | None = None
+    ) -> None:
+        """Say what the next step's action was drawn from, for whoever learns upstream of the daemon.
+
+        ``action_logp``: the logarithm of its probability. ``action_dist_inputs``: float32[k], what the policy put out:
+        the logits of a discrete action; the means and then the logarithms of the standard deviations of another.
+        ``weights_seq_no``: which of the upstream's weights acted. Raises LocalProtocolError for what is not finite or
+        has another size than before, UsageError where the environment was not made with ``annotates=True``.
+        """
+        if self._next_note is None:
+            raise not_annotated(self._simulator)
+        self._next_note.set(action_logp, action_dist_inputs, weights_seq_no)
 
     def render(self) -> Any:
         """Sensors and inputs over time: text for "ansi", uint8[720, 960, 3] for "rgb_array"."""
@@ -177,11 +203,12 @@ def _attached(
     wait: float,
     spin: bool,
     tls: TlsFiles | None,
-) -> Seat:
+    annotates: bool,
+) -> HubSeat:
     from ospbridge.session.hub_client import HubClient
 
     client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
-    seat = client.attach(rules.agent(agent))
+    seat = client.attach(rules.agent(agent), annotates=annotates)
     try:
         rules.look_at(seat)
     except BaseException:

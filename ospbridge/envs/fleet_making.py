@@ -42,10 +42,11 @@ def fleet_of(
     trace: str | None,
     make_task: Callable[..., Task],
     tls: TlsFiles | None = None,
+    annotates: bool = False,
 ) -> Fleet:
     """A fleet of exactly ``num_envs`` agents with equal spaces. Raises UsageError where that is not what there is.
 
-    ``tls`` is for the bridges on other hosts.
+    ``tls`` is for the bridges on other hosts, ``annotates`` for all bridges.
     """
     if simulators is not None and bridges is not None:
         raise UsageError(
@@ -73,7 +74,9 @@ def fleet_of(
             for bridge in bridges or (None,):
                 files = files_for(bridge, bridges or (), tls)
                 attached.append(
-                    attached_group(bridge, patterns, limits.connect, wait=wait, spin=spin, tls=files)
+                    attached_group(
+                        bridge, patterns, limits.connect, wait=wait, spin=spin, tls=files, annotates=annotates
+                    )
                 )
                 undo.callback(attached[-1].close)
             _check(attached, bridges or ("the default hub",), num_envs)
@@ -115,13 +118,14 @@ def attached_group(
     wait: float,
     spin: bool,
     tls: TlsFiles | None,
+    annotates: bool = False,
 ) -> HubGroup:
     """All agents of a daemon that fit, taken. Raises what attaching raises."""
     from ospbridge.session.hub_client import HubClient
 
     client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
     # None named would mean the only free one.
-    return HubGroup(client, client.attach_all(patterns or ("*",)))
+    return HubGroup(client, client.attach_all(patterns or ("*",), annotates=annotates), annotates=annotates)
 
 
 def _check(groups: Sequence[Group], addresses: Sequence[str], num_envs: int) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ospbridge.envs.sharing import SharedSession
     from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
     from ospbridge.osp.client import Exchange
+    from ospbridge.session.annotating import NextNote
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
@@ -77,6 +78,8 @@ class NamedGroup(Group, Protocol):
     observation_names: dict[str, list[str]]
     action_names: dict[str, list[str]]
     """Of no meaning where an action is discrete."""
+    next_notes: dict[str, NextNote]
+    """What is said of the next actions; empty where nobody annotates."""
 
 
 class DirectGroup:
@@ -91,6 +94,7 @@ class DirectGroup:
         self.action_spaces = {name: task.action_space for name, task in self._tasks.items()}
         self.observation_names = {name: task.observation_names for name, task in self._tasks.items()}
         self.action_names = {name: task.action_names for name, task in self._tasks.items()}
+        self.next_notes: dict[str, NextNote] = {}
         self._inputs: dict[str, NDArray[np.float32]] = {}
         self._last: dict[str, NDArray[np.float32]] = {}
         self._playing: list[str] = []

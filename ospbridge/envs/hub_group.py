@@ -10,8 +10,9 @@ import numpy as np
 from ospbridge.envs.group import over
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import Feedbacks, Reset, Step
+from ospbridge.hub.messages import AnnotatedStep, Feedbacks, Reset, Step
 from ospbridge.interface import BoxSpace, Feedback
+from ospbridge.session.annotating import NextNote
 from ospbridge.session.hub_seat import feedback_of
 from ospbridge.task.base import choice, finite, vector
 
@@ -31,7 +32,7 @@ MARGIN: Final = 10.0
 class HubGroup:
     """Agents of a daemon. Its reset policy decides what the end of one episode means for the others."""
 
-    def __init__(self, client: HubClient, attached: Attached) -> None:
+    def __init__(self, client: HubClient, attached: Attached, *, annotates: bool = False) -> None:
         self._client = client
         self._descriptions = attached.agents
         self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
@@ -48,6 +49,8 @@ class HubGroup:
         self._info_names = {
             name: [value.name for value in agent.infos] for name, agent in self.interfaces.items()
         }
+        self.next_notes = {name: NextNote(name) for name in self.interfaces} if annotates else {}
+        """Each must be set before a step; none where nobody annotates."""
         self._last: dict[str, Feedback] = {}
         self._playing: list[str] = []
         self._frame = bytearray()
@@ -72,6 +75,8 @@ class HubGroup:
         if client.lost:
             self._attach_again()
         self._playing = []
+        for note in self.next_notes.values():
+            note.clear()
         encode(Reset(list(self.interfaces), seed, threading.get_native_id()), self._frame)
         client.send(self._frame, self._reset_limit)
 
@@ -82,7 +87,7 @@ class HubGroup:
         return found
 
     def _attach_again(self) -> None:
-        attached = self._client.reopen(*self.interfaces)
+        attached = self._client.reopen(*self.interfaces, annotates=bool(self.next_notes))
         if attached.agents != self._descriptions:
             self._client.lose()
             raise SessionLost(
@@ -106,7 +111,14 @@ class HubGroup:
         """Raises LocalProtocolError for actions that cannot be sent. ``ask_step`` and ``stepped`` must follow."""
         self._client.check()
         self._reason = ""
-        encode(Step([(name, self._told(name, actions[name])) for name in self._playing]), self._frame)
+        moves = [(name, self._told(name, actions[name])) for name in self._playing]
+        if not self.next_notes:
+            encode(Step(moves), self._frame)
+            return
+        notes = self.next_notes
+        encode(AnnotatedStep([(name, action, notes[name].note) for name, action in moves]), self._frame)
+        for note in notes.values():
+            note.clear()
 
     def ask_step(self) -> None:
         """Send the step that was prepared."""

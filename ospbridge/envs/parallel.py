@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils.seeding import np_random
 
+from ospbridge.envs.annotating import check_annotates, not_annotated
 from ospbridge.envs.fleet_making import attached_group, direct_group
 from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
@@ -52,7 +53,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
 
     ``agents``: a name, a glob, or several; default: all that are free. Where they are found, and the limits, are said
     as for ``AgentEnv``, and so are the TLS files, ``scenario`` (which also says which agents, where none are named),
-    ``record`` and ``render_mode``. Raises AgentsInUse where this thread has another environment on that simulator.
+    ``record``, ``render_mode`` and ``annotates``. Raises AgentsInUse where this thread has another environment on that
+    simulator.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  # as PettingZoo has it
@@ -81,8 +83,10 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         tls_key: str | None = None,
         tls_ca: str | None = None,
         render_mode: str | None = None,
+        annotates: bool = False,
     ) -> None:
         check_render_mode(render_mode)
+        check_annotates(annotates, simulator)
         if simulator is not None and bridge is not None:
             raise UsageError(
                 "both simulator and bridge were given",
@@ -107,13 +111,17 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 rules.task,
             )
         else:
-            made = attached_group(bridge, patterns, connect_timeout, wait=wait, spin=spin, tls=tls)
+            made = attached_group(
+                bridge, patterns, connect_timeout, wait=wait, spin=spin, tls=tls, annotates=annotates
+            )
             try:
                 for name, agent in made.interfaces.items():
                     rules.compare(agent, made.observation_spaces[name], made.action_spaces[name])
             except BaseException:
                 made.close()
                 raise
+        self._next_notes = made.next_notes
+        self._simulator = simulator
         group: Group = made
         address = simulator or bridge or "the daemon"
         if record is not None:
@@ -196,6 +204,24 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             _each(found, "truncated"),
             _each(found, "info"),
         )
+
+    def annotate(
+        self,
+        *,
+        action_logp: Mapping[str, Any],
+        action_dist_inputs: Mapping[str, Any],
+        weights_seq_no: int | None = None,
+    ) -> None:
+        """As ``AgentEnv.annotate``, by agent, of every agent in ``agents``."""
+        if not self._next_notes:
+            raise not_annotated(self._simulator)
+        missing = sorted(set(self.agents) - (set(action_logp) & set(action_dist_inputs)))
+        if missing:
+            raise LocalProtocolError(
+                f"annotations of {missing} are missing", hint="annotate the actions of env.agents"
+            )
+        for name in self.agents:
+            self._next_notes[name].set(action_logp[name], action_dist_inputs[name], weights_seq_no)
 
     def render(self) -> Any:
         """All agents' sensors and inputs over time: text for "ansi", uint8[height, width, 3] for "rgb_array"."""

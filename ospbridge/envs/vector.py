@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from ospbridge.envs.annotating import annotate_rows, check_annotates, not_annotated
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group_seats import GroupSeats
@@ -50,7 +51,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     rebuilt by their next reset. ``scenario`` is as in ``AgentEnv``, and says which agents where ``agents`` does not.
     Autoreset is as gymnasium's ``SyncVectorEnv`` has it, in all three modes; observations, actions and infos are those
     of ``AgentEnv``. Hubs on other hosts ("tls://HOST:PORT") all get the same TLS files, as ``AgentEnv`` has them.
-    Limits are in seconds. ``record`` and ``render_mode`` are as in ``AgentEnv``, for each environment.
+    Limits are in seconds. ``record``, ``render_mode`` and ``annotates`` are as in ``AgentEnv``, for each environment.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         tls_key: str | None = None,
         tls_ca: str | None = None,
         render_mode: str | None = None,
+        annotates: bool = False,
     ) -> None:
         check_render_mode(render_mode)
+        check_annotates(annotates, simulator)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
             limits = Limits(
@@ -98,7 +101,10 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             trace=trace,
             make_task=rules.task,
             tls=tls_files(tls_cert, tls_key, tls_ca, simulator=simulator),
+            annotates=annotates,
         )
+        self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
+        self._simulator = simulator
         self._fleet: Fleet | None = fleet
         self._onlookers: Onlookers[int] | None = None
         try:
@@ -241,6 +247,14 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         return LocalProtocolError(
             f"the episodes of environments {which} are over, or none was begun", hint=hint
         )
+
+    def annotate(
+        self, *, action_logp: Any, action_dist_inputs: Any, weights_seq_no: int | None = None
+    ) -> None:
+        """As ``AgentEnv.annotate``, with a row for each environment; those that are reset next are passed over."""
+        if not self._next_notes:
+            raise not_annotated(self._simulator)
+        annotate_rows(self._next_notes, action_logp, action_dist_inputs, weights_seq_no)
 
     def recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """The second half of ``step``."""

@@ -78,7 +78,7 @@ class _Columns:
         self.rewards[:steps] = other.rewards[:steps]
         self.terminated[:steps] = other.terminated[:steps]
         self.truncated[:steps] = other.truncated[:steps]
-        if self.dist_inputs.size:
+        if steps and self.dist_inputs.size:
             self.logps[:steps] = other.logps[:steps]
             self.dist_inputs[:steps] = other.dist_inputs[:steps]
 

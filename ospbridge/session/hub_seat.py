@@ -9,8 +9,9 @@ import numpy as np
 
 from ospbridge.errors import SessionLost
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import Attached, Feedbacks, Reset, Step
+from ospbridge.hub.messages import AnnotatedStep, Attached, Feedbacks, Reset, Step
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.session.annotating import NextNote
 from ospbridge.task.base import choice, take_vector
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ MARGIN: Final = 10.0
 class HubSeat:
     """One agent of the daemon, taken: what an environment needs of it."""
 
-    def __init__(self, client: HubClient, attached: Attached) -> None:
+    def __init__(self, client: HubClient, attached: Attached, *, annotates: bool = False) -> None:
         (agent,) = attached.agents
         self._client = client
         self.interface: AgentInterface = agent.interface()
+        self.next_note = NextNote(self.interface.name) if annotates else None
+        """Must be set before each step; None where nobody annotates."""
         self.outputs_normalised = attached.outputs_normalised
         self.observation_space = agent.observation_space()
         self.action_space = agent.action_space()
@@ -60,6 +63,8 @@ class HubSeat:
         """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
         client = self._client
         client.check()
+        if self.next_note is not None:
+            self.next_note.clear()
         if client.lost:
             self._attach_again()
         request = Reset([self.interface.name], seed, threading.get_native_id())
@@ -67,7 +72,7 @@ class HubSeat:
         return feedback_of(reply.agents[0], self._info_names)
 
     def _attach_again(self) -> None:
-        attached = self._client.reopen(self.interface.name)
+        attached = self._client.reopen(self.interface.name, annotates=self.next_note is not None)
         (agent,) = attached.agents
         if agent != self._description:
             self._client.lose()
@@ -83,8 +88,14 @@ class HubSeat:
             self._action[0] = choice(action, self._choices, self.interface.name)
         else:
             take_vector(self._action, action, self.interface.name)
+        if self.next_note is None:
+            frame = self._frame
+        else:
+            frame = bytearray()
+            encode(AnnotatedStep([(self.interface.name, self._action.tobytes(), self.next_note.note)]), frame)
+            self.next_note.clear()
         client = self._client
-        reply = client.exchange(self._frame, self._step_limit)
+        reply = client.exchange(frame, self._step_limit)
         if type(reply) is not Feedbacks:
             raise client.failed(reply)
         return feedback_of(reply.agents[0], self._info_names)

@@ -1,0 +1,50 @@
+"""Annotations for upstreams, as environments take them: what each action was drawn from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ospbridge.errors import LocalProtocolError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.session.annotating import NextNote
+
+__all__ = ["annotate_rows", "check_annotates", "not_annotated"]
+
+
+def check_annotates(annotates: bool, simulator: object) -> None:
+    """Raises UsageError where nobody would hear of annotations."""
+    if annotates and simulator is not None:
+        raise UsageError(
+            "annotates=True was given, but annotations go upstream through a daemon, and this environment joins the "
+            "simulator itself",
+            hint="attach to `ospbridge connect` with bridge=..., or leave annotates out",
+        )
+
+
+def not_annotated(simulator: object) -> UsageError:
+    """The error for an annotation by an environment that does not annotate."""
+    if simulator is not None:
+        return UsageError(
+            "only environments of a daemon's hub feed an upstream, and this one joined the simulator itself",
+            hint="leave out the call of annotate, or attach to `ospbridge connect` with bridge=... and annotates=True",
+        )
+    return UsageError(
+        "this environment was made without annotates=True, so its daemon expects no annotations",
+        hint='gymnasium.make("ospbridge/Agent-v0", ..., annotates=True)',
+    )
+
+
+def annotate_rows(
+    notes: Sequence[NextNote], action_logp: Any, action_dist_inputs: Any, weights_seq_no: int | None
+) -> None:
+    """A row for each agent. Raises LocalProtocolError."""
+    if len(action_logp) != len(notes) or len(action_dist_inputs) != len(notes):
+        raise LocalProtocolError(
+            f"{len(notes)} environments need {len(notes)} rows, got {len(action_logp)} of action_logp and "
+            f"{len(action_dist_inputs)} of action_dist_inputs"
+        )
+    for note, logp, inputs in zip(notes, action_logp, action_dist_inputs, strict=True):
+        note.set(logp, inputs, weights_seq_no)
