@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -96,9 +97,7 @@ class Sink:
 
     async def _happened(self, machine: ServerMachine, event: ServerEvent, who: str) -> None:
         if isinstance(event, EpisodesArrived):
-            await self._keep(
-                event, who, named=machine.dialect is not None and machine.dialect.continues_episodes
-            )
+            await self._keep(event, who)
         elif isinstance(event, StateWanted):
             if self._policy is None:
                 raise ConfigurationError(
@@ -115,11 +114,11 @@ class Sink:
         elif isinstance(event, Ignored):
             log.warning("a client says what only servers say", client=who, text=event.text)
 
-    async def _keep(self, event: EpisodesArrived, who: str, *, named: bool) -> None:
+    async def _keep(self, event: EpisodesArrived, who: str) -> None:
         if self._store is not None:
             store = self._store
             async with self._writing:
-                await trio.to_thread.run_sync(lambda: store.add(event.fragments, client=who, named=named))
+                await trio.to_thread.run_sync(partial(store.add, event.fragments, client=who))
         self.fragments += len(event.fragments)
         self.steps += event.steps
         finished = [fragment for fragment in event.fragments if fragment.done]

@@ -1,9 +1,15 @@
-"""Experience that came, as recordings: each fragment once, and on disk before the client is told that it was read."""
+"""Experience that came, as recordings: each fragment once, and on disk before the client is told that it was read.
+
+Which fragment a file holds stands in its name, so that a sink that was killed knows them all when it starts anew. What
+has no id, as episodes from clients of the dialect json that give none, is taken for new each time.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +30,10 @@ __all__ = ["Store"]
 
 _MARK: Final = re.compile(r"-id-(?P<mark>[A-Za-z0-9_.]+-\d{8,})" + re.escape(SUFFIX) + r"\Z")
 """The end of a file's name: which fragment it holds."""
-LONGEST_ID: Final = 100
+_UNFINISHED: Final = re.compile(r"\..+-id-[A-Za-z0-9_.]+-\d{8,}\.part\Z")
+"""A file that a sink was killed over."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.]{1,100}")
+"""Ids that may stand in a file's name as they are."""
 
 
 class Store:
@@ -35,19 +44,22 @@ class Store:
         self.written = 0
         self.again = 0
         """Fragments that had come before."""
-        self._known = {
-            found["mark"] for path in self._writer.directory.iterdir() if (found := _MARK.search(path.name))
-        }
+        self._known = set()
+        for path in self._writer.directory.iterdir():
+            if found := _MARK.search(path.name):
+                self._known.add(found["mark"])
+            elif _UNFINISHED.fullmatch(path.name):
+                with suppress(OSError):
+                    path.unlink()
 
     @property
     def directory(self) -> str:
         return str(self._writer.directory)
 
-    def add(self, fragments: Iterable[EpisodeFragment], *, client: str, named: bool) -> None:
-        """Write those that are new; all, where the client's dialect gives them no names. Waits for the disk."""
+    def add(self, fragments: Iterable[EpisodeFragment], *, client: str) -> None:
+        """Write those that are new; what has no id counts as new. Waits for the disk."""
         for fragment in fragments:
-            name = re.sub(r"[^A-Za-z0-9_.]", "_", fragment.id)[:LONGEST_ID] if named else uuid.uuid4().hex
-            mark = f"{name}-{fragment.t_started:08}"
+            mark = f"{_name(fragment.id)}-{fragment.t_started:08}"
             if mark in self._known:
                 self.again += 1
                 continue
@@ -55,6 +67,16 @@ class Store:
             self._writer.write(_episode(fragment, client, now), name=f"{now:%Y%m%dT%H%M%S.%fZ}-id-{mark}")
             self._known.add(mark)
             self.written += 1
+
+
+def _name(identity: str) -> str:
+    """For a file: equal for equal ids only, whatever characters they have."""
+    if not identity:
+        return uuid.uuid4().hex
+    if _PLAIN.fullmatch(identity):
+        return identity
+    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9_.]', '_', identity)[:40]}.{digest[:40]}"
 
 
 def _episode(fragment: EpisodeFragment, client: str, now: datetime) -> RecordedEpisode:
@@ -65,8 +87,8 @@ def _episode(fragment: EpisodeFragment, client: str, now: datetime) -> RecordedE
     truncated[-1] = not fragment.terminated
     how = "terminated" if fragment.terminated else "truncated" if fragment.truncated else "continued"
     return RecordedEpisode(
-        simulator=client,
-        agent="agent",
+        simulator=fragment.simulator or client,
+        agent=fragment.agent or "agent",
         seed=0,
         started=now,
         ended=now,
@@ -82,6 +104,10 @@ def _episode(fragment: EpisodeFragment, client: str, now: datetime) -> RecordedE
         truncated=truncated,
         infos=np.zeros((steps + 1, 0), np.float64),
         weights_seq_no=fragment.weights_seq_no,
+        action_logp=fragment.action_logp,
+        action_dist_inputs=fragment.action_dist_inputs,
+        id=fragment.id,
+        t_started=fragment.t_started,
     )
 
 
