@@ -29,6 +29,7 @@ __all__ = [
     "format_double",
     "int_variable",
     "parse_double",
+    "text_variable",
 ]
 
 LONGEST_EXPRESSION: Final = 1024
@@ -82,6 +83,17 @@ def bool_variable(name: str, read: Callable[[], bool], write: Callable[[bool], N
         return True
 
     return Variable(name, ValueKind.BOOL, lambda: "T" if read() else "F", set_text)
+
+
+def text_variable(name: str, content: str = "") -> Variable:
+    """A variable of type String, which means nothing to anybody and keeps what it is set to."""
+    held = [content]
+
+    def set_text(text: str) -> bool:
+        held[0] = text
+        return True
+
+    return Variable(name, ValueKind.STRING, lambda: held[0], set_text)
 
 
 class Clock:
@@ -165,7 +177,7 @@ class Repository:
 
     @staticmethod
     def _all(world: World, clock: Clock, profile: Profile) -> Iterable[Variable]:
-        for variable in clock.variables():
+        for variable in (*clock.variables(), text_variable("/CommandLineArguments/help")):
             yield Variable(
                 variable.name,
                 profile.type_names.get(variable.type, variable.type),

@@ -42,6 +42,7 @@ def test_the_repository_has_time_seed_step_size_and_every_interface_value(profil
         "/Simulation/IterationsPerStep",
         "/Simulation/Seed",
         "/Simulation/RandomizeSeedAtReset",
+        "/CommandLineArguments/help",
         "/Sim/cart/in/0",
         "/Sim/cart/out/0",
         "/Sim/cart/out/1",
@@ -92,6 +93,17 @@ def test_an_expression_without_its_terminating_zero_is_taken(profile: Profile) -
 def test_nerd_reads_strings_up_to_the_first_byte_that_is_not_ascii_d23() -> None:
     client = Server(NERD).join()
     assert client.ask(b"\x28.*StepSize.*\xe9garbage\0")[0][:5] == struct.pack("<Bi", 41, 1)
+
+
+@pytest.mark.parametrize("profile, read", [(DOCUMENT, b"a\xe9b"), (NERD, b"a")])
+def test_a_text_reads_as_it_was_set_on_nerd_up_to_the_first_byte_that_is_not_ascii_d23(
+    profile: Profile, read: bytes
+) -> None:
+    client = Server(profile).join()
+    ident, kind = client.find(".*")["/CommandLineArguments/help"]
+    assert (kind, client.get(ident)) == ("String", "")
+    assert client.ask(struct.pack("<Bi", 52, ident) + b"a\xe9b\0")[0][5] == 1
+    assert client.ask(struct.pack("<Bi", 50, ident))[0][5:].partition(b"\0")[0] == read
 
 
 @both
