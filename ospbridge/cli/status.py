@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ospbridge.hub.messages import StatusReply, UpstreamStatus
+    from ospbridge.hub.messages import SpoolStatus, StatusReply, UpstreamStatus
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["status"]
@@ -125,8 +125,18 @@ def _show(found: StatusReply) -> None:
 
 def _told(upstream: UpstreamStatus) -> str:
     state = upstream.trouble or f"connected ({upstream.dialect})"
+    if upstream.spool is not None:
+        return (
+            f"{upstream.mode} {upstream.address}: {state}, {upstream.delivered} steps delivered, "
+            f"{upstream.discarded} discarded, {_spooled(upstream.spool)}"
+        )
     weights = "none yet" if upstream.weights_seq_no is None else upstream.weights_seq_no
     return (
         f"{upstream.mode} {upstream.address}: {state}, weights {weights}, {upstream.batches} batches of "
         f"{upstream.steps} steps learned, {upstream.discarded} steps discarded"
     )
+
+
+def _spooled(spool: SpoolStatus) -> str:
+    told = f"{spool.entries + spool.unwritten} episodes wait in {spool.file} ({spool.bytes} bytes), {spool.dropped} dropped"
+    return f"{told}; {spool.trouble}" if spool.trouble else told
