@@ -125,9 +125,11 @@ class ScenarioTask(Task):
         self._before: tuple[float, ...] = (0.0,) * len(self._used)
         self._inputs = self._actor.way
         kind = type(self)
-        own = kind.judge is not ScenarioTask.judge or kind.observe is not ScenarioTask.observe
+        self._observes = kind.observe is not ScenarioTask.observe
+        """Whether the class of a user does."""
         self._straight = (
-            not own
+            not self._observes
+            and kind.judge is ScenarioTask.judge
             and self._outputs is not None
             and not self._looks_back
             and self._observer.plain
@@ -214,6 +216,11 @@ class ScenarioTask(Task):
         """What the settling steps after a reset brought; their flags end nothing."""
         self.restart(outcome)
         observation = self._observer.zeros() if self._zeros else self._observer.first(outcome)
+        if self._observes:
+            space = self.observation_space
+            observation = (
+                np.clip(np.float32(0.0), space.low, space.high) if self._zeros else self.observe(outcome)
+            )
         return Feedback(observation, info=self._info(outcome, seed=seed))
 
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:

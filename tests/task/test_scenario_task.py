@@ -493,6 +493,33 @@ def test_a_class_of_the_users_decides_what_it_overrides() -> None:
     assert (feedback.reward, feedback.truncated) == (8.0, True)
 
 
+class Pair(ScenarioTask):
+    """A task that observes by itself: the sum of what the scenario observes, and twice the force."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.observation_space = BoxSpace(np.array([-9, 2], np.float32), np.full(2, np.inf, np.float32))
+
+    def observe(self, outcome: Any) -> Any:
+        return np.array([super().observe(outcome).sum(), 2 * outcome.outputs[2]], np.float32)
+
+
+@pytest.mark.parametrize("more", ["", "[agent.observe]\nhistory = 2\n"])
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_a_class_that_observes_by_itself_does_so_from_the_reset_on(more: str, repeat: int) -> None:
+    tried = task(f'task = "{__name__}:Pair"\n{more}', f"action_repeat = {repeat}\n")
+    history = 2 if more else 1
+    seen = [tried.begin(outcome(0, 0, 4), seed=1).observation.tolist()]
+    seen += [tried.evaluate(outcome(0, 0, 4), seed=1).observation.tolist() for _ in range(2)]
+    assert seen == [[4.0 * history, 8.0]] * 3
+
+
+def test_a_class_that_observes_by_itself_begins_with_zeros_of_its_own_where_they_are_asked_for() -> None:
+    tried = task(f'task = "{__name__}:Pair"\n[agent.episode]\nreset_observation = "zeros"\n')
+    observation = tried.begin(outcome(0, 0, 4), seed=1).observation
+    assert (observation.tolist(), observation.dtype) == ([0.0, 2.0], np.float32)
+
+
 class Broken(ScenarioTask):
     """A task with mistakes, one at a time."""
 
