@@ -138,5 +138,6 @@ def _told(upstream: UpstreamStatus) -> str:
 
 
 def _spooled(spool: SpoolStatus) -> str:
-    told = f"{spool.entries + spool.unwritten} episodes wait in {spool.file} ({spool.bytes} bytes), {spool.dropped} dropped"
+    waiting = spool.entries + spool.unwritten
+    told = f"{waiting} episodes wait in {spool.file} ({spool.bytes} bytes), {spool.dropped} dropped"
     return f"{told}; {spool.trouble}" if spool.trouble else told
