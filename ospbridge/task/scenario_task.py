@@ -218,9 +218,8 @@ class ScenarioTask(Task):
         observation = self._observer.zeros() if self._zeros else self._observer.first(outcome)
         if self._observes:
             space = self.observation_space
-            observation = (
-                np.clip(np.float32(0.0), space.low, space.high) if self._zeros else self.observe(outcome)
-            )
+            nothing = np.clip(np.zeros_like(space.low), space.low, space.high)
+            observation = nothing if self._zeros else self.observe(outcome)
         return Feedback(observation, info=self._info(outcome, seed=seed))
 
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:

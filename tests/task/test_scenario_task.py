@@ -517,7 +517,8 @@ def test_a_class_that_observes_by_itself_does_so_from_the_reset_on(more: str, re
 def test_a_class_that_observes_by_itself_begins_with_zeros_of_its_own_where_they_are_asked_for() -> None:
     tried = task(f'task = "{__name__}:Pair"\n[agent.episode]\nreset_observation = "zeros"\n')
     observation = tried.begin(outcome(0, 0, 4), seed=1).observation
-    assert (observation.tolist(), observation.dtype) == ([0.0, 2.0], np.float32)
+    assert observation.tolist() == [0.0, 2.0]
+    assert observation.dtype == np.float32
 
 
 class Broken(ScenarioTask):
