@@ -47,6 +47,9 @@ COMMANDS: dict[str, CommandPlace] = {
         "ospbridge.cli.values", "values", "List, get, set and watch values of a simulator."
     ),
     "events": CommandPlace("ospbridge.cli.events", "events", "Watch events of a simulator."),
+    "conformance": CommandPlace(
+        "ospbridge.cli.conformance", "conformance", "Probe how a simulator speaks OSP."
+    ),
     "check": CommandPlace("ospbridge.cli.check", "check", "Find the mistakes of a scenario."),
     "connect": CommandPlace(
         "ospbridge.cli.connect", "connect", "Run the daemon between a simulator and environments."

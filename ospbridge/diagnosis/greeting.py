@@ -1,0 +1,152 @@
+"""Joining a server for probes, and INITs that are only tried."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+from contextlib import suppress
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ospbridge.diagnosis.line import SILENCE, Line
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import Endpoint
+from ospbridge.osp.codes import Code
+from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.messages import End
+from ospbridge.osp.timing import Limits
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
+
+if TYPE_CHECKING:
+    from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.profile import Profile
+
+__all__ = ["TRIES", "Server", "answer_to", "join", "throw_away"]
+
+TRIES: Final = 3
+"""How often an INIT is sent before silence counts as an answer."""
+
+
+class Server(NamedTuple):
+    """Where the server is, as an address of numbers; ``trace`` is written of all that is said."""
+
+    family: socket.AddressFamily
+    address: Endpoint
+    trace: TraceWriter | None = None
+
+
+def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
+    """A handler of the server at a numeric address; ``profile`` None finds out which kind it is.
+
+    Raises SimulatorNotFound, SimulatorSilent, VersionRefused.
+    """
+    sock = open_udp(server.family)
+    closed = None
+    try:
+        closed = closed_port_probe(server.family, server.address)
+        machine = ConnectMachine(
+            server.address, profile, limits=Limits(connect=timeout), jitter=random.random, now=monotonic()
+        )
+        greetings = _converse(sock, closed, machine, server.trace)
+        assert machine.adopted is not None
+        assert machine.profile is not None
+        connect_to(sock, machine.adopted)
+        return Line(
+            sock,
+            machine.profile,
+            server.address,
+            machine.adopted,
+            greetings[machine.adopted],
+            trace=server.trace,
+        )
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        if closed is not None:
+            closed.close()
+
+
+def _converse(
+    sock: socket.socket, closed: socket.socket, machine: ConnectMachine, trace: TraceWriter | None
+) -> dict[Endpoint, bytes]:
+    """Drive the machine until a handler is adopted; the answers to its INITs, by their source."""
+    greetings: dict[Endpoint, bytes] = {}
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    poll.register(closed.fileno(), select.POLLIN)
+    while machine.adopted is None:
+        for data, destination in machine.outgoing:
+            _send(sock, data, destination, trace)
+        machine.outgoing.clear()
+        left = machine.deadline - monotonic()
+        if left <= 0.0:
+            machine.handle_timer(monotonic())
+            continue
+        poll.poll(ceil(left * 1000))
+        try:
+            closed.recv(LARGEST_DATAGRAM)
+        except ConnectionRefusedError:
+            machine.handle_refused()
+        except BlockingIOError:
+            pass
+        with suppress(BlockingIOError):
+            data, address = sock.recvfrom(LARGEST_DATAGRAM)
+            source = Endpoint(str(address[0]), int(address[1]))
+            if trace is not None:
+                trace.received(data, source.port)
+            if data[:1] == bytes((Code.INIT_COMMUNICATION_ACK,)):
+                greetings.setdefault(source, data)
+            machine.receive(data, source, monotonic())
+    for data, destination in machine.outgoing:
+        _send(sock, data, destination, trace)
+    return greetings
+
+
+def _send(sock: socket.socket, data: bytes, destination: Endpoint, trace: TraceWriter | None) -> None:
+    if trace is not None:
+        trace.sent(data, destination.port)
+    try:
+        sock.sendto(data, (destination.host, destination.port))
+    except BlockingIOError:
+        pass  # a full send buffer is a lost datagram
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot send to {destination}: {error.strerror}", hint="check the address and the network"
+        ) from None
+
+
+def answer_to(server: Server, init: bytes, profile: Profile, *, tries: int = TRIES) -> bytes | None:
+    """What the server answers to this INIT; None for silence each of ``tries`` times. No handler is left behind."""
+    answer: bytes | None = None
+    with open_udp(server.family) as sock:
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLIN)
+        for _ in range(tries):
+            _send(sock, init, server.address, server.trace)
+            until = monotonic() + SILENCE
+            while (left := until - monotonic()) > 0.0:
+                poll.poll(ceil(left * 1000))
+                with suppress(BlockingIOError):
+                    data, address = sock.recvfrom(LARGEST_DATAGRAM)
+                    source = Endpoint(str(address[0]), int(address[1]))
+                    if server.trace is not None:
+                        server.trace.received(data, source.port)
+                    if source.host == server.address.host and data[:1] == bytes(
+                        (Code.INIT_COMMUNICATION_ACK,)
+                    ):
+                        # A late answer to an earlier INIT has a handler of its own: each gets its goodbye.
+                        _send(sock, End().encode(end=profile.end_marker), source, server.trace)
+                        answer = answer or data
+            if answer is not None:
+                break
+    return answer
+
+
+def throw_away(server: Server, datagram: bytes, *, times: int = TRIES) -> None:
+    """Send something to the main port to which no answer is awaited."""
+    with open_udp(server.family) as sock:
+        for _ in range(times):
+            _send(sock, datagram, server.address, server.trace)

@@ -1,0 +1,274 @@
+"""One connection on a bare socket, for probes: datagrams as they come, and no recovery that would hide a deviation.
+
+Each wait is bounded, whatever the server sends. What is harmless to repeat is repeated before silence means anything.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, RemoteProtocolError, SessionLost
+from ospbridge.osp.messages import (
+    DeregisterFromAgent,
+    DeregisterFromAgentAck,
+    End,
+    EndAck,
+    GetValueIds,
+    Message,
+    RegisterForAgent,
+    RegisterForAgentAck,
+    Truncated,
+    ValueIds,
+    decode_reply,
+)
+from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.transport.udp import LARGEST_DATAGRAM
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from ospbridge.interface import AgentEntry, Endpoint
+    from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.profile import Profile
+
+__all__ = ["SILENCE", "Line", "Reply"]
+
+SILENCE: Final = 0.4
+"""Seconds without an answer after which a question counts as unanswered. A real server stalls 50 ms, seldom 100."""
+WAITS: Final = (SILENCE, 2 * SILENCE, 4 * SILENCE)
+BURST: Final = 5.0
+"""Seconds for all pieces of a listing."""
+MOST_PIECES: Final = 100_000
+NOTHING: Final = "/ospbridge/conformance/no such value"
+"""An expression that fits no variable: the question with the shortest answer."""
+
+
+class Reply(NamedTuple):
+    """A message of the server, and its bytes."""
+
+    message: Message
+    data: bytes
+
+
+class Line:
+    """Our end of a handler: a non-blocking socket that is connected to it. ``greeting`` is its answer to the INIT."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        profile: Profile,
+        server: Endpoint,
+        handler: Endpoint,
+        greeting: bytes,
+        *,
+        trace: TraceWriter | None = None,
+    ) -> None:
+        self.profile = profile
+        self.server = server
+        self.handler = handler
+        self.greeting = greeting
+        self.controlled: dict[int, str] = {}
+        """Agents that are ours, or may be: name by local id."""
+        self.listened = False
+        """Whether an event was registered for."""
+        self._socket = sock
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+        self._trace = trace
+        self._lease = LeaseFile()
+        self._open = True
+
+    # --- datagrams -------------------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Send one datagram. Raises SessionLost where the handler is gone."""
+        data = message.encode(end=self.profile.end_marker)
+        if self._trace is not None:
+            self._trace.sent(data, self.handler.port)
+        try:
+            self._socket.send(data)
+        except BlockingIOError:
+            pass  # a full send buffer is a lost datagram
+        except ConnectionRefusedError:
+            raise self._gone() from None
+
+    def hear(self, wait: float) -> bytes | None:
+        """The next datagram, or None after ``wait`` seconds. Raises SessionLost where the handler is gone."""
+        until = monotonic() + wait
+        while True:
+            try:
+                data = self._socket.recv(LARGEST_DATAGRAM)
+            except BlockingIOError:
+                left = until - monotonic()
+            except ConnectionRefusedError:
+                raise self._gone() from None
+            else:
+                if self._trace is not None:
+                    self._trace.received(data, self.handler.port)
+                return data
+            if left <= 0.0:
+                return None
+            self._poll.poll(ceil(left * 1000))
+
+    def heard(self, *kinds: type[Message], wait: float = SILENCE) -> Reply | None:
+        """The next message of one of these kinds; others are dropped. None after ``wait`` seconds.
+
+        Raises RemoteProtocolError for one that has the code but not the form of its kind.
+        """
+        codes = {int(kind.CODE) for kind in kinds}
+        until = monotonic() + wait
+        while (left := until - monotonic()) > 0.0:
+            data = self.hear(left)
+            if data is None:
+                return None
+            if data and data[0] in codes:
+                reply = decode_reply(data, limit=self.profile.datagram_limit)
+                return Reply(reply.message if isinstance(reply, Truncated) else reply, data)
+        return None
+
+    def drain(self) -> None:
+        """Forget what has come so far."""
+        until = monotonic() + SILENCE
+        while monotonic() < until and self.hear(0.0) is not None:
+            pass
+
+    def ask(self, question: Message, kind: type[Message]) -> Reply:
+        """Ask what is harmless to ask again, until it is answered. Raises QueryTimeout."""
+        for wait in WAITS:
+            self.send(question)
+            reply = self.heard(kind, wait=wait)
+            if reply is not None:
+                return reply
+        raise self.silent(question)
+
+    def silent(self, question: Message) -> QueryTimeout:
+        """The error for a question that was not answered."""
+        return QueryTimeout(
+            f"{self.server} answered the INIT, but not {type(question).__name__} within {sum(WAITS):.1f} s"
+        )
+
+    def burst(
+        self,
+        question: Message,
+        head: type[Message],
+        piece: type[Message],
+        size: Callable[[Message], int],
+        *,
+        ack: Message | None = None,
+    ) -> tuple[Reply, list[Message]]:
+        """A head that says how many pieces follow, and all pieces by their index. Raises QueryTimeout."""
+        pieces: dict[int, Message] = {}
+        for wait in WAITS:
+            self.send(question)
+            first = self.heard(head, wait=wait)
+            if first is None:
+                continue
+            total = size(first.message)
+            if not 0 <= total <= MOST_PIECES:
+                raise RemoteProtocolError(
+                    f"expected a count of pieces, got {total}", data=first.data, offset=1
+                )
+            until = monotonic() + BURST
+            while len(pieces) < total and monotonic() < until:
+                reply = self.heard(piece)
+                if reply is None:
+                    break
+                index: int = reply.message.index  # type: ignore[attr-defined]  # all pieces have one
+                if 0 <= index < total:
+                    pieces[index] = reply.message
+            if ack is not None:
+                self.send(ack)
+            if len(pieces) == total:
+                return first, [pieces[index] for index in range(total)]
+        raise self.silent(question)
+
+    def eats(self) -> bool:
+        """Whether the handler takes the next datagram for an acknowledgement, and so leaves it unanswered.
+
+        Two answers to two questions mean that the first was merely late. Raises QueryTimeout.
+        """
+        question = GetValueIds(NOTHING)
+        self.send(question)
+        if self.heard(ValueIds):
+            return False
+        self.ask(question, ValueIds)
+        return self.heard(ValueIds, wait=SILENCE / 2) is None
+
+    # --- agents ----------------------------------------------------------------------------------------------------
+
+    def take(self, agent: AgentEntry) -> None:
+        """Register for an agent. Raises AgentTaken."""
+        self.controlled[agent.id] = agent.name
+        self._renew_lease()
+        reply = self.ask(RegisterForAgent(agent.id), RegisterForAgentAck).message
+        assert isinstance(reply, RegisterForAgentAck)
+        if reply.agent_id != agent.id or reply.status != 1:
+            del self.controlled[agent.id]
+            self._renew_lease()
+            raise AgentTaken(f"{self.server} refused to give agent {agent.name!r}")
+
+    def give_back(self) -> None:
+        """Deregister every agent. Raises QueryTimeout."""
+        for agent_id in list(self.controlled):
+            self.ask(DeregisterFromAgent(agent_id), DeregisterFromAgentAck)
+            del self.controlled[agent_id]
+        self._renew_lease()
+
+    def _renew_lease(self) -> None:
+        if not self.controlled:
+            self._lease.remove()
+            self._lease = LeaseFile()
+            return
+        host, port = self._socket.getsockname()[:2]
+        self._lease.write(
+            Lease(
+                server=self.server.host,
+                server_port=self.server.port,
+                local_host=host,
+                local_port=port,
+                handler_port=self.handler.port,
+                profile=self.profile.name,
+                agents={name: agent_id for agent_id, name in self.controlled.items()},
+                events=self.listened,
+                pid=os.getpid(),
+            )
+        )
+
+    def leave(self) -> None:
+        """Give back all agents, say goodbye where that is safe, and close. Never raises; idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            with suppress(OspBridgeError, OSError):
+                self.give_back()
+            if not self.listened or self.profile.end_after_events_is_safe:
+                with suppress(OspBridgeError, OSError):
+                    self.ask(End(), EndAck)
+                    self.controlled.clear()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the socket; agents that may still be ours stay in the lease, for a successor to free."""
+        self._open = False
+        if self.controlled:
+            self._lease.abandon()
+        else:
+            self._lease.remove()
+        self._socket.close()
+
+    def forget(self) -> None:
+        """All agents of this line are free, for its handler is gone."""
+        self.controlled.clear()
+        self.close()
+
+    def _gone(self) -> SessionLost:
+        # A handler that is gone controls nothing: servers release what it held.
+        return SessionLost(f"the handler of {self.server} at port {self.handler.port} is gone")

@@ -1,0 +1,136 @@
+"""Probes of resets: D8, D9, D10, D11, D22."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
+from ospbridge.diagnosis.reading import ROUNDS
+from ospbridge.errors import OspBridgeError, QueryTimeout
+from ospbridge.osp.messages import (
+    ResetSimulation,
+    ResetSimulationAck,
+    ResetSimulationCompleted,
+    ResetSimulationCompletedAck,
+    SetValue,
+    SetValueAck,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.diagnosis.stage import Stage
+    from ospbridge.interface import AgentInterface, ValueEntry
+
+__all__ = ["completion_code", "observer_resets", "observer_told", "seed", "votes_survive"]
+
+SEEDS: Final = (11, 22)
+SEED_VALUE: Final = "/Simulation/Seed"
+
+
+def completion_code(stage: Stage) -> Finding:
+    """D8: the code of the reset notification."""
+    with stage.controlling(1):
+        told = stage.reset(1)
+    if isinstance(told, ResetSimulationCompleted):
+        return seen("a completed reset is told with code 75")
+    return not_seen("a completed reset is told with code 76")
+
+
+def observer_told(stage: Stage) -> Finding:
+    """D9: whether a client without agents is told of a reset, and has to acknowledge it."""
+    told = False
+    for _ in range(ROUNDS):
+        with stage.second_client() as observer, stage.controlling(1):
+            stage.reset(1)
+            notice = observer.heard(ResetSimulationCompleted, ResetSimulationCompletedAck, wait=stage.unfired)
+            if notice is None:
+                continue
+            told = True
+            if not observer.eats():
+                stage.acknowledge_reset(observer, notice.message)
+                return not_seen("a client without agents is told of a reset, and need not answer")
+    if told:
+        return seen(
+            "a client without agents is told of a reset; without its answer its next datagram is lost"
+        )
+    return not_seen(f"a client without agents is not told of a reset ({ROUNDS} resets)")
+
+
+def seed(stage: Stage) -> Finding:
+    """D10: whether the seed of RESET_SIMULATION decides how the world begins."""
+    with stage.controlling(1) as agents:
+        begins = [_begin(stage, agents, number) for number in (SEEDS[0], SEEDS[1], SEEDS[0])]
+        if begins[0] == begins[2] != begins[1]:
+            return not_seen("equal seeds of RESET_SIMULATION begin alike, others do not")
+        value = stage.value_named(SEED_VALUE)
+        if value is None:
+            return not_tried(f"the world does not depend on RESET's seed, and there is no {SEED_VALUE}")
+        before = stage.content(value)
+        try:
+            by_value = [_begin(stage, agents, 0, (value, n)) for n in (SEEDS[0], SEEDS[1], SEEDS[0])]
+            kept = stage.content(value)
+        finally:
+            with suppress(OspBridgeError):
+                stage.line.ask(SetValue(value.id, before), SetValueAck)
+    if by_value[0] == by_value[2] != by_value[1]:
+        return seen(f"the seed of RESET_SIMULATION decides nothing; {SEED_VALUE} does")
+    return not_tried(
+        f"this world begins as it likes: neither RESET's seed nor {SEED_VALUE} (now {kept}) decides how"
+    )
+
+
+def _begin(
+    stage: Stage,
+    agents: Sequence[AgentInterface],
+    number: int,
+    set_value: tuple[ValueEntry, int] | None = None,
+) -> bytes:
+    """The first completion after a reset with a seed, or with a variable set before it."""
+    if set_value is not None:
+        value, content = set_value
+        stage.line.ask(SetValue(value.id, str(content)), SetValueAck)
+    stage.reset(len(agents), number)
+    return stage.step(agents)[0].data
+
+
+def observer_resets(stage: Stage) -> Finding:
+    """D11: whether the reset request of a client without agents counts."""
+    with stage.second_client() as observer, stage.controlling(1):
+        stage.reset(1)
+        stage.reset_told(observer, stage.unfired)
+        for _ in range(ROUNDS):
+            observer.send(ResetSimulation(0))
+            confirmed = observer.heard(ResetSimulationAck) is not None
+            if stage.reset_told(stage.line, stage.unfired) is not None:
+                stage.reset_told(observer, stage.unfired)
+                return seen("a client without agents resets the world of one who controls the only agent")
+            if confirmed:
+                return not_seen("the request of a client without agents is acknowledged and does nothing")
+    return not_seen(
+        f"the request of a client without agents is not answered, and does nothing ({ROUNDS} tries)"
+    )
+
+
+def votes_survive(stage: Stage) -> Finding:
+    """D22: whether a step vote made before a reset still counts after it."""
+    for _ in range(ROUNDS):
+        with stage.controlling(2) as (one, other):
+            stage.reset(2)
+            if not stage.vote(one):
+                continue
+            stage.reset(2)
+            if not stage.vote(other):
+                continue
+            fired = stage.completion(stage.unfired) is not None
+            if not fired:
+                # Clean up: with this vote the step of both is complete.
+                stage.vote(one)
+            for _ in range(1 if fired else 2):
+                if stage.completion() is None:
+                    raise QueryTimeout(f"{stage.server} did not complete a step that all agents voted for")
+            if fired:
+                return seen("a step vote from before a reset completes a step after it")
+            return not_seen("a step vote from before a reset counts no more after it")
+    raise QueryTimeout(f"{stage.server} acknowledged no step vote in {ROUNDS} tries")
