@@ -1,0 +1,162 @@
+"""`ospbridge config show`, and what `ospbridge connect --config` refuses."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from ospbridge.cli import main
+from ospbridge.observe.runtime import default_hub
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+TWO = """\
+[[simulator]]
+name = "left"
+scenario = "cartpole"
+[[simulator]]
+name = "right"
+address = "127.0.0.1:45455"
+step_timeout = 5
+trace = "right.jsonl"
+
+[[rllink]]
+address = "127.0.0.1:5556"
+simulators = ["left"]
+[[rllink]]
+address = "127.0.0.1:5557"
+simulators = ["right"]
+mode = "observe"
+spool_limit = "10M"
+"""
+
+
+def run(*arguments: str, code: int = 0, **variables: str) -> Result:
+    result = CliRunner().invoke(main, list(arguments), env=variables)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def show(*arguments: str, **variables: str) -> Any:
+    return tomllib.loads(run("config", "show", *arguments, **variables).stdout)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> str:
+    file = tmp_path / "osp.toml"
+    file.write_text(TWO)
+    return str(file)
+
+
+def test_without_a_file_it_shows_what_the_flags_say() -> None:
+    found = show("--agent", "a*", "--agent", "b", "--rllink", "127.0.0.1:5555", "--no-spin")
+    (simulator,) = found["simulator"]
+    assert simulator["address"] == "127.0.0.1:45454"
+    assert simulator["agents"] == ["a*", "b"]
+    assert simulator["hub"] == f"unix:{default_hub()}"
+    assert simulator["spin"] is False
+    (server,) = found["rllink"]
+    assert (server["address"], server["mode"], server["timeout"]) == ("127.0.0.1:5555", "drive", 600.0)
+
+
+def test_each_named_simulator_has_a_hub_of_its_own(two: str) -> None:
+    found = show("--config", two)
+    assert [each["hub"] for each in found["simulator"]] == [
+        f"unix:{default_hub(name)}" for name in ("left", "right")
+    ]
+    assert default_hub("left").name == "hub-left.sock"
+
+
+def test_what_is_shown_is_a_file_that_shows_the_same(two: str, tmp_path: Path) -> None:
+    again = tmp_path / "again.toml"
+    again.write_text(run("config", "show", "--config", two, "--origin").stdout)
+    assert show("--config", str(again)) == show("--config", two)
+
+
+def test_flags_come_before_variables_and_those_before_the_file(two: str) -> None:
+    def timeouts(*flags: str, **variables: str) -> list[float]:
+        return [each["step_timeout"] for each in show("--config", two, *flags, **variables)["simulator"]]
+
+    assert timeouts() == [30.0, 5.0]
+    assert timeouts(OSPBRIDGE_CONNECT_STEP_TIMEOUT="7") == [7.0, 7.0]
+    assert timeouts("--step-timeout", "8", OSPBRIDGE_CONNECT_STEP_TIMEOUT="7") == [8.0, 8.0]
+
+
+def test_origins_are_told_if_asked_for(two: str) -> None:
+    shown = run("config", "show", "--config", two, "--origin", OSPBRIDGE_CONNECT_QUORUM="2").stdout
+    assert 'address = "127.0.0.1:45454"  # default\n' in shown
+    assert f'address = "127.0.0.1:45455"  # {two}:6\n' in shown
+    assert "quorum = 2  # OSPBRIDGE_CONNECT_QUORUM\n" in shown
+
+
+def test_a_path_counts_from_the_files_directory(two: str, tmp_path: Path) -> None:
+    assert show("--config", two)["simulator"][1]["trace"] == str(tmp_path / "right.jsonl")
+
+
+def test_a_scenario_is_a_file_beside_the_configuration_or_a_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\n[[agent]]\n')
+    file = tmp_path / "osp.toml"
+    file.write_text('[[simulator]]\nscenario = "mine.toml"\n')
+    assert show("--config", str(file))["simulator"][0]["scenario"] == str(tmp_path / "mine.toml")
+    file.write_text('[[simulator]]\nscenario = "cartpole"\n')
+    assert show("--config", str(file))["simulator"][0]["scenario"] == "cartpole"
+
+
+def test_a_flag_for_a_server_adds_the_only_one(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text('[[simulator]]\nname = "left"\n')
+    (server,) = show("--config", str(file), "--rllink", "127.0.0.1:5555")["rllink"]
+    assert server["address"] == "127.0.0.1:5555"
+
+
+@pytest.mark.parametrize("command", [("config", "show"), ("connect",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags, code, why",
+    [
+        (["--simulator", "127.0.0.1:1"], 2, "--simulator is for one simulator"),
+        (["--hub", "unix:/tmp/h"], 2, "--hub is for one simulator"),
+        (["--rllink", "127.0.0.1:5"], 2, "--rllink is for one rllink"),
+        (["--listen", "127.0.0.1:5"], 2, "--listen is for one simulator"),
+        (["--rllink-greedy"], 78, "rllink[1]: --rllink-greedy means nothing in the mode observe"),
+    ],
+)
+def test_flags_for_one_do_not_go_with_a_file_of_several(
+    command: tuple[str, ...], flags: list[str], code: int, why: str, two: str
+) -> None:
+    assert why in run(*command, "--config", two, *flags, code=code).stderr
+
+
+@pytest.mark.parametrize("command", [("config", "show"), ("connect",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "before, after, why",
+    [
+        ("step_timeout", "step_timout", "line 7: simulator[1].step_timout: unknown key (did you mean 'step_timeout'"),
+        ("45455", "what", "line 6: simulator[1].address: '127.0.0.1:what' is not a simulator's address"),
+        ("= 5\n", "= 0\n", "line 7: simulator[1].step_timeout: expected a number above 0 to 86400, got 0"),
+        ('"10M"', '"10 apples"', "line 17: rllink[1].spool_limit: "),
+        ('["left"]', '["lft"]', "line 12: rllink[0].simulators[0]: no simulator 'lft' (did you mean 'left'?)"),
+        ('"left"\n', '"a/b"\n', "line 2: simulator[0].name: 'a/b' is no name"),
+        ("45455", "45454", "simulator[1]: address is '127.0.0.1:45454', which another [[simulator]] has already"),
+        ("5557", "5556", "rllink[1]: address is '127.0.0.1:5556', which another [[rllink]] has already"),
+        ('"cartpole"', '"cartpol"', "osp.toml:1: simulator[0]: no scenario is called 'cartpol'"),
+        ('mode = "observe"', "env_steps = 5", "rllink[1]: --rllink-spool-limit means nothing in the mode drive"),
+        ('address = "127.0.0.1:5556"', "", "rllink[0]: has no address"),
+        ('trace = "right.jsonl"', 'tls_cert = "a.pem"', "simulator[1]: certificates were given, but no --listen"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_a_file_are_told_with_their_place(
+    command: tuple[str, ...], before: str, after: str, why: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "osp.toml"
+    assert before in TWO
+    file.write_text(TWO.replace(before, after, 1))
+    told = run(*command, "--config", str(file), code=78).stderr
+    assert why in told
+    assert str(file) in told
+    assert "Hint: " in told
