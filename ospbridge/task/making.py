@@ -36,12 +36,12 @@ def make_task(scenario: Scenario, agent: AgentInterface, *, bounded: bool) -> Ta
         return ScenarioTask(agent, bounded=bounded, scenario=scenario, rules=rules)
     try:
         task = kind(agent, bounded=bounded, scenario=scenario, rules=rules)
+        guard(task)
     except OspBridgeError:
         raise
     except Exception as error:
         what = f"making it for agent {agent.name!r} failed: {type(error).__name__}: {error}"
         raise _unusable(scenario.origin, rules.task, what, "mend its __init__") from error
-    guard(task)
     return task
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given
@@ -617,6 +618,95 @@ def test_what_a_class_of_the_users_returns_and_cannot_be_used_is_a_mistake_too(
     monkeypatch.setattr(Answering, "answers", {where: answer})
     with pytest.raises(TaskError, match=rf"Answering.{where} failed: .*{wrong}"):
         played(tried)
+
+
+class Deciding(ScenarioTask):
+    """A task that overrides what the bridge asks, and forgets to return it as it must be."""
+
+    made: Callable[[Feedback], Any] = staticmethod(lambda feedback: feedback)
+
+    def begin(self, outcome: Any, *, seed: int) -> Any:
+        return self.made(super().begin(outcome, seed=seed))
+
+    def evaluate(self, outcome: Any, *, seed: int) -> Any:
+        return self.made(super().evaluate(outcome, seed=seed))
+
+
+@pytest.mark.parametrize("where", ["begin", "evaluate"])
+@pytest.mark.parametrize(
+    "made, wrong",
+    [
+        (lambda _: None, "it returned None, not the Feedback"),
+        (lambda made: Feedback(made.observation), "its info has no events, infos, osp_seed"),
+        (lambda made: replace(made, observation=made.observation[:1]), r"of shape \(1,\), not \(3,\)"),
+        (lambda made: replace(made, reward=float("inf")), "its reward is inf"),
+    ],
+    ids=["nothing", "no info", "too short", "infinite"],
+)
+def test_feedback_of_a_class_that_cannot_be_used_is_a_mistake_too(
+    where: str, made: Any, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = task(f'task = "{__name__}:Deciding"\n')
+    tried.begin(outcome(), seed=1)
+    monkeypatch.setattr(Deciding, "made", staticmethod(made))
+    with pytest.raises(TaskError, match=rf"Deciding.{where} failed: .*{wrong}"):
+        getattr(tried, where)(outcome(), seed=1)
+
+
+class Setting(ScenarioTask):
+    """A task that sets what it is told to."""
+
+    attributes: Mapping[str, Any] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        vars(self).update(self.attributes)
+
+
+@pytest.mark.parametrize(
+    "attribute, value, wrong",
+    [
+        ("observation_space", gymnasium.spaces.Box(-1, 1, (3,)), "not a BoxSpace of ospbridge.interface"),
+        ("observation_space", DiscreteSpace(2), "not a BoxSpace of ospbridge.interface"),
+        ("observation_space", BoxSpace(np.zeros((1, 3)), np.ones((1, 3))), r"have shapes \(1, 3\)"),  # type: ignore[arg-type]
+        ("action_space", gymnasium.spaces.Discrete(2), "not a BoxSpace or DiscreteSpace"),
+        ("action_space", DiscreteSpace(0), "its action_space has 0 choices"),
+        ("action_space", BoxSpace(np.zeros(2), np.ones(1)), r"have shapes \(2,\) and \(1,\)"),  # type: ignore[arg-type]
+        ("neutral", [0.0], "not 2 finite numbers"),
+        ("neutral", [0.0, float("nan")], "not 2 finite numbers"),
+        ("action_repeat", "3", "its action_repeat is '3', not a whole number, 1 or more"),
+        ("action_repeat", 0, "its action_repeat is 0, not a whole number, 1 or more"),
+        ("settle_steps", -1, "its settle_steps is -1, not a whole number, 0 or more"),
+        ("events", "/fallen", "not a list of texts"),
+        ("values", None, "its values are None, not a list of texts"),
+        ("observation_names", [1, 2, 3], "not a list of texts"),
+    ],
+)
+def test_what_a_class_of_the_users_sets_and_cannot_be_used_is_told_before_it_plays(
+    attribute: str, value: Any, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Setting, "attributes", {attribute: value})
+    with pytest.raises(ScenarioInvalid, match=rf"Setting' cannot be used: making it .* failed: .*{wrong}"):
+        task(f'task = "{__name__}:Setting"\n')
+
+
+def test_what_a_class_of_the_users_sets_becomes_what_the_bridge_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attributes = {
+        "observation_space": BoxSpace(np.zeros(3), np.ones(3)),  # type: ignore[arg-type]
+        "action_space": DiscreteSpace(4),
+        "neutral": [1, 0],
+        "action_repeat": np.int64(2),
+        "values": ["/a"],
+        "observation_names": ("x", "y", "z"),
+    }
+    monkeypatch.setattr(Setting, "attributes", attributes)
+    tried = task(f'task = "{__name__}:Setting"\n')
+    assert box(tried.observation_space) == ([0.0] * 3, [1.0] * 3)
+    assert tried.action_space == DiscreteSpace(4)
+    assert tried.neutral.dtype == np.float32
+    assert (tried.action_repeat, tried.values, tried.observation_names) == (2, ("/a",), ["x", "y", "z"])
 
 
 def test_what_a_class_of_the_users_returns_becomes_what_the_bridge_needs(
