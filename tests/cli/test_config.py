@@ -37,14 +37,14 @@ spool_limit = "10M"
 """
 
 
-def run(*arguments: str, code: int = 0, **variables: str) -> Result:
+def run(*arguments: str, code: int = 0, variables: dict[str, str] | None = None) -> Result:
     result = CliRunner().invoke(main, list(arguments), env=variables)
     assert result.exit_code == code, (result.output, result.exception)
     return result
 
 
 def show(*arguments: str, **variables: str) -> Any:
-    return tomllib.loads(run("config", "show", *arguments, **variables).stdout)
+    return tomllib.loads(run("config", "show", *arguments, variables=variables).stdout)
 
 
 @pytest.fixture
@@ -89,7 +89,9 @@ def test_flags_come_before_variables_and_those_before_the_file(two: str) -> None
 
 
 def test_origins_are_told_if_asked_for(two: str) -> None:
-    shown = run("config", "show", "--config", two, "--origin", OSPBRIDGE_CONNECT_QUORUM="2").stdout
+    shown = run(
+        "config", "show", "--config", two, "--origin", variables={"OSPBRIDGE_CONNECT_QUORUM": "2"}
+    ).stdout
     assert 'address = "127.0.0.1:45454"  # default\n' in shown
     assert f'address = "127.0.0.1:45455"  # {two}:6\n' in shown
     assert "quorum = 2  # OSPBRIDGE_CONNECT_QUORUM\n" in shown

@@ -36,13 +36,20 @@ PROGRAM = (sys.executable, "-m", "ospbridge")
 
 
 class Daemon:
-    """``ospbridge connect``; its log goes to ``log``."""
+    """``ospbridge connect``; its log goes to ``log``. Without ``simulator`` the options name what there is.
 
-    def __init__(self, simulator: object, *options: str, directory: Path, wait: bool = True) -> None:
+    ``hub`` is where it is asked for its status, by default the default hub.
+    """
+
+    def __init__(
+        self, simulator: object, *options: str, directory: Path, wait: bool = True, hub: str | None = None
+    ) -> None:
+        self.hub = hub
         self.log = directory / f"daemon-{time.monotonic_ns()}.log"
+        named = [] if simulator is None else ["--simulator", str(simulator)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*PROGRAM, "connect", "--simulator", str(simulator), "--log-level", "debug", *options],
+                [*PROGRAM, "connect", *named, "--log-level", "debug", *options],
                 stderr=log,
             )
         if wait:
@@ -58,8 +65,8 @@ class Daemon:
             assert time.monotonic() < give_up, self.log.read_text()
             time.sleep(0.02)
 
-    def status(self, wait: float = 20.0) -> StatusReply:
-        client = HubClient.connect(wait=wait)
+    def status(self, wait: float = 20.0, hub: str | None = None) -> StatusReply:
+        client = HubClient.connect(hub or self.hub, wait=wait)
         try:
             return client.status()
         finally:
