@@ -27,12 +27,14 @@ FEW_PIECES: Final = 16
 class _Burst:
     """What has arrived of one list."""
 
-    __slots__ = ("announced", "m", "pieces", "total", "what")
+    __slots__ = ("announced", "disputed", "m", "pieces", "total", "what")
 
     def __init__(self, m: ClientMachine, what: str) -> None:
         self.m = m
         self.what = what
         self.announced: Message | None = None
+        self.disputed = False
+        """Two heads came: one of them is late from another question, and what is complete may be its list."""
         self.total = 0
         self.pieces: dict[int, Message] = {}
 
@@ -45,7 +47,15 @@ class _Burst:
             raise RemoteProtocolError(f"{self.what}: a count of {count} pieces", data=head.encode(), offset=1)
         if self.announced is not None and self.announced != head:
             self.pieces.clear()
+            self.disputed = True
+            self.m.anomaly(f"{self.what}: two heads came")
         self.announced, self.total = head, count
+
+    def settle(self) -> None:
+        """Nothing is on its way any more: what comes from now on is the answer to this question."""
+        self.disputed = False
+        self.announced = None
+        self.pieces.clear()
 
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece; False for one without a head: it will come again with the next try."""
@@ -91,7 +101,7 @@ def collect(
         patience = waits.next()
         had = len(burst.pieces)
         quiet_at = min(m.now + patience, give_up)
-        while not burst.complete:
+        while not burst.complete or burst.disputed:
             reply = yield min(quiet_at, end)
             if reply is None:
                 break
@@ -106,7 +116,10 @@ def collect(
             elif not burst.add(index, message):
                 continue
             quiet_at = m.now + patience
-        if burst.complete:
+        if burst.disputed and m.now < give_up:
+            burst.settle()
+            continue
+        if burst.complete and not burst.disputed:
             assert burst.announced is not None
             if ack is not None and not _of_nobody(burst.announced):
                 m.send(ack)

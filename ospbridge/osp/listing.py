@@ -20,7 +20,7 @@ from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
 from ospbridge.osp.profile import Expression
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["find_value", "list_values"]
 
@@ -38,25 +38,21 @@ def literal(text: str) -> str:
 
 def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
     """All variables whose name fits ``expression`` as this server understands it (Profile.expression)."""
-    entries, complete = yield from _list_once(m, expression)
+    announced, entries, complete = yield from _list_once(m, expression)
     if complete:
         return entries
-    m.anomaly(f"the listing of {expression!r} is too large for one burst")
-    give_up = m.now + m.limits.listing
-    found: dict[str, ValueEntry] = {}
-    yield from _list_part(m, _Part(), found, give_up)
     try:
-        fits = re.compile(expression)
+        pattern = re.compile(expression)
     except re.error as error:
         raise UsageError(
             f"cannot list {expression!r} in parts: {error}", hint="use a narrower or simpler expression"
         ) from None
-    whole = m.profile.expression is Expression.WHOLE
-    return tuple(
-        entry
-        for name, entry in sorted(found.items())
-        if (fits.fullmatch(name) if whole else fits.search(name))
-    )
+    fits = pattern.fullmatch if m.profile.expression is Expression.WHOLE else pattern.search
+    m.anomaly(f"the listing of {expression!r} is too large for one burst")
+    give_up = m.now + m.limits.listing
+    found: dict[str, ValueEntry] = {}
+    yield from _list_part(m, _Part(), found, give_up)
+    return tuple(entry for name, entry in sorted(found.items()) if fits(name))
 
 
 def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
@@ -65,7 +61,9 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     if known is not None:
         return known
     for _ in range(1 + m.disturbed):
-        entries, complete = yield from _list_once(m, literal(name), tries=UNTIL_THE_LIMIT, within=name)
+        _, entries, complete = yield from _list_once(
+            m, literal(name), tries=UNTIL_THE_LIMIT, fits=lambda found: name in found
+        )
         found = next((entry for entry in entries if entry.name == name), None)
         if found is not None:
             return found
@@ -76,16 +74,18 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
 
 
 def _list_once(
-    m: ClientMachine, expression: str, *, tries: int = TRIES, within: str = ""
-) -> Exchange[tuple[tuple[ValueEntry, ...], bool]]:
+    m: ClientMachine, expression: str, *, fits: Callable[[str], bool] = lambda _: True, tries: int = TRIES
+) -> Exchange[tuple[int, tuple[ValueEntry, ...], bool]]:
+    """How many the server has, those that came, and whether these are all. ``fits``: whether a name may be one."""
+
     def head(message: Message) -> int | None:
         return message.found if isinstance(message, ValueIds) else None
 
     def piece(message: Message) -> int | None:
-        # A name without ``within`` is a late answer to another question.
-        return message.index if isinstance(message, ValueInfo) and within in message.name else None
+        # A name that does not fit is a late answer to another question.
+        return message.index if isinstance(message, ValueInfo) and fits(message.name) else None
 
-    _, pieces, complete = yield from collect(
+    announced, pieces, complete = yield from collect(
         m,
         GetValueIds(expression),
         head=head,
@@ -101,7 +101,8 @@ def _list_once(
         entry = ValueEntry(message.value_id, message.name, message.type)
         m.values[entry.name] = entry
         entries.append(entry)
-    return tuple(entries), complete
+    assert isinstance(announced, ValueIds)
+    return announced.found, tuple(entries), complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,13 @@ class _Part:
         if self.never:
             return f"^{literal(self.prefix)}{_class(self.never, negated=True)}.*$"
         return f"^{literal(self.prefix)}.*$"
+
+    def holds(self, name: str) -> bool:
+        """Whether the name is of this part."""
+        following = name[len(self.prefix) : len(self.prefix) + 1]
+        if not name.startswith(self.prefix) or (not following and (self.only or self.never)):
+            return False
+        return following in self.only if self.only else following not in self.never
 
     def split(self, names: Sequence[str]) -> tuple[tuple[_Part, ...], tuple[str, ...]]:
         """Smaller parts, and names that stand alone, which together are this part. ``names``: some of its names.
@@ -149,21 +157,33 @@ def _class(characters: frozenset[str], *, negated: bool = False) -> str:
     return f"[{'^' if negated else ''}{inside}]"
 
 
-def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give_up: float) -> Exchange[None]:
-    if m.now >= give_up:
-        raise IncompleteListing(
-            f"{m.peer}: the value repository did not arrive completely within {m.limits.listing:.0f} s, "
-            f"{len(found)} values did"
-        )
-    entries, complete = yield from _list_once(m, part.expression)
-    found.update({entry.name: entry for entry in entries})
-    if complete:
-        return
-    parts, alone = part.split([entry.name for entry in entries])
-    if not parts:
-        raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
-    for name in alone:
-        exact, _ = yield from _list_once(m, f"^{literal(name)}$")
-        found.update({entry.name: entry for entry in exact})
-    for smaller in parts:
-        yield from _list_part(m, smaller, found, give_up)
+def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give_up: float) -> Exchange[int]:
+    """Add to ``found`` what the part holds, and return how much that is.
+
+    On a busy machine a late answer can stand for that to a later question. Its names are of no use then, but its number
+    may look right; so the numbers must agree: of a part with what is known of it, of smaller parts with that of theirs.
+    """
+    while True:
+        if m.now >= give_up:
+            raise IncompleteListing(
+                f"{m.peer}: the value repository did not arrive completely within {m.limits.listing:.0f} s, "
+                f"{len(found)} values did"
+            )
+        announced, entries, complete = yield from _list_once(m, part.expression, fits=part.holds)
+        found.update({entry.name: entry for entry in entries})
+        if announced < sum(part.holds(name) for name in found):
+            continue
+        if complete:
+            return announced
+        parts, alone = part.split([entry.name for entry in entries])
+        if not parts:
+            raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
+        total = 0
+        for name in alone:
+            number, exact, _ = yield from _list_once(m, f"^{literal(name)}$", fits=name.__eq__)
+            found.update({entry.name: entry for entry in exact})
+            total += number
+        for smaller in parts:
+            total += yield from _list_part(m, smaller, found, give_up)
+        if total == announced:
+            return announced

@@ -1,0 +1,54 @@
+"""Listing the value repository while the answers to several questions are under way at once."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.osp.codes import Code
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+ROOM = 80
+"""Datagrams of one burst that find room in the receive buffer."""
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(6))
+def test_a_busy_simulators_late_answers_are_never_taken_for_those_to_a_later_question(
+    profile: Profile, seed: int
+) -> None:
+    draw = random.Random(f"{profile.name}/{seed}")
+    late = 0.0
+    came = 0
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        nonlocal late, came
+        if datagram.to_server:
+            if datagram.data[0] == Code.GET_VALUE_IDS:
+                late, came = draw.choice([0.0, 0.0, 0.2, 0.4]), 0
+            return (0.0,)
+        came += 1
+        return (late,) if came <= ROOM else ()
+
+    pair = Pair(SyntheticWorld(1, 1, values=300), profile, fault=fault)
+    client = pair.client(profile).connect()
+    names = [entry.name for entry in client.do(client.conversation.values())]
+    assert len(names) == len(set(names))
+    assert set(names) == every(profile)
+
+
+def every(profile: Profile) -> set[str]:
+    """What a client is told that is asked nothing else."""
+    pair = Pair(SyntheticWorld(1, 1, values=300), profile)
+    client = pair.client(profile).connect()
+    names = {entry.name for entry in client.do(client.conversation.values())}
+    assert len(names) > 300
+    return names
