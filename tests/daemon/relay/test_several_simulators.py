@@ -19,8 +19,9 @@ from ospbridge.errors import SessionLost, UsageError
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.task.plain import PlainTask
 from ospbridge.transport.streams import parse_stream
+from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_driving import WITHIN, impatient, until, upstream, world
+from tests.daemon.relay.test_driving import WITHIN, until, upstream, world
 from tests.daemon.stage import FakeSession, agent, inputs
 from tests.daemon.test_conductor import attach, conductor_of
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.rllink.fragments import EpisodeFragment
 
-assert impatient
+impatient = test_driving.impatient
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 
