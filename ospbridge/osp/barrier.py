@@ -1,12 +1,12 @@
 """The exchanges that pass the global barrier: the step (OSP 1.1, section 4.7), and the reset from ``resetting``.
 
-The straight path is short: votes out, acknowledgements in, completions in, completions acknowledged. Everything
-behind a silence goes through ``recovery``: first find out, then what the table says.
+Votes out, acknowledgements in, completions in, completions acknowledged: as long as nothing else happens that is the
+``straight`` way, which looks at bytes only. What is not on it is dealt with message by message, and everything behind a
+silence goes through ``recovery``: first find out, then what the table says.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,12 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.asking import overview, who_is_missing
 from ospbridge.osp.clock import Moved
-from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
+from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, decide
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
 from ospbridge.osp.timekeeping import audit, read_clock, start_clock
+from ospbridge.osp.under_way import StepUnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,145 +45,8 @@ class StepResult:
     """Agents whose completion was read back from the repository."""
     values: dict[int, str] = field(default_factory=dict)
     """Observed variables that were pushed, by local value id."""
-
-
-class _Step:
-    """One step under way: what was sent, acknowledged, completed."""
-
-    __slots__ = (
-        "cut",
-        "disputed",
-        "done",
-        "doubled",
-        "early",
-        "familiar",
-        "m",
-        "owed",
-        "owing",
-        "resent",
-        "strange",
-        "unacked",
-        "unsent",
-        "values",
-        "votes",
-    )
-
-    def __init__(self, m: ClientMachine, votes: Sequence[Vote]) -> None:
-        self.m = m
-        self.votes = {vote.agent_id: vote for vote in votes}
-        self.unsent = deque(votes)
-        self.unacked: set[int] = set()
-        self.done: dict[int, StepCompleted] = {}
-        self.cut: dict[int, Truncated] = {}
-        self.disputed: set[int] = set()
-        """Agents of whom two completions came: which is this step's?"""
-        self.familiar: set[int] = set()
-        """Agents whose completion is one that an earlier step brought too: late, or an agent at rest."""
-        self.early = False
-        self.strange: list[StepCompleted] = []
-        """Completions that came too early to be this step's."""
-        self.doubled = False
-        self.resent = False
-        self.values: dict[int, str] = {}
-        self.owed = 0
-        self.owing: Vote | None = None
-
-    @property
-    def finished(self) -> bool:
-        return len(self.done) == len(self.votes) and not self.owed
-
-    @property
-    def mixed_up(self) -> bool:
-        """A vote of ours or of somebody else's may have been counted for another one."""
-        m = self.m
-        if m.foreign and (self.early or self.unacked or self.unsent):
-            # The step ran without our vote, which then counts for the next one or was taken for an acknowledgement;
-            # or else only the vote's acknowledgement was slow or got lost: that looks the same.
-            return True
-        if not m.shares_the_barrier:
-            return False
-        return self.doubled or (self.early and m.doubles)
-
-    @property
-    def missing(self) -> list[int]:
-        return [agent_id for agent_id in self.votes if agent_id not in self.done]
-
-    def send_next(self) -> None:
-        vote = self.unsent.popleft()
-        self.unacked.add(vote.agent_id)
-        self.m.send_bytes(vote.datagram)
-
-    def take(self, reply: Reply) -> None:
-        if type(reply) is StepCompleted:
-            self._completion(reply, None)
-        elif type(reply) is NextSimulationStepAck:
-            self._acknowledgement(reply.agent_id)
-        elif type(reply) is ValueContent and self.owed and reply.value_id in self.m.observed:
-            self._value(reply)
-        elif type(reply) is Truncated and type(reply.message) is StepCompleted:
-            self._completion(reply.message, reply)
-        else:
-            self.m.unexpected(reply)
-
-    def _acknowledgement(self, agent_id: int) -> None:
-        if agent_id in self.unacked:
-            self.unacked.discard(agent_id)
-            if self.unsent and not self.unacked:
-                self.send_next()
-            return
-        if agent_id in self.m.owed_acks:
-            self.m.owed_acks.discard(agent_id)
-        elif agent_id in self.votes:
-            self.doubled = self.m.doubles = True
-        self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
-
-    def _completion(self, reply: StepCompleted, cut: Truncated | None) -> None:
-        vote = self.votes.get(reply.agent_id)
-        if vote is None:
-            self.m.unexpected(reply)
-            return
-        if not reply.observed:
-            self.m.send_bytes(vote.done)
-        early = bool(self.unacked or self.unsent)
-        known = (early or self.m.disturbed) and self.m.recalls(reply)
-        if early and known:
-            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
-            return
-        if early:
-            # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
-            # counted a vote twice. The clock will tell; what it carries is not believed.
-            self.early = True
-            self.strange.append(reply)
-            # Before all votes are even sent it can only be that one of them was counted twice.
-            self.doubled = self.doubled or bool(self.unsent)
-            self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
-            return
-        if reply.agent_id in self.done:
-            if self.done[reply.agent_id] != reply:
-                self.disputed.add(reply.agent_id)
-            self.m.anomaly(f"completion of agent {reply.agent_id} came twice in one step")
-            return
-        self.done[reply.agent_id] = reply
-        if known:
-            self.familiar.add(reply.agent_id)
-        if cut is not None:
-            self.cut[reply.agent_id] = cut
-        if reply.observed:
-            self.owed, self.owing = reply.observed, vote
-
-    def _value(self, reply: ValueContent) -> None:
-        self.values[reply.value_id] = reply.content
-        self.owed -= 1
-        if not self.owed and self.owing is not None:
-            self.m.send_bytes(self.owing.done)
-
-    def distrust(self) -> None:
-        """What was believed to be this step's completion was an older one."""
-        self.done.clear()
-        self.cut.clear()
-        self.disputed.clear()
-        self.familiar.clear()
-        self.m.anomaly("a completion of an earlier step was taken for this one")
+    shared: bool = True
+    """The arrays are views of datagrams, which the machine keeps too; else they are the caller's own."""
 
 
 def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
@@ -200,21 +64,40 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     if m.clock.base is None:
         yield from start_clock(m)
     m.vote_outstanding = True
-    s = _Step(m, votes)
     limit = m.now + m.limits.step
-    s.send_next()
-    if m.profile.pipelining:
-        while s.unsent:
-            s.send_next()
     quiet_at = m.now + m.profile.patience
-    while not s.finished:
+    if m.guarded or m.clock.size is None:
+        s = StepUnderWay(m, votes)
+        s.send()
         reply = yield quiet_at
+    else:
+        way = m.straight = m.way(votes)
+        way.begin()
+        reply = yield quiet_at
+        m.straight = None
+        if way.arrived:
+            m.vote_outstanding = False
+            m.clock.believe(None)
+            m.brought(way)
+            return StepResult(way.completions, shared=False)
+        s = StepUnderWay(m, votes, way)
+    return (yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit))
+
+
+def _by_messages(
+    m: ClientMachine, s: StepUnderWay, reply: Reply | None, *, quiet_at: float, limit: float
+) -> Exchange[StepResult]:
+    """Go on with a step that ``reply`` came to, or whose silence lasted until ``quiet_at``."""
+    while True:
         if reply is None:
             m.anomaly("a step met silence")
             return (yield from _recover(m, s, limit))
         s.take(reply)
         if s.owed:
             quiet_at = min(m.now + m.profile.patience, limit)
+        if s.finished:
+            break
+        reply = yield quiet_at
     if m.guarded or m.clock.size is None:
         if not (yield from _verify(m, s)):
             return (yield from _recover(m, s, limit))
@@ -231,7 +114,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     return StepResult(s.done, values=s.values)
 
 
-def _doubt_earlier(m: ClientMachine, s: _Step) -> None:
+def _doubt_earlier(m: ClientMachine, s: StepUnderWay) -> None:
     """What came too early and is not this step's was an earlier step's, which then believed another one's."""
     for reply in s.strange:
         if not m.recalls(reply) and not m.suspect:
@@ -239,7 +122,7 @@ def _doubt_earlier(m: ClientMachine, s: _Step) -> None:
             m.anomaly(m.suspect)
 
 
-def _fits(m: ClientMachine, s: _Step, reply: StepCompleted) -> None:
+def _fits(m: ClientMachine, s: StepUnderWay, reply: StepCompleted) -> None:
     """Check the size of what a completion brought: arrays of another size must not reach the user."""
     agent = s.votes[reply.agent_id].agent
     if len(reply.outputs) != len(agent.outputs) or len(reply.infos) != len(agent.infos):
@@ -250,7 +133,7 @@ def _fits(m: ClientMachine, s: _Step, reply: StepCompleted) -> None:
         raise OutputsIncomplete(m.suspect, hint="the agent changed: register for it again")
 
 
-def _verify(m: ClientMachine, s: _Step) -> Exchange[bool]:
+def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     """Ask the clock whether the completions just read belong to this step."""
     time = yield from read_clock(m, s.take)
     if s.mixed_up:
@@ -275,7 +158,7 @@ def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
     return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}")
 
 
-def _filled(m: ClientMachine, s: _Step, lost: Sequence[int] = ()) -> Exchange[StepResult]:
+def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exchange[StepResult]:
     """Complete what was cut or lost from the repository."""
     restored = {*lost, *s.disputed, *s.familiar}
     for agent_id in dict.fromkeys((*lost, *s.disputed, *s.familiar, *s.cut)):
@@ -302,7 +185,7 @@ def _filled(m: ClientMachine, s: _Step, lost: Sequence[int] = ()) -> Exchange[St
     return StepResult(s.done, frozenset(restored), s.values)
 
 
-def _recover(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult]:
+def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepResult]:
     """The step met silence: find out, decide by the table, until it is complete or the limit has come."""
     waits = m.waits()
     asked_others = False
@@ -339,7 +222,7 @@ def _recover(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult]:
             return (yield from _filled(m, s))
 
 
-def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | None]:
+def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepResult | None]:
     """Gather the evidence and act on it; None to go on waiting."""
     if m.now >= limit:
         if s.unacked:
@@ -379,7 +262,7 @@ def _decided(m: ClientMachine, s: _Step, limit: float) -> Exchange[StepResult | 
     return None
 
 
-def _clock_in_step(m: ClientMachine, s: _Step) -> Exchange[float | None]:
+def _clock_in_step(m: ClientMachine, s: StepUnderWay) -> Exchange[float | None]:
     try:
         return (yield from read_clock(m, s.take))
     except QueryTimeout as error:
@@ -387,7 +270,7 @@ def _clock_in_step(m: ClientMachine, s: _Step) -> Exchange[float | None]:
         raise SessionLost(f"{m.peer} fell silent in the middle of a step: {error.message}") from None
 
 
-def _acknowledged(s: _Step) -> Acknowledged:
+def _acknowledged(s: StepUnderWay) -> Acknowledged:
     open_votes = len(s.unacked) + len(s.unsent)
     if not open_votes:
         return Acknowledged.ALL

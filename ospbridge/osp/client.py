@@ -12,7 +12,7 @@ What this module must not do: read a clock, draw a random number, touch a socket
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -36,11 +36,13 @@ from ospbridge.osp.messages import (
     Truncated,
     decode_reply,
 )
+from ospbridge.osp.straight import MARKED, StraightWay
 from ospbridge.osp.timing import Limits, Waits
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, ValueEntry
     from ospbridge.osp.profile import Profile
+    from ospbridge.osp.votes import Vote
 
 __all__ = ["Anomaly", "ClientMachine", "Exchange", "Notice", "Reply", "WorldReset"]
 
@@ -53,8 +55,6 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 NOTICES_KEPT: Final = 256
 COMPLETIONS_KEPT: Final = 4096
 """So many earlier completions of an agent are known again when the network brings them late or twice."""
-MARKED: Final = 800
-"""So many bytes of a completion are looked at: less than any server leaves when it cuts."""
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 RESET_COMPLETED: Final = {
@@ -149,7 +149,11 @@ class ClientMachine:
         self._result: Any = None
         self._error: BaseException | None = None
         self.finished = True
-        self._last_completions: dict[int, StepCompleted] = {}
+        self._last_completions: dict[int, bytes] = {}
+        """What is remembered of each agent's last completion."""
+        self.straight: StraightWay | None = None
+        """Looks at datagrams first, while the exchange under way has set it."""
+        self._way: StraightWay | None = None
         self._recent: dict[int, dict[int, None]] = {}
         self._overdue = 0
         self._limit = profile.datagram_limit
@@ -175,6 +179,13 @@ class ClientMachine:
     def receive(self, data: bytes, now: float) -> None:
         """A datagram came. Raises RemoteProtocolError for what is no reply of OSP; nothing has changed then."""
         self.now = now
+        straight = self.straight
+        if straight is not None and straight.take(data):
+            if straight.arrived:
+                self._advance(None)
+            elif self.deadline is not None and now >= self.deadline:
+                self._mind_the_deadline()
+            return
         try:
             reply = decode_reply(data, limit=self._limit)
         except RemoteProtocolError:
@@ -252,6 +263,7 @@ class ClientMachine:
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
         self._exchange = None
+        self.straight = None
         self.deadline = None
         self._result = result
         self._error = error
@@ -275,20 +287,31 @@ class ClientMachine:
 
     def completed(self, reply: StepCompleted) -> None:
         """Remember what was believed, to know it again when the network brings it late or twice."""
-        self._last_completions[reply.agent_id] = reply
+        body = _body(reply)
+        self._last_completions[reply.agent_id] = body
         if self.disturbed:
             recent = self._recent.setdefault(reply.agent_id, {})
-            recent[_mark(reply)] = None
+            recent[hash(body)] = None
             if len(recent) > COMPLETIONS_KEPT:
                 del recent[next(iter(recent))]
+
+    def way(self, votes: Sequence[Vote]) -> StraightWay:
+        """The straight way of a step with these."""
+        if self._way is None or self._way.votes is not votes:
+            self._way = StraightWay(votes, self.outgoing, pipelining=self.profile.pipelining)
+        return self._way
+
+    def brought(self, way: StraightWay) -> None:
+        """The same for all that came on a straight way, on a network that nothing was wrong with so far."""
+        self._last_completions.update(way.bodies)
 
     def recalls(self, reply: StepCompleted) -> bool:
         """Whether an earlier step of that agent brought the very same outputs and infos."""
         last = self._last_completions.get(reply.agent_id)
         if last is None:
             return False
-        mark = _mark(reply)
-        return mark == _mark(last) or mark in self._recent.get(reply.agent_id, ())
+        body = _body(reply)
+        return body == last or hash(body) in self._recent.get(reply.agent_id, ())
 
     @property
     def shares_the_barrier(self) -> bool:
@@ -349,6 +372,6 @@ class ClientMachine:
             )
 
 
-def _mark(reply: StepCompleted) -> int:
+def _body(reply: StepCompleted) -> bytes:
     """What outputs and infos are recognised by, whole or cut by the server."""
-    return hash((reply.outputs.tobytes() + reply.infos.tobytes())[:MARKED])
+    return (reply.outputs.tobytes() + reply.infos.tobytes())[:MARKED]

@@ -194,7 +194,11 @@ class Conversation:
         outcomes = {}
         for vote in votes:
             reply = result.completions[vote.agent_id]
-            outcome = StepOutcome(reply.outputs.copy(), reply.infos.copy())
+            outcome = (
+                StepOutcome(reply.outputs.copy(), reply.infos.copy())
+                if result.shared
+                else StepOutcome(reply.outputs, reply.infos)
+            )
             if result.restored:
                 outcome.restored = vote.agent_id in result.restored
             if reply.events:

@@ -1,0 +1,163 @@
+"""One step that is under way: what was sent, acknowledged and completed so far, message by message."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.osp.client import ClientMachine, Reply
+    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.votes import Vote
+
+__all__ = ["StepUnderWay"]
+
+
+class StepUnderWay:
+    """``way``: where it stood when it was left; None: nothing was sent yet."""
+
+    __slots__ = (
+        "cut",
+        "disputed",
+        "done",
+        "doubled",
+        "early",
+        "familiar",
+        "m",
+        "owed",
+        "owing",
+        "resent",
+        "strange",
+        "unacked",
+        "unsent",
+        "values",
+        "votes",
+    )
+
+    def __init__(self, m: ClientMachine, votes: Sequence[Vote], way: StraightWay | None = None) -> None:
+        self.m = m
+        self.votes = {vote.agent_id: vote for vote in votes}
+        self.unsent = deque(votes if way is None else way.unsent)
+        self.unacked = set() if way is None else way.unacknowledged
+        self.done = {} if way is None else way.completions
+        self.cut: dict[int, Truncated] = {}
+        self.disputed: set[int] = set()
+        """Agents of whom two completions came: which is this step's?"""
+        self.familiar: set[int] = set()
+        """Agents whose completion is one that an earlier step brought too: late, or an agent at rest."""
+        self.early = False
+        self.strange: list[StepCompleted] = []
+        """Completions that came too early to be this step's."""
+        self.doubled = False
+        self.resent = False
+        self.values: dict[int, str] = {}
+        self.owed = 0
+        self.owing: Vote | None = None
+
+    @property
+    def finished(self) -> bool:
+        return len(self.done) == len(self.votes) and not self.owed
+
+    @property
+    def mixed_up(self) -> bool:
+        """A vote of ours or of somebody else's may have been counted for another one."""
+        m = self.m
+        if m.foreign and (self.early or self.unacked or self.unsent):
+            # The step ran without our vote, which then counts for the next one or was taken for an acknowledgement;
+            # or else only the vote's acknowledgement was slow or got lost: that looks the same.
+            return True
+        if not m.shares_the_barrier:
+            return False
+        return self.doubled or (self.early and m.doubles)
+
+    @property
+    def missing(self) -> list[int]:
+        return [agent_id for agent_id in self.votes if agent_id not in self.done]
+
+    def send(self) -> None:
+        """The first vote, or all of them."""
+        self.send_next()
+        if self.m.profile.pipelining:
+            while self.unsent:
+                self.send_next()
+
+    def send_next(self) -> None:
+        vote = self.unsent.popleft()
+        self.unacked.add(vote.agent_id)
+        self.m.send_bytes(vote.datagram)
+
+    def take(self, reply: Reply) -> None:
+        if type(reply) is StepCompleted:
+            self._completion(reply, None)
+        elif type(reply) is NextSimulationStepAck:
+            self._acknowledgement(reply.agent_id)
+        elif type(reply) is ValueContent and self.owed and reply.value_id in self.m.observed:
+            self._value(reply)
+        elif type(reply) is Truncated and type(reply.message) is StepCompleted:
+            self._completion(reply.message, reply)
+        else:
+            self.m.unexpected(reply)
+
+    def _acknowledgement(self, agent_id: int) -> None:
+        if agent_id in self.unacked:
+            self.unacked.discard(agent_id)
+            if self.unsent and not self.unacked:
+                self.send_next()
+            return
+        if agent_id in self.m.owed_acks:
+            self.m.owed_acks.discard(agent_id)
+        elif agent_id in self.votes:
+            self.doubled = self.m.doubles = True
+        self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
+
+    def _completion(self, reply: StepCompleted, cut: Truncated | None) -> None:
+        vote = self.votes.get(reply.agent_id)
+        if vote is None:
+            self.m.unexpected(reply)
+            return
+        if not reply.observed:
+            self.m.send_bytes(vote.done)
+        early = bool(self.unacked or self.unsent)
+        known = (early or self.m.disturbed) and self.m.recalls(reply)
+        if early and known:
+            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
+            return
+        if early:
+            # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
+            # counted a vote twice. The clock will tell; what it carries is not believed.
+            self.early = True
+            self.strange.append(reply)
+            # Before all votes are even sent it can only be that one of them was counted twice.
+            self.doubled = self.doubled or bool(self.unsent)
+            self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+            return
+        if reply.agent_id in self.done:
+            if self.done[reply.agent_id] != reply:
+                self.disputed.add(reply.agent_id)
+            self.m.anomaly(f"completion of agent {reply.agent_id} came twice in one step")
+            return
+        self.done[reply.agent_id] = reply
+        if known:
+            self.familiar.add(reply.agent_id)
+        if cut is not None:
+            self.cut[reply.agent_id] = cut
+        if reply.observed:
+            self.owed, self.owing = reply.observed, vote
+
+    def _value(self, reply: ValueContent) -> None:
+        self.values[reply.value_id] = reply.content
+        self.owed -= 1
+        if not self.owed and self.owing is not None:
+            self.m.send_bytes(self.owing.done)
+
+    def distrust(self) -> None:
+        """What was believed to be this step's completion was an older one."""
+        self.done.clear()
+        self.cut.clear()
+        self.disputed.clear()
+        self.familiar.clear()
+        self.m.anomaly("a completion of an earlier step was taken for this one")
