@@ -1,0 +1,32 @@
+"""The page on recording names all that stands in a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.writing import EpisodeWriter
+from tests.record.episodes import feedback, whose
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "record.md").read_text()
+ROWS = dict(re.findall(r"^\| (`[^|]*`) \| (.*) \|$", PAGE.partition("For N steps:")[2], re.MULTILINE))
+ARRAYS = {name for names in ROWS for name in re.findall(r"`(\w+)`", names)}
+
+
+@pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
+def test_its_arrays_are_those_of_a_file_and_its_keys_those_of_about(tmp_path: Path, actions: int) -> None:
+    collector = EpisodeCollector(whose(actions=actions), EpisodeWriter(tmp_path).write)
+    collector.begin(feedback(0.0), weights_seq_no=3)
+    drawn_from = np.zeros(2 * actions or 2, np.float32)
+    action = np.zeros(actions, np.float32) if actions else 1
+    collector.step(action, feedback(1.0, terminated=True), logp=-0.5, dist_inputs=drawn_from)
+    (file,) = tmp_path.glob("*.npz")
+    with np.load(file, allow_pickle=False) as archive:
+        assert set(archive.files) == ARRAYS - ({"action_low", "action_high"} if not actions else set())
+        about = orjson.loads(archive["about"].tobytes())
+    assert set(about) == set(re.findall(r"`(\w+)`", ROWS["`about`"])) - {"continued"}
