@@ -65,7 +65,7 @@ class Relay:
         if isinstance(self._work, Observing):
             return msgspec.structs.replace(
                 told,
-                trouble=told.trouble or self._work.trouble,
+                trouble="; ".join(filter(None, (told.trouble, self._work.trouble))),
                 discarded=self._work.discarded,
                 delivered=self._work.delivered,
                 spool=self._work.spool,

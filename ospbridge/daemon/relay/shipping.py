@@ -67,9 +67,12 @@ class Shipping:
     async def run(self) -> Never:
         """Send what the spool holds, and what comes into it."""
         while True:
-            entries = await self._next()
             connection = await self._link.connection()
-            await self._send(connection, entries)
+            entries = await self._next()
+            if self._link.connected is connection:
+                await self._send(connection, entries)
+            else:
+                self._spool.hand_back()
 
     # --- what to send ------------------------------------------------------------------------------------------------
 
@@ -140,9 +143,9 @@ class Shipping:
         return sound, fragments
 
     async def _arrived(self, entries: Sequence[Entry]) -> None:
-        await trio.to_thread.run_sync(self._spool.forget, entries)
         self.trouble = ""
         self.delivered += sum(entry.steps for entry in entries)
+        await trio.to_thread.run_sync(self._spool.forget, entries)
         log.debug(
             "delivered",
             upstream=str(self._link.address),

@@ -1,8 +1,8 @@
 """Which entry of a spool an upstream does not survive, judged by what it lets through. No I/O, no clock.
 
 A delivery that fails may be the upstream's trouble or that of what was sent. What fails again and again is sent one by
-one; and an entry that fails alone again and again is to blame when what is behind it gets through, and only then: an
-upstream that lets nothing through loses nothing.
+one; and an entry that fails alone again and again is to blame when what is behind it gets through, twice: an upstream
+that lets nothing through, or comes to its senses in between, loses nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Suspicion:
         self._failures = 0
         self._one_by_one_until = 0
         self._suspect = 0
+        self._accused = 0
+        """The one that failed while what was behind it got through, once."""
 
     @property
     def after(self) -> int:
@@ -56,7 +58,7 @@ class Suspicion:
             return Turn.NONE
         self._failures = 0
         if self._suspect:
-            self._suspect = 0
+            self._suspect = self._accused = 0
             self._one_by_one_until = 0
             return Turn.ALL_FAILS
         if first < last:
@@ -73,8 +75,17 @@ class Suspicion:
 
     def arrived(self, last: int) -> int:
         """A delivery that ended with ``last`` has arrived. The entry that is to blame for the failures before, or 0."""
-        guilty, self._suspect = self._suspect, 0
         self._failures = 0
-        if last >= self._one_by_one_until:
-            self._one_by_one_until = 0
+        guilty = 0
+        if self._suspect and self._suspect == self._accused:
+            guilty, self._accused = self._accused, 0
+        elif self._suspect:
+            self._accused = self._suspect
+            self._one_by_one_until = max(self._one_by_one_until, self._suspect)
+        else:
+            if last == self._accused:
+                self._accused = 0
+            if last >= self._one_by_one_until:
+                self._one_by_one_until = 0
+        self._suspect = 0
         return guilty

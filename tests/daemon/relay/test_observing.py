@@ -1,0 +1,569 @@
+"""What environments live through goes upstream: each episode as it was, once, whatever becomes of the upstream."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.relay import observing
+from ospbridge.daemon.relay.relay import Relay
+from ospbridge.daemon.relay.settings import Mode, Upstream
+from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolError, StepUncertain, UsageError
+from ospbridge.hub.messages import Note
+from ospbridge.record.reading import read_recording
+from ospbridge.record.spool import Spool, WhenFull
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.server import EpisodesArrived, ServerMachine
+from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.sink.serving import Sink
+from ospbridge.sink.store import Store
+from ospbridge.transport.streams import parse_stream
+from tests.daemon.stage import ONE, TWO, FakeSession, inputs
+from tests.daemon.test_conductor import conductor_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.record.episode import RecordedEpisode
+    from ospbridge.rllink.fragments import EpisodeFragment
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+WITHIN = 20.0
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of ours needs no pause between two connections, and tests none for more steps."""
+    monkeypatch.setattr("ospbridge.rllink.connecting.RECYCLING", 0.02)
+    monkeypatch.setattr("ospbridge.rllink.connecting.REFUSED_AGAIN", 0.02)
+    monkeypatch.setattr("ospbridge.daemon.relay.shipping.LINGER", 0.01)
+    monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
+
+
+@pytest.fixture
+def conductor() -> Conductor:
+    """Two agents; an episode of "a" ends with its fifth step."""
+    session = FakeSession("a", "b")
+    session.ending = {"a": 5}
+    return conductor_of(session)
+
+
+# --- upstreams -------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """Takes episodes; loses the connection over those that ``poison`` says."""
+
+    def __init__(self, poison: Callable[[EpisodeFragment], bool] = lambda _: False) -> None:
+        self.arrived: list[EpisodeFragment] = []
+        self.connections = 0
+        self.pushes = False
+        self._poison = poison
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        machine = ServerMachine(SetConfig(env_steps_per_sample=10))
+        async with stream:
+            while data := await stream.receive_some(100_000):
+                machine.receive(data)
+                while (event := machine.next_event()) is not None:
+                    if isinstance(event, EpisodesArrived):
+                        if any(self._poison(fragment) for fragment in event.fragments):
+                            return
+                        self.arrived += event.fragments
+                        if self.pushes:
+                            machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
+                for part in machine.data_to_send():
+                    await stream.send_all(part)
+
+
+@asynccontextmanager
+async def listening(serve: Any, port: int = 0) -> AsyncIterator[int]:
+    """The port; with its connections closed at the end."""
+    (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield listener.socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def sink(directory: Path) -> AsyncIterator[int]:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Sink(Store(directory), None, env_steps=100).serve, listeners, None)
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def observed(
+    conductor: Conductor, port: int, spool: Path, dialect: Dialect = MSGPACK, **changes: Any
+) -> AsyncIterator[Relay]:
+    said: dict[str, Any] = {"mode": Mode.OBSERVE, "dialect": dialect, "limits": Limits(pong=5.0, proof=5.0)}
+    upstream = Upstream(address=parse_stream(f"127.0.0.1:{port}"), spool=spool, **(said | changes))
+    with trio.fail_after(WITHIN), Relay(upstream, [conductor]) as relay:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(relay.run)
+            yield relay
+            nursery.cancel_scope.cancel()
+        conductor.chronicle.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with trio.fail_after(WITHIN):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+def status(relay: Relay) -> Any:
+    spool = relay.status.spool
+    assert spool is not None
+    return spool
+
+
+async def all_arrived(relay: Relay) -> None:
+    """Nothing waits any more."""
+    await until(lambda: not status(relay).unwritten and not status(relay).entries)
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+class Player:
+    """An environment of one agent that notes what it saw and gave."""
+
+    def __init__(
+        self, conductor: Conductor, name: str = "a", *, annotates: bool = True, seed: int = 1
+    ) -> None:
+        (self.attachment,) = conductor.attach([name], ONE, annotates=annotates)
+        self._conductor = conductor
+        self._annotates = annotates
+        self._random = np.random.default_rng(seed)
+        self._seed = seed
+        self.episodes: list[dict[str, list[Any]]] = []
+
+    @property
+    def _now(self) -> dict[str, list[Any]]:
+        return self.episodes[-1]
+
+    async def reset(self) -> None:
+        self._seed += 1
+        await self._conductor.reset([self.attachment], self._seed, 1)
+        assert self.attachment.feedback is not None
+        names = ("actions", "rewards", "inputs", "logps", "ends")
+        self.episodes.append(
+            {"observations": [self.attachment.feedback.observation], **{n: [] for n in names}}
+        )
+
+    async def step(self, weights: int | None = None) -> None:
+        now = self._now
+        action, logp = (np.float32(self._random.uniform(-1, 1)) for _ in range(2))
+        noted = self._random.normal(size=2).astype(np.float32)
+        if self._annotates:
+            self.attachment.read_note(Note(noted.tobytes(), float(logp), weights))
+        await self._conductor.step([(self.attachment, inputs(float(action)))])
+        feedback = self.attachment.feedback
+        assert feedback is not None
+        now["actions"].append([action])
+        now["inputs"].append(noted)
+        now["logps"].append(logp)
+        now["observations"].append(feedback.observation)
+        now["rewards"].append(feedback.reward)
+        now["ends"].append((feedback.terminated, feedback.truncated))
+
+    async def play(self, steps: int = 5, weights: int | None = None) -> None:
+        """Reset, and so many steps."""
+        await self.reset()
+        for _ in range(steps):
+            await self.step(weights)
+
+
+def alike(
+    seen: dict[str, list[Any]], found: RecordedEpisode | EpisodeFragment, *, noted: bool = True
+) -> bool:
+    """Bit for bit."""
+    columns = [("observations", found.observations), ("actions", found.actions), ("rewards", found.rewards)]
+    if noted:
+        assert found.action_dist_inputs is not None
+        assert found.action_logp is not None
+        columns += [("inputs", found.action_dist_inputs), ("logps", found.action_logp)]
+    else:
+        assert found.action_dist_inputs is found.action_logp is None
+    return all(np.array(seen[name], array.dtype).tobytes() == array.tobytes() for name, array in columns)
+
+
+# --- what arrives ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+async def test_every_episode_arrives_as_the_environment_saw_it(
+    conductor: Conductor, tmp_path: Path, dialect: Dialect
+) -> None:
+    with capture_logs() as logs:
+        async with sink(tmp_path / "in") as port, observed(conductor, port, tmp_path / "s", dialect) as relay:
+            player = Player(conductor)
+            for weights in range(4):
+                await player.play(weights=weights)
+            await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (20, 0, "")
+            conductor.leave([player.attachment])
+    found = list(read_recording(tmp_path / "in"))
+    assert len(found) == 4
+    assert len({episode.id for episode in found}) == 4
+    for seen, episode in zip(player.episodes, found, strict=True):
+        assert alike(seen, episode)
+        assert (episode.agent, episode.simulator, episode.how) == ("a", "sim:1", "terminated")
+    assert [episode.weights_seq_no for episode in found] == [0, 1, 2, 3]
+    assert [entry["weights_seq_no"] for entry in logs if entry["event"] == "episode"] == [0, 1, 2, 3]
+
+
+async def test_an_episode_goes_up_as_truncated_however_the_bridge_or_a_reset_ended_it(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    session: Any = conductor._keeper.session
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor, "b")
+        await player.play(2)  # reset before its end
+        await player.play(3)
+        session.step_errors = [StepUncertain("who knows")]
+        await player.step()  # cut by the bridge, which the environment saw as a truncated step
+        conductor._keeper.broken = ""
+        await player.play(2)
+        session.step_errors = [BarrierStuck("nobody moves")]
+        with pytest.raises(BarrierStuck):
+            await player.step()  # lost
+        conductor._keeper.broken = ""
+        await player.play(1)
+        conductor.leave([player.attachment], "the connection to its environment ended")  # killed
+        await until(lambda: len(server.arrived) == 4)
+        await all_arrived(relay)
+    assert [fragment.steps for fragment in server.arrived] == [2, 4, 2, 1]
+    for seen, fragment in zip(player.episodes, server.arrived, strict=True):
+        assert alike(seen, fragment)
+        assert (fragment.terminated, fragment.truncated, fragment.t_started) == (False, True, 0)
+
+
+async def test_what_is_under_way_when_the_daemon_stops_is_sent_by_the_next_one(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    async with observed(conductor, 1, tmp_path / "s") as relay:
+        player = Player(conductor)
+        await player.play()
+        await player.play(3)
+        await until(lambda: status(relay).entries == 1)
+        assert relay.status.trouble
+    server = Server()
+    async with (
+        listening(server.serve) as port,
+        observed(conductor_of(FakeSession("a")), port, tmp_path / "s"),
+    ):
+        await until(lambda: len(server.arrived) == 2)
+    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True, True]
+
+
+async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    async with listening(server.serve) as port:
+        pass
+    async with observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        for _ in range(5):
+            async with listening(server.serve, port):
+                await player.play()
+                await player.play()
+                await until(lambda: len(server.arrived) >= len(player.episodes) - 2)
+            await player.play()
+        async with listening(server.serve, port):
+            await all_arrived(relay)
+    first: dict[str, EpisodeFragment] = {}
+    for fragment in server.arrived:
+        first.setdefault(fragment.id, fragment)
+    assert len(first) == 15
+    assert all(alike(*pair) for pair in zip(player.episodes, first.values(), strict=True))
+
+
+async def test_weights_that_nobody_asked_for_are_no_trouble(conductor: Conductor, tmp_path: Path) -> None:
+    server = Server()
+    server.pushes = True
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        for _ in range(3):
+            await player.play()
+            await all_arrived(relay)
+    assert server.connections == 1
+    assert len(server.arrived) == 3
+
+
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+async def test_a_long_episode_comes_in_pieces(
+    conductor: Conductor, tmp_path: Path, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LONGEST", 4)
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s", dialect) as relay:
+        player = Player(conductor, "b")
+        await player.play(10)
+        conductor.leave([player.attachment])
+        await until(lambda: len(server.arrived) == 3)
+        await all_arrived(relay)
+    assert [(piece.t_started, piece.steps) for piece in server.arrived] == [(0, 4), (4, 4), (8, 2)]
+    assert len({piece.id for piece in server.arrived}) == 1
+    # A dialect that cannot continue an episode has it end with each piece.
+    assert [piece.truncated for piece in server.arrived] == [dialect is JSON, dialect is JSON, True]
+    assert server.arrived[0].observations[-1].tobytes() == server.arrived[1].observations[0].tobytes()
+
+
+# --- who is observed -------------------------------------------------------------------------------------------------
+
+
+async def test_who_does_not_annotate_is_refused_with_both_ways_out(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    async with observed(conductor, 1, tmp_path / "s"):
+        with pytest.raises(UsageError, match=r"'a' is observed .* needs action_logp") as refused:
+            conductor.attach(["a"], ONE, annotates=False)
+        assert "annotates=True" in refused.value.hint
+        assert "--rllink-unannotated" in refused.value.hint
+        assert conductor.lockstep.attachments == []
+        (attachment,) = conductor.attach(["a"], TWO, annotates=True)
+        assert attachment.held.attachments == [attachment]
+        # Who only looks on is not asked.
+        assert conductor.observers.join("a", object())
+
+
+async def test_agents_of_other_names_are_nobodys_business(conductor: Conductor, tmp_path: Path) -> None:
+    server = Server()
+    async with (
+        listening(server.serve) as port,
+        observed(conductor, port, tmp_path / "s", agents=("a*",)) as relay,
+    ):
+        other = Player(conductor, "b", annotates=False)
+        await other.play(3)
+        conductor.leave([other.attachment])
+        player = Player(conductor)
+        await player.play()
+        await until(lambda: server.arrived)
+        await all_arrived(relay)
+    assert [fragment.agent for fragment in server.arrived] == ["a"]
+
+
+async def test_a_driver_of_the_relay_is_no_environment(conductor: Conductor, tmp_path: Path) -> None:
+    async with observed(conductor, 1, tmp_path / "s") as relay:
+        (driver,) = conductor.attach(["a"], ONE)
+        await conductor.reset([driver], 1, 1)
+        for _ in range(5):
+            await conductor.step([(driver, inputs(0.5))])
+        player = Player(conductor, "b")
+        await player.play(2)
+        conductor.leave([player.attachment])
+        await until(lambda: status(relay).entries == 1)
+
+
+async def test_without_annotations_episodes_go_where_none_are_needed(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    async with (
+        listening(server.serve) as port,
+        observed(conductor, port, tmp_path / "s", unannotated=True) as relay,
+    ):
+        plain, noted = Player(conductor, annotates=False), Player(conductor, annotates=True)
+        await plain.play()
+        await noted.play()
+        await plain.play()
+        await until(lambda: len(server.arrived) == 3)
+        await all_arrived(relay)
+    first, second, third = server.arrived
+    assert alike(plain.episodes[0], first, noted=False)
+    assert alike(noted.episodes[0], second)
+    assert alike(plain.episodes[1], third, noted=False)
+
+
+async def test_two_upstreams_observe_one_agent(conductor: Conductor, tmp_path: Path) -> None:
+    one, two = Server(), Server()
+    async with (
+        listening(one.serve) as here,
+        listening(two.serve) as there,
+        observed(conductor, here, tmp_path / "one") as relay,
+        observed(conductor, there, tmp_path / "two", JSON) as other,
+    ):
+        player = Player(conductor)
+        await player.play()
+        await until(lambda: one.arrived and two.arrived)
+        await all_arrived(relay)
+        await all_arrived(other)
+    assert alike(player.episodes[0], one.arrived[0])
+    assert alike(player.episodes[0], two.arrived[0])
+    assert one.arrived[0].id == two.arrived[0].id
+
+
+async def test_distribution_inputs_must_fit_the_action(conductor: Conductor, tmp_path: Path) -> None:
+    async with observed(conductor, 1, tmp_path / "s"):
+        player = Player(conductor)
+        for count in (0, 1, 3):
+            with pytest.raises(LocalProtocolError, match="'a' must have 2 numbers"):
+                player.attachment.read_note(Note(bytes(4 * count), 0.0))
+        with pytest.raises(LocalProtocolError, match="must have 2 numbers"):
+            player.attachment.read_note(Note(bytes(7), 0.0))
+
+
+# --- what cannot be sent ---------------------------------------------------------------------------------------------
+
+
+async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Conductor, tmp_path: Path) -> None:
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        await player.reset()
+        player.attachment.read_note(Note(np.zeros(2, "<f4").tobytes(), float("nan")))
+        await conductor.step([(player.attachment, inputs(0.5))])
+        with capture_logs() as logs:
+            await player.play()
+        assert relay.status.discarded == 1
+        (warning,) = [entry for entry in logs if entry["event"] == "an episode is not sent"]
+        assert "row 0 of action_logp" in warning["reason"]
+        await until(lambda: server.arrived)
+        await all_arrived(relay)
+    assert [fragment.steps for fragment in server.arrived] == [5]
+
+
+async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server(lambda fragment: fragment.weights_seq_no == 3)
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            for weights in range(6):
+                await player.play(weights=weights)
+            await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (25, 5, "")
+    assert sorted({fragment.weights_seq_no for fragment in server.arrived}) == [0, 1, 2, 4, 5]
+    given_up = [entry for entry in logs if entry["event"] == "an episode is given up"]
+    assert len(given_up) == 1
+    assert any(entry["event"] == "the upstream does not take what it is sent" for entry in logs)
+
+
+async def test_an_upstream_that_takes_nothing_loses_nothing(conductor: Conductor, tmp_path: Path) -> None:
+    server, closed = Server(lambda _: bool(closed)), [True]
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        for _ in range(3):
+            await player.play()
+        await until(lambda: server.connections >= 25)
+        assert "lost again and again" in relay.status.trouble
+        assert status(relay).entries == 3
+        closed.clear()
+        await all_arrived(relay)
+        assert (relay.status.delivered, relay.status.discarded) == (15, 0)
+    assert len({fragment.id for fragment in server.arrived}) == 3
+
+
+async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path) -> None:
+    async with observed(conductor, 1, tmp_path / "s") as relay:
+        player = Player(conductor)
+        for _ in range(3):
+            await player.play()
+        await until(lambda: status(relay).entries == 3)
+    database = sqlite3.connect(tmp_path / "s")
+    with database:
+        database.execute("UPDATE entry SET body = x'00112233445566' WHERE seq = 2")
+    database.close()
+    server = Server()
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded) == (10, 5)
+    assert alike(player.episodes[0], server.arrived[0])
+    assert alike(player.episodes[2], server.arrived[1])
+    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [
+        "a spooled episode is damaged: its checksum is wrong"
+    ]
+
+
+# --- the spool -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", WhenFull)
+async def test_a_full_spool_drops_as_it_was_told(
+    conductor: Conductor, tmp_path: Path, policy: WhenFull
+) -> None:
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s", spool_limit=4000, spool_full=policy) as relay:
+            player = Player(conductor)
+            for _ in range(10):
+                await player.play()
+            await until(lambda: not status(relay).unwritten)
+            await until(lambda: any(entry["event"] == "episodes are dropped" for entry in logs))
+            kept, dropped = status(relay).entries, status(relay).dropped
+            assert kept + dropped == 10
+            assert 0 < status(relay).bytes <= 4000
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await all_arrived(relay)
+    expected = player.episodes[-kept:] if policy is WhenFull.DROP_OLDEST else player.episodes[:kept]
+    assert [alike(*pair) for pair in zip(expected, server.arrived, strict=True)] == [True] * kept
+
+
+@contextmanager
+def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def fail(*_: object) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "_insert", fail)
+        patch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
+        yield
+
+
+async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            with failing_disk(monkeypatch):
+                for _ in range(5):
+                    await player.play()
+                await until(lambda: status(relay).trouble)
+                assert status(relay).unwritten == 5
+                await until(lambda: any(entry["event"] == "episodes cannot be spooled" for entry in logs))
+            await until(lambda: len(server.arrived) == 5)
+            await until(lambda: any(entry["event"] == "episodes are spooled again" for entry in logs))
+            await all_arrived(relay)
+    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 5
+
+
+async def test_a_spool_that_another_process_holds_is_told_at_once(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    with Spool(tmp_path / "s"), pytest.raises(ConfigurationError, match="locked") as refused:
+        async with observed(conductor, 1, tmp_path / "s"):
+            pass
+    assert "--rllink-spool" in refused.value.hint
+    assert conductor.chronicle.listeners == []
+
+
+async def test_the_default_spool_is_named_after_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = parse_stream("127.0.0.1:5555")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert observing.default_spool(address) == tmp_path / "ospbridge" / "spool-127.0.0.1-5555.sqlite"
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state:/other")
+    assert observing.default_spool(address) == tmp_path / "state" / "spool-127.0.0.1-5555.sqlite"
