@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,10 @@ def written(directory: Path, *tables: str) -> str:
     file = directory / "osp.toml"
     file.write_text("".join(tables))
     return str(file)
+
+
+def _more_steps(daemon: Daemon, than: int) -> bool:
+    return daemon.status(hub=hub("mortal")).steps > than
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -114,7 +119,7 @@ def test_two_simulators_feed_one_upstream_and_one_is_killed_and_comes_back(tmp_p
                         lambda: [a for a in daemon.status(hub=hub("mortal")).agents if a.state == "playing"]
                     )
                     before = daemon.status(hub=hub("mortal")).steps
-                    until(lambda at=before: daemon.status(hub=hub("mortal")).steps > at + 50)
+                    until(partial(_more_steps, daemon, before + 50))
                     enough(learner, len(learner.batches) + 3)
                 until(lambda: not daemon.status(hub=hub("mortal")).ready)
                 enough(learner, len(learner.batches) + 5)
