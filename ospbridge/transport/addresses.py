@@ -15,6 +15,8 @@ def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT) -> Endpoint:
     host, port_text = _split(text.strip())
     if not host:
         raise _wrong(text, "the host is missing")
+    if not _can_be_asked_for(host):
+        raise _wrong(text, f"{host!r} can be no host's name")
     if port_text is None:
         return Endpoint(host, default_port)
     try:
@@ -34,6 +36,15 @@ def _split(text: str) -> tuple[str, str | None]:
         return text, None
     host, colon, port = text.partition(":")
     return host, port if colon else None
+
+
+def _can_be_asked_for(host: str) -> bool:
+    """Whether a resolver takes it: for some names it raises what is no answer."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in host
 
 
 def _wrong(text: str, why: str) -> ConfigurationError:
