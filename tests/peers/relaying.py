@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Failed", "Place", "Program", "drives", "running"]
 
 HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
 OSPBRIDGE: Final = (sys.executable, "-m", "ospbridge")
 CONTINUOUS: Final = "continuous_cart:continuous/CartPole-v1"
 READY_WITHIN: Final = 120.0
@@ -58,7 +59,13 @@ class Program:
     """A process whose output goes to files."""
 
     def __init__(
-        self, name: str, command: Sequence[str], folder: Path, environment: dict[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: dict[str, str] | None = None,
+        *,
+        at: Path = ROOT,
     ) -> None:
         self.name = name
         self.out = folder / f"{name}.out"
@@ -70,7 +77,7 @@ class Program:
                 stdout=out,
                 stderr=err,
                 env={**os.environ, **(environment or {})},
-                cwd=HERE.parents[1],
+                cwd=at,
                 start_new_session=True,
             )
 
@@ -95,6 +102,10 @@ class Program:
     def end(self, number: int = signal.SIGTERM, within: float = END_WITHIN) -> int:
         """Its exit code. Raises Failed if it does not end."""
         self.send(number)
+        return self.ended(number, within)
+
+    def ended(self, number: int = signal.SIGTERM, within: float = END_WITHIN) -> int:
+        """Its exit code, once it has ended of a signal; a second one would make a daemon hurry."""
         try:
             return self.process.wait(within)
         except subprocess.TimeoutExpired:
@@ -221,6 +232,19 @@ class Place:
     def await_ready(self, server: Program) -> None:
         self.until("RLlib is ready", server.lines, READY_WITHIN, server)
 
+    def own_client(self, python: str, port: int) -> Program:
+        """Ray's own client, which brings its own CartPole, and leaves files where it runs."""
+        count = sum(program.name.startswith("client") for program in self.programs)
+        program = Program(
+            f"client-{count + 1}",
+            [python, "-m", "tests.peers.own_client", str(port)],
+            self.folder,
+            {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            at=self.folder,
+        )
+        self.programs.append(program)
+        return program
+
     def daemon(self, simulator: str, port: int, *options: object, continuous: bool = False) -> Program:
         """``ospbridge connect`` between them."""
         number = sum(program.name.startswith("daemon") for program in self.programs)
@@ -239,7 +263,7 @@ class Place:
         for program in reversed(self.programs):
             program.send(signal.SIGTERM)
         for program in reversed(self.programs):
-            program.end()
+            program.ended()
             program.await_nothing_left()
 
 

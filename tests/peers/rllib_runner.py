@@ -78,7 +78,7 @@ class Telling(Runner):  # type: ignore[misc]  # Ray says no types
         super()._process_episodes_message(msg_type, msg_body)
 
     def _apart(self, observations: Any, outputs: Any) -> float:
-        before = torch.from_numpy(np.asarray(observations, np.float32)[:-1])
+        before = torch.from_numpy(np.array(observations[:-1], np.float32))
         with torch.no_grad():
             ours = self.module.forward_inference({"obs": before})["action_dist_inputs"].numpy()
         return float(np.abs(ours - np.asarray(outputs)).max())

@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--hesitate", type=float, default=0.0, help="seconds, see the code")
     arguments = parser.parse_args()
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     algorithm = config(arguments).build_algo()
     print(json.dumps({"ready": True, "ray": ray.__version__}), flush=True)
     began = time.monotonic()

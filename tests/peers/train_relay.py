@@ -5,7 +5,8 @@ A program, not a test: ``python -m tests.peers.train_relay --ray-python INTERPRE
 of figures. It fails unless
 
 - each round was decided by the weights of its number, which grows by one from round to round,
-- the server's own weights give the outputs that came with each batch, and it samples each batch once and by itself,
+- the server's own weights give the outputs that came with each batch, and each of its env runners samples each batch
+  once, by itself, and before it has other weights,
 - the mean return of the last three rounds is at least three times that of the first one,
 - the daemon ends with 0 on SIGTERM, and nothing is left of any process.
 """
@@ -13,13 +14,13 @@ of figures. It fails unless
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import signal
 import statistics
 import sys
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,60 +33,68 @@ ALIKE: Final = 1e-4
 """What the outputs of two implementations of one network may differ by."""
 LAST: Final = 3
 LATEST: Final = 20
+TOLD: Final = "told"
 BEYOND: Final = 1000
 """Rounds that the server would go on for, so that it is there when the daemon leaves."""
 
 
 def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
     """Run it all; the figures."""
-    port, told = free_port(), place.folder / "told"
-    continuous = options.task == "continuous"
+    port, continuous = free_port(), options.task == "continuous"
     began = time.monotonic()
     server = place.server(
         options.ray_python,
         port,
         *("--iterations", options.rounds + BEYOND, "--steps", options.env_steps, "--seed", options.seed),
         *("--lr", options.lr, "--epochs", options.epochs, "--minibatch", options.minibatch),
-        *("--continuous", 1 if continuous else 0, "--told", told),
+        *("--continuous", 1 if continuous else 0, "--runners", options.runners),
+        *("--told", place.folder / TOLD),
         ready=False,
     )
-    _, address = place.simulator(continuous=continuous)
+    ports = range(port + 1, port + 1 + options.runners) if options.runners else [port]
+    addresses = [place.simulator(continuous=continuous)[1] for _ in ports]
     place.await_ready(server)
     started = time.monotonic()
-    daemon = place.daemon(
-        address,
-        port,
-        *("--rllink-env-steps", options.env_steps, "--rllink-seed", options.seed),
-        continuous=continuous,
-    )
-    rounds = follow(place, options)
+    daemons = [
+        place.daemon(
+            address,
+            number,
+            *("--rllink-env-steps", options.env_steps // len(ports), "--rllink-seed", options.seed + at),
+            continuous=continuous,
+        )
+        for at, (address, number) in enumerate(zip(addresses, ports, strict=True))
+    ]
+    rounds = follow(place, server, daemons, options)
     seconds = time.monotonic() - started
-    status = daemon.end()
-    place.expect(status == 0, f"the daemon ended with {status} on SIGTERM")
+    for daemon in daemons:
+        daemon.send(signal.SIGTERM)
+    statuses = [daemon.ended() for daemon in daemons]
+    place.expect(not any(statuses), f"the daemons ended with {statuses} on SIGTERM")
     place.leave()
     return {
         "ray": server.lines()[0]["ray"],
         "task": options.task,
+        "runners": options.runners,
         "seed": options.seed,
         "rounds": len(rounds),
         "steps": rounds[-1]["steps"],
         "seconds": round(seconds, 1),
         "seconds_in_all": round(time.monotonic() - began, 1),
-        **judged(place, rounds, options),
+        **judged(place, daemons, rounds, options),
         "curve": rounds,
     }
 
 
-def follow(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
+def follow(
+    place: Place, server: Program, daemons: list[Program], options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """Wait for the rounds, and print each; what was played and learned in it."""
-    server, daemon = place.named("rllib"), place.named("daemon")
     rounds: list[dict[str, Any]] = []
     give_up = time.monotonic() + options.within
     latest: list[float] = []
     best = float("-inf")
     while len(rounds) < options.rounds and best < options.stop_at:
         number = len(rounds)
-
         line = place.until(
             f"round {number + 1}",
             partial(learned, server, number + 1),
@@ -95,11 +104,16 @@ def follow(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
         # An episode of the next round is the proof that the log has all of this one.
         place.until(
             f"an episode with weights after number {number}",
-            partial(played_after, daemon, number),
+            partial(played_after, daemons, number),
             give_up - time.monotonic(),
             *place.programs,
         )
-        returns = [line["reward"] for line in drives(daemon) if line["weights_seq_no"] == number]
+        returns = [
+            line["reward"]
+            for daemon in daemons
+            for line in drives(daemon)
+            if line["weights_seq_no"] == number
+        ]
         place.expect(returns, f"no episode was decided by the weights number {number}")
         latest = [*latest, *returns][-LATEST:]
         if len(latest) == LATEST:
@@ -112,7 +126,7 @@ def follow(place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
                 "steps": line["steps"],
                 "episodes": len(returns),
                 "return_mean": round(statistics.fmean(returns), 2),
-                f"latest_{LATEST}": round(statistics.fmean(latest), 2),
+                "latest_20": round(statistics.fmean(latest), 2),
                 "seconds": line["seconds"],
             }
         )
@@ -125,44 +139,56 @@ def learned(server: Program, number: int) -> dict[str, Any] | None:
     return next((line for line in server.lines() if line.get("iteration") == number), None)
 
 
-def played_after(daemon: Program, number: int) -> bool:
-    return any(line["weights_seq_no"] > number for line in drives(daemon))
+def played_after(daemons: list[Program], number: int) -> bool:
+    """Whether each daemon has ended an episode with weights after those."""
+    return all(any(line["weights_seq_no"] > number for line in drives(daemon)) for daemon in daemons)
 
 
-def judged(place: Place, rounds: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+def judged(
+    place: Place, daemons: list[Program], rounds: list[dict[str, Any]], options: argparse.Namespace
+) -> dict[str, Any]:
     """The figures that say whether it is right. Raises Failed."""
-    played = [line["weights_seq_no"] for line in drives(place.named("daemon"))]
-    place.expect(
-        played[0] == 0 and all(after - before in (0, 1) for before, after in itertools.pairwise(played)),
-        f"the episodes' weights are not numbered one by one: {played}",
-    )
-    learned = [line["learned_seq_no"] for line in rounds]
-    place.expect(learned == list(range(1, len(rounds) + 1)), f"the server's weights are numbered {learned}")
-    told = json_lines(place.folder / "told")
-    came = [line for line in told if "came" in line][: len(rounds)]
-    sampled = [line["sampled"] for line in told if "sampled" in line][: len(rounds)]
-    place.expect(
-        [line["weights_seq_no"] for line in came] == list(range(len(rounds))),
-        f"batches came for the weights {[line['weights_seq_no'] for line in came]}",
-    )
-    apart = max(line["apart"] for line in came)
-    place.expect(apart <= ALIKE, f"a batch was decided by other weights than the server's: {apart} apart")
-    place.expect(
-        sampled == [line["came"] for line in came] and min(sampled) >= options.env_steps,
-        f"batches of {[line['came'] for line in came]} steps came, {sampled} were sampled",
+    for daemon in daemons:
+        played = [line["weights_seq_no"] for line in drives(daemon)]
+        place.expect(
+            played[0] == 0 and all(after - before in (0, 1) for before, after in pairwise(played)),
+            f"the weights of the episodes of {daemon.name} are not numbered one by one: {played}",
+        )
+    numbers = [line["learned_seq_no"] for line in rounds]
+    place.expect(numbers == list(range(1, len(rounds) + 1)), f"the server's weights are numbered {numbers}")
+    told = json_lines(place.folder / TOLD)
+    runners = sorted({line["runner"] for line in told if "came" in line})
+    place.expect(len(runners) == len(daemons), f"only the env runners {runners} were sent something")
+    apart = max(
+        batches(place, [line for line in told if line["runner"] == at], len(rounds)) for at in runners
     )
     first = rounds[0]["return_mean"]
     last = statistics.fmean(line["return_mean"] for line in rounds[-LAST:])
-    best = max(line[f"latest_{LATEST}"] for line in rounds)
-    place.expect(last >= options.times * first, f"a mean return of {first} became {last:.1f}")
-    place.expect(best >= options.at_least, f"the best mean return is {best}, expected {options.at_least}")
+    best = max(line["latest_20"] for line in rounds)
     return {
         "first": first,
         "last": round(last, 1),
         "times": round(last / first, 1),
-        f"best_{LATEST}": best,
+        "best_20": best,
         "apart": apart,
     }
+
+
+def batches(place: Place, told: list[dict[str, Any]], rounds: int) -> float:
+    """How far the batches of an env runner are from its own weights, at most. Raises Failed for one out of turn."""
+    came = [line for line in told if "came" in line][:rounds]
+    sampled = [line for line in told if "sampled" in line][:rounds]
+    numbers = [line["weights_seq_no"] for line in came]
+    place.expect(numbers == list(range(rounds)), f"batches came for the weights {numbers}")
+    # Old weights, or two batches in one, would show here.
+    place.expect(
+        [(line["weights_seq_no"], line["sampled"]) for line in sampled]
+        == [(line["weights_seq_no"], line["came"]) for line in came],
+        f"batches came as {came}, and were sampled as {sampled}",
+    )
+    apart = max(line["apart"] for line in came)
+    place.expect(apart <= ALIKE, f"a batch was decided by other weights than the server's: {apart} apart")
+    return float(apart)
 
 
 def main() -> None:
@@ -172,7 +198,12 @@ def main() -> None:
     parser.add_argument("--ray-python", required=True, help="the interpreter that has Ray")
     parser.add_argument("--task", choices=["cartpole", "continuous"], default="cartpole")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--env-steps", type=int, default=1000, help="of each round")
+    parser.add_argument(
+        "--env-steps", type=int, default=1000, help="of each round, of all env runners together"
+    )
+    parser.add_argument(
+        "--runners", type=int, default=0, help="RLlib's env runners: as many simulators and daemons"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--epochs", type=int, default=10)
@@ -196,6 +227,12 @@ def main() -> None:
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     print(json.dumps({name: value for name, value in figures.items() if name != "curve"}), flush=True)
+    if figures["times"] < options.times:
+        sys.exit(
+            f"a mean return of {figures['first']} became {figures['last']}, expected {options.times:g} times as much"
+        )
+    if figures["best_20"] < options.at_least:
+        sys.exit(f"the best mean return is {figures['best_20']}, expected {options.at_least:g} or more")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""A picture of learning curves: ``python -m tests.peers.plot_relay PICTURE.svg CURVE.json ...``; needs matplotlib.
+
+The curves are those that ``train_relay`` writes with ``--json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+
+def main() -> None:
+    picture, *files = map(Path, sys.argv[1:])
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    for file in files:
+        found = json.loads(file.read_text())
+        steps = [line["steps"] for line in found["curve"]]
+        returns = [line["latest_20"] for line in found["curve"]]
+        axes.plot(steps, returns, label=f"Ray {found['ray']}, seed {found['seed']}")
+    axes.set_xlabel("steps of the simulator")
+    axes.set_ylabel("mean return, latest 20 episodes")
+    axes.set_title(f"RLlib's PPO through the relay ({found['task']})")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""What goes wrong between a client and a real RLlib, and what ours makes of it.
+
+Not collected with the other tests, since it needs Ray in interpreters of its own, named in RAY_PYTHONS with colons
+between them: ``RAY_PYTHONS=/some/venv/bin/python pytest tests/peers/rllib_faults.py``. What takes a server of its own
+is marked slow.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon.relay.link import Link
+from ospbridge.errors import UpstreamLost
+from ospbridge.rllink import exchanges
+from ospbridge.rllink.client import StateArrived
+from ospbridge.rllink.cutting import split
+from ospbridge.rllink.dialects import DIALECTS
+from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
+from ospbridge.rllink.messages import Episodes
+from ospbridge.rllink.timing import Limits
+from ospbridge.transport.streams import parse_stream
+from tests.peers.relaying import END_WITHIN, free_port, json_lines, running
+from tests.rllink.episodes import episode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from ospbridge.daemon.relay.link import Connection
+    from ospbridge.rllink.client import ClientMachine, Event, Exchange
+    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.weights import Weights
+    from tests.peers.relaying import Place, Program
+
+RAYS = [python for python in os.environ.get("RAY_PYTHONS", "").split(":") if python]
+if not RAYS:
+    pytest.fail("RAY_PYTHONS names no interpreter", pytrace=False)
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(400)]
+BATCH = 200
+ROUNDS = 20
+ALIKE = 1e-4
+WITHIN = 90.0
+"""Seconds for what a busy machine may take long for."""
+
+
+class Server:
+    """An RLlib that learns from small batches in no time, and is used by one test after the other."""
+
+    def __init__(self, place: Place, python: str) -> None:
+        self.port = free_port()
+        self._told = place.folder / f"told-{self.port}"
+        # Its hesitation makes it certain that a batch that is sent at once is answered with old weights.
+        self._program = place.server(
+            python,
+            self.port,
+            *("--iterations", 1_000_000, "--steps", BATCH, "--epochs", 1, "--minibatch", BATCH),
+            *("--told", self._told, "--hesitate", 0.1),
+            ready=False,
+        )
+
+    @property
+    def dialect(self) -> str:
+        return "json" if self._program.lines()[0]["ray"].startswith("2.47.") else "msgpack"
+
+    def told(self, what: str) -> list[Any]:
+        return [line[what] for line in json_lines(self._told) if what in line]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, Server]]:
+    with running() as place:
+        found = {python: Server(place, python) for python in RAYS}
+        for program in place.programs:
+            place.await_ready(program)
+        yield found
+        place.leave()
+
+
+@pytest.fixture(params=RAYS)
+def server(request: pytest.FixtureRequest, servers: dict[str, Server]) -> Server:
+    """One of them: while it waits for its next client, the tests are at the other one."""
+    return servers[request.param]
+
+
+@asynccontextmanager
+async def linked(server: Server, **options: Any) -> AsyncIterator[Link]:
+    """A client that knows address and dialect."""
+    known = {"limits": Limits(), "dialect": DIALECTS[server.dialect]}
+    link = Link(parse_stream(f"127.0.0.1:{server.port}"), **{**known, **options})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run)
+        yield link
+        nursery.cancel_scope.cancel()
+
+
+async def connected(link: Link) -> Connection:
+    with trio.fail_after(WITHIN):
+        return await link.connection()
+
+
+def played(steps: int = BATCH, seed: int = 0) -> EpisodeFragment:
+    rng = np.random.default_rng(seed)
+    return episode(
+        steps,
+        seed=seed,
+        actions=rng.integers(0, 2, steps),
+        action_dist_inputs=rng.normal(size=(steps, 2)).astype(np.float32),
+    )
+
+
+def batch(connection: Connection, *fragments: EpisodeFragment, **options: Any) -> list[Episodes]:
+    return split(
+        fragments or [played()], connection.dialect, await_weights=True, least_steps=BATCH, **options
+    )
+
+
+async def learned(connection: Connection, messages: list[Episodes]) -> int:
+    """The number of the weights that were learned from it."""
+    with trio.fail_after(WITHIN):
+        weights = await connection.perform(lambda machine: learn(machine, messages))
+    return weights.seq_no
+
+
+async def until(holds: Callable[[], object]) -> None:
+    with trio.fail_after(WITHIN):
+        while not holds():
+            await trio.sleep(0.01)
+
+
+async def number(connection: Connection) -> int:
+    """Of the weights that the server has."""
+    with trio.fail_after(WITHIN):
+        return (await connection.perform(get_state)).seq_no
+
+
+# --- one client ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_the_dialect_is_found_out(server: Server) -> None:
+    async with linked(server, dialect=None) as link:
+        assert (await connected(link)).dialect.name == server.dialect
+
+
+@pytest.mark.trio
+async def test_who_comes_before_the_servers_pause_is_over_is_not_misled_about_its_dialect(
+    server: Server,
+) -> None:
+    async with linked(server, dialect=None) as link:
+        await connected(link)
+    # The server listens again in five seconds; until then connections are refused, or come about and are reset.
+    async with linked(server, dialect=None) as link:
+        connection = await connected(link)
+        assert connection.dialect.name == server.dialect
+        before = await number(connection)
+        assert await learned(connection, batch(connection)) == before + 1
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("sent", [b"", b"00001000half"], ids=["idle", "in mid-message"])
+async def test_a_lost_connection_is_followed_by_another_on_which_learning_goes_on(
+    server: Server, sent: bytes
+) -> None:
+    async with linked(server) as link:
+        first = await connected(link)
+        before = await learned(first, batch(first))
+        if sent:
+            await first._stream.send_all(sent)
+        link.drop(first, UpstreamLost("the test left"))
+        second = await connected(link)
+        assert second is not first
+        assert link.connections == 2
+        assert await learned(second, batch(second)) == before + 1
+
+
+@pytest.mark.trio
+async def test_weights_are_new_after_each_batch_although_the_server_sends_old_ones_first(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = 0
+
+    def counted(machine: ClientMachine, than: int | None, *, until: float | None = None) -> Exchange[Weights]:
+        nonlocal stale
+        stale += 1
+        return newer_state(machine, than, until=until)
+
+    monkeypatch.setattr(exchanges, "newer_state", counted)
+    async with linked(server) as link:
+        connection = await connected(link)
+        before = await number(connection)
+        came, sampled = len(server.told("came")), len(server.told("sampled"))
+        batches = [batch(connection, played(BATCH + at, seed=at)) for at in range(ROUNDS)]
+        found = [await learned(connection, messages) for messages in batches]
+    assert found == list(range(before + 1, before + 1 + ROUNDS))
+    assert stale > 0
+    # Each batch was learned from, and by itself.
+    assert (
+        server.told("came")[came:] == server.told("sampled")[sampled:] == [BATCH + at for at in range(ROUNDS)]
+    )
+
+
+@pytest.mark.trio
+async def test_a_batch_in_several_messages_is_learned_from_once(server: Server) -> None:
+    async with linked(server) as link:
+        connection = await connected(link)
+        before, sampled = await number(connection), len(server.told("sampled"))
+        most = BATCH - 20
+        pieces = [played(most, seed=1), played(100, seed=2)]
+        messages = batch(connection, *pieces, largest=connection.dialect.size(pieces[0]) + 1000)
+        assert len(messages) == 2
+        assert await learned(connection, messages) == before + 1
+    assert sum(server.told("sampled")[sampled:]) == most + 100
+
+
+@pytest.mark.trio
+async def test_what_is_delivered_without_waiting_is_proven_to_be_read_and_learned_from(
+    server: Server,
+) -> None:
+    async with linked(server) as link:
+        connection = await connected(link)
+        before, came = await number(connection), len(server.told("came"))
+        messages = [Episodes((played(seed=at),)) for at in range(3)]
+        with trio.fail_after(WITHIN):
+            await connection.perform(lambda machine: deliver(machine, messages))
+            assert server.told("came")[came:] == [BATCH] * 3
+            weights = await connection.perform(lambda machine: newer_state(machine, before))
+    assert weights.seq_no > before
+
+
+@pytest.mark.trio
+async def test_who_asks_while_weights_are_learned_for_somebody_who_left_is_answered_behind_them(
+    server: Server,
+) -> None:
+    events: list[Event] = []
+    async with linked(server, on_event=events.append) as link:
+        connection = await connected(link)
+        before, came = await number(connection), len(server.told("came"))
+        messages = batch(connection, *(played(1000, seed=at) for at in range(20)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.perform, lambda machine: learn(machine, messages))
+            await until(lambda: len(server.told("came")) > came)
+            nursery.cancel_scope.cancel()
+        assert not connection.machine.may_close
+        with trio.fail_after(WITHIN):
+            await connection.perform(get_config)
+        assert connection.machine.may_close
+        (arrived,) = events
+        assert isinstance(arrived, StateArrived)
+        assert await number(connection) >= before + 1
+
+
+# --- two clients -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_second_client_waits_for_its_turn_disturbs_nobody_and_gets_it(server: Server) -> None:
+    clients = [trio.CancelScope(), trio.CancelScope()]
+    links = [Link(parse_stream(f"127.0.0.1:{server.port}"), limits=Limits(pong=1.0)) for _ in clients]
+
+    async def run(at: int) -> None:
+        with clients[at]:
+            await links[at].run()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, 0)
+        nursery.start_soon(run, 1)
+        await until(lambda: any(link.connected for link in links))
+        first = 0 if links[0].connected else 1
+        one, other = links[first], links[1 - first]
+        await until(lambda: "did not send PONG" in other.trouble)
+        connection = await connected(one)
+        before = await number(connection)
+        assert await learned(connection, batch(connection)) == before + 1
+        assert (one.connections, other.connections) == (1, 0)
+        clients[first].cancel()
+        connection = await connected(other)
+        assert connection.dialect.name == server.dialect
+        assert await learned(connection, batch(connection)) == before + 2
+        nursery.cancel_scope.cancel()
+
+
+# --- a daemon that drives --------------------------------------------------------------------------------------------
+
+STEPS = 1000
+SLOW = ("--epochs", 150, "--minibatch", 50)
+"""So many epochs take some seconds, in which a test can do its mischief."""
+QUICK = ("--epochs", 2)
+
+
+def serve(place: Place, python: str, port: int, *options: object) -> Program:
+    return place.server(
+        python, port, "--iterations", 1_000_000, "--steps", STEPS, "--told", place.folder / "told", *options
+    )
+
+
+def drive(place: Place, address: str, port: int) -> Program:
+    return place.daemon(address, port, "--rllink-env-steps", STEPS, "--rllink-seed", 1)
+
+
+def told(place: Place, what: str) -> list[dict[str, Any]]:
+    return [line for line in json_lines(place.folder / "told") if what in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", RAYS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
+@pytest.mark.parametrize("seed", [1, 2], ids=["with the same weights", "with other weights"])
+def test_a_server_that_is_lost_while_it_learns_and_comes_back(python: str, number: int, seed: int) -> None:
+    with running() as place:
+        port = free_port()
+        server = serve(place, python, port, *SLOW)
+        _, address = place.simulator()
+        daemon = drive(place, address, port)
+        place.until("a batch", lambda: told(place, "came"), WITHIN, server, daemon)
+        server.send(number)
+        server.process.wait(END_WITHIN)
+        # What is killed cannot end the processes of Ray.
+        server.sweep()
+        place.until("a word about it", lambda: daemon.log("upstream away"), WITHIN, daemon)
+        again = serve(place, python, port, *QUICK, "--seed", seed)
+        place.until("three rounds", lambda: len(again.lines()) > 3, WITHIN, again, daemon)
+        lost, *later = told(place, "came")
+        # The very same weights: the batch is sent again. Others: nobody learns from it.
+        assert len(daemon.log("a batch is discarded")) == (0 if seed == 1 else 1)
+        if seed == 1:
+            assert later[0]["came"] == lost["came"]
+        assert [line["weights_seq_no"] for line in later[:3]] == [0, 1, 2]
+        assert all(line["apart"] < ALIKE for line in [lost, *later])
+        assert daemon.end() == 0
+        place.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", RAYS)
+@pytest.mark.parametrize("runners", [0, 1])
+def test_a_daemon_that_is_ended_while_weights_are_learned_leaves_the_server_alive(
+    python: str, runners: int
+) -> None:
+    with running() as place:
+        port = free_port()
+        server = serve(place, python, port, *SLOW, "--runners", runners)
+        _, address = place.simulator()
+        first = drive(place, address, port + runners)
+        place.until("a batch", lambda: told(place, "came"), WITHIN, server, first)
+        assert len(server.lines()) == 1, "it has learned already"
+        assert first.end() == 0
+        assert first.log(
+            "waiting for the upstream's weights, since some servers end when they cannot deliver them"
+        )
+        second = drive(place, address, port + runners)
+        place.until("two rounds", lambda: len(server.lines()) > 3, 3 * WITHIN, server, second)
+        assert [line["weights_seq_no"] for line in told(place, "came")[:3]] == [0, 1, 2]
+        assert all(line["apart"] < ALIKE for line in told(place, "came"))
+        second.send(signal.SIGTERM)
+        place.leave()
