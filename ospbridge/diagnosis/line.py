@@ -42,6 +42,8 @@ __all__ = ["SILENCE", "Line", "Reply"]
 SILENCE: Final = 0.4
 """Seconds without an answer after which a question counts as unanswered. A real server stalls 50 ms, seldom 100."""
 WAITS: Final = (SILENCE, 2 * SILENCE, 4 * SILENCE)
+LEAVING: Final = (SILENCE, SILENCE, SILENCE)
+"""Who leaves does not wait as long."""
 BURST: Final = 5.0
 """Seconds for all pieces of a listing."""
 MOST_PIECES: Final = 100_000
@@ -138,13 +140,25 @@ class Line:
         while monotonic() < until and self.hear(0.0) is not None:
             pass
 
-    def ask(self, question: Message, kind: type[Message]) -> Reply:
-        """Ask what is harmless to ask again, until it is answered. Raises QueryTimeout."""
-        for wait in WAITS:
+    def ask(
+        self,
+        question: Message,
+        kind: type[Message],
+        *,
+        fits: Callable[[Message], bool] = lambda _: True,
+        waits: tuple[float, ...] = WAITS,
+    ) -> Reply:
+        """Ask what is harmless to ask again, until it is answered. Raises QueryTimeout.
+
+        ``fits`` tells the answer from a late one to an earlier question.
+        """
+        self.drain()
+        for wait in waits:
             self.send(question)
-            reply = self.heard(kind, wait=wait)
-            if reply is not None:
-                return reply
+            until = monotonic() + wait
+            while (reply := self.heard(kind, wait=until - monotonic())) is not None:
+                if fits(reply.message):
+                    return reply
         raise self.silent(question)
 
     def silent(self, question: Message) -> QueryTimeout:
@@ -165,6 +179,7 @@ class Line:
         """A head that says how many pieces follow, and all pieces by their index. Raises QueryTimeout."""
         pieces: dict[int, Message] = {}
         for wait in WAITS:
+            self.drain()
             self.send(question)
             first = self.heard(head, wait=wait)
             if first is None:
@@ -194,6 +209,7 @@ class Line:
         Two answers to two questions mean that the first was merely late. Raises QueryTimeout.
         """
         question = GetValueIds(NOTHING)
+        self.drain()
         self.send(question)
         if self.heard(ValueIds):
             return False
@@ -206,17 +222,17 @@ class Line:
         """Register for an agent. Raises AgentTaken."""
         self.controlled[agent.id] = agent.name
         self._renew_lease()
-        reply = self.ask(RegisterForAgent(agent.id), RegisterForAgentAck).message
+        reply = self.ask(RegisterForAgent(agent.id), RegisterForAgentAck, fits=_of(agent.id)).message
         assert isinstance(reply, RegisterForAgentAck)
-        if reply.agent_id != agent.id or reply.status != 1:
+        if reply.status != 1:
             del self.controlled[agent.id]
             self._renew_lease()
             raise AgentTaken(f"{self.server} refused to give agent {agent.name!r}")
 
-    def give_back(self) -> None:
+    def give_back(self, *, waits: tuple[float, ...] = WAITS) -> None:
         """Deregister every agent. Raises QueryTimeout."""
         for agent_id in list(self.controlled):
-            self.ask(DeregisterFromAgent(agent_id), DeregisterFromAgentAck)
+            self.ask(DeregisterFromAgent(agent_id), DeregisterFromAgentAck, fits=_of(agent_id), waits=waits)
             del self.controlled[agent_id]
         self._renew_lease()
 
@@ -247,10 +263,10 @@ class Line:
         self._open = False
         try:
             with suppress(OspBridgeError, OSError):
-                self.give_back()
+                self.give_back(waits=LEAVING)
             if not self.listened or self.profile.end_after_events_is_safe:
                 with suppress(OspBridgeError, OSError):
-                    self.ask(End(), EndAck)
+                    self.ask(End(), EndAck, waits=LEAVING)
                     self.controlled.clear()
         finally:
             self.close()
@@ -272,3 +288,7 @@ class Line:
     def _gone(self) -> SessionLost:
         # A handler that is gone controls nothing: servers release what it held.
         return SessionLost(f"the handler of {self.server} at port {self.handler.port} is gone")
+
+
+def _of(agent_id: int) -> Callable[[Message], bool]:
+    return lambda reply: getattr(reply, "agent_id", None) == agent_id

@@ -18,13 +18,17 @@ from ospbridge.osp.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ospbridge.diagnosis.stage import Stage
     from ospbridge.osp.messages import Message
 
-__all__ = ["foreign_deregister", "list_acks", "own_agent_flag", "unknown_info"]
+__all__ = ["AGAINST", "ROUNDS", "foreign_deregister", "list_acks", "mostly", "own_agent_flag", "unknown_info"]
 
 ROUNDS: Final = 3
-"""What rests on a missing answer must be so in each of them: one lost datagram looks the same."""
+"""How often an answer has to be missing: one lost datagram looks the same."""
+AGAINST: Final = 2
+"""How often it has to come in spite of all: one doubled datagram looks the same."""
 NO_AGENT: Final = 9_999
 """An id that no agent has."""
 
@@ -37,14 +41,28 @@ def list_acks(stage: Stage) -> Finding:
         return head.agents
 
     line = stage.line
-    for _ in range(ROUNDS):
+
+    def unacknowledged() -> bool:
         line.burst(GetAgentOverview(), AgentOverview, AgentOverviewNext, size)
-        if not line.eats():
-            line.send(AgentOverviewAck())
-            return not_seen("an overview that is not acknowledged keeps nobody waiting")
-    return seen(
-        f"an overview comes in one burst; without its acknowledgement the next datagram is lost ({ROUNDS} times)"
-    )
+        return line.eats()
+
+    if mostly(unacknowledged):
+        return seen(
+            f"an overview comes in one burst; without its acknowledgement the next datagram is lost ({ROUNDS} times)"
+        )
+    line.send(AgentOverviewAck())
+    return not_seen("an overview that is not acknowledged keeps nobody waiting")
+
+
+def mostly(eaten: Callable[[], bool]) -> bool:
+    """Whether a datagram is eaten, tried until that is more than a lost datagram, or a doubled one."""
+    for_it = against = 0
+    while for_it < ROUNDS and against < AGAINST:
+        if eaten():
+            for_it += 1
+        else:
+            against += 1
+    return for_it == ROUNDS
 
 
 def unknown_info(stage: Stage) -> Finding:
@@ -58,14 +76,14 @@ def unknown_info(stage: Stage) -> Finding:
     assert isinstance(reply, AgentInfo)
     if (reply.agent_id, reply.inputs, reply.outputs, reply.infos, reply.name) != (0, 0, 0, 0, ""):
         return not_seen(f"GET_AGENT_INFO for an unknown id is answered with {reply}")
-    if all(_eats_after_unknown_info(stage) for _ in range(ROUNDS)):
+
+    def unacknowledged() -> bool:
+        line.ask(GetAgentInfo(NO_AGENT), AgentInfo)
+        return line.eats()
+
+    if mostly(unacknowledged):
         return not_seen("the info of an unknown id is all zero, and waits for an acknowledgement")
     return seen("the info of an unknown id has id 0, no values and no name, and awaits no acknowledgement")
-
-
-def _eats_after_unknown_info(stage: Stage) -> bool:
-    stage.line.ask(GetAgentInfo(NO_AGENT), AgentInfo)
-    return stage.line.eats()
 
 
 def foreign_deregister(stage: Stage) -> Finding:

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Stage", "neutral"]
 
-ACK: Final = 1.0
-"""Seconds for a vote to be acknowledged."""
 BARRIER: Final = 10.0
-"""Seconds for a step or reset that all have voted for."""
+"""Seconds for a step or reset that all have voted for, as long as none was seen."""
+SOON: Final = 1.0
+"""Seconds, at least, for one when others were seen."""
 UNFIRED: Final = 0.6
 """Seconds, at least, after which a step or reset that does not come was not run."""
 
@@ -167,7 +167,11 @@ class Stage:
 
     def content(self, value: ValueEntry) -> str:
         """What a variable holds."""
-        reply = self.line.ask(GetValue(value.id), ValueContent).message
+        reply = self.line.ask(
+            GetValue(value.id),
+            ValueContent,
+            fits=lambda reply: isinstance(reply, ValueContent) and reply.value_id == value.id,
+        ).message
         assert isinstance(reply, ValueContent)
         return reply.content
 
@@ -193,15 +197,20 @@ class Stage:
         """Seconds after which a step or reset that does not come was not run, by what the others took."""
         return max(UNFIRED, 3.0 * self._slowest)
 
+    @property
+    def barrier(self) -> float:
+        """Seconds for a step or reset that all have voted for: then its completion, or a vote, was lost."""
+        return max(SOON, 5.0 * self._slowest) if self._slowest else BARRIER
+
     def reset(self, votes: int, seed: int = 0) -> Message:
         """Reset the world with so many votes: what the server said when it was done. Raises QueryTimeout."""
-        began = monotonic()
         for _ in range(votes):
             self.line.send(ResetSimulation(seed))
-            self.line.heard(ResetSimulationAck, wait=ACK)
-        told = self.reset_told(self.line, BARRIER)
+            self.line.heard(ResetSimulationAck)
+        began = monotonic()
+        told = self.reset_told(self.line, self.barrier)
         if told is None:
-            raise QueryTimeout(f"{self.server} did not complete a reset within {BARRIER:.0f} s")
+            raise QueryTimeout(f"{self.server} did not complete a reset within {self.barrier:.1f} s")
         self._slowest = max(self._slowest, monotonic() - began)
         return told
 
@@ -221,11 +230,11 @@ class Stage:
     def vote(self, agent: AgentInterface, inputs: NDArray[np.float32] | None = None) -> bool:
         """Ask for a step; whether that was acknowledged."""
         self.line.send(NextSimulationStep(agent.id, neutral(agent) if inputs is None else inputs))
-        return self.line.heard(NextSimulationStepAck, wait=ACK) is not None
+        return self.line.heard(NextSimulationStepAck) is not None
 
-    def completion(self, wait: float = BARRIER) -> Reply | None:
+    def completion(self, wait: float | None = None) -> Reply | None:
         """One agent's share of a step, with what is pushed behind it, acknowledged; None if there is none."""
-        reply = self.line.heard(StepCompleted, wait=wait)
+        reply = self.line.heard(StepCompleted, wait=self.barrier if wait is None else wait)
         if reply is None:
             return None
         assert isinstance(reply.message, StepCompleted)
@@ -239,14 +248,16 @@ class Stage:
         self, agents: Sequence[AgentInterface], inputs: NDArray[np.float32] | None = None
     ) -> list[Reply]:
         """A step of all agents that are ours: the completions, in the order in which they came."""
-        began = monotonic()
         for agent in agents:
             self.vote(agent, inputs)
+        began = monotonic()
         replies = []
         for _ in agents:
             reply = self.completion()
             if reply is None:
-                raise QueryTimeout(f"{self.server} did not complete a step within {BARRIER:.0f} s")
+                # Frees a handler that waits for the answer to a completion that was lost; else it does nothing.
+                self.line.send(StepCompletedAck(agents[0].id))
+                raise QueryTimeout(f"{self.server} did not complete a step within {self.barrier:.1f} s")
             replies.append(reply)
         self._slowest = max(self._slowest, monotonic() - began)
         return replies

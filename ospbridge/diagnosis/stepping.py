@@ -9,6 +9,7 @@ import numpy as np
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.diagnosis.stage import neutral
 from ospbridge.diagnosis.values import cut_list, forget, observing
+from ospbridge.errors import QueryTimeout
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.restore import find_interface_values
 
@@ -28,6 +29,8 @@ REST: Final = 10
 """Steps at neutral."""
 MOVE: Final = 40
 """Steps at the ends of the inputs' ranges."""
+LOST: Final = 10
+"""Of them may be lost."""
 
 
 def first_step(stage: Stage) -> Finding:
@@ -124,9 +127,16 @@ def outputs_in_range(stage: Stage) -> Finding:
             return not_tried(f"agent {agent.name} announces no range")
         stage.reset(1)
         rest = neutral(agent)
+        lost = 0
         for number in range(REST + MOVE):
             inputs = rest if number < REST else _end(agent, rest, upper=number % 20 < 10)
-            (reply,) = stage.step(agents, inputs)
+            try:
+                (reply,) = stage.step(agents, inputs)
+            except QueryTimeout:
+                lost += 1
+                if lost > LOST:
+                    raise
+                continue
             assert isinstance(reply.message, StepCompleted)
             brought = np.concatenate([reply.message.outputs, reply.message.infos])
             outside = [

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
-from ospbridge.diagnosis.reading import ROUNDS
+from ospbridge.diagnosis.reading import mostly
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.messages import (
     DeregisterFromValue,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ospbridge.diagnosis.line import Reply
     from ospbridge.diagnosis.stage import Stage
     from ospbridge.interface import ValueEntry
+    from ospbridge.osp.messages import Message
 
 __all__ = [
     "cut_list",
@@ -64,7 +65,11 @@ def observing(stage: Stage, values: Sequence[ValueEntry]) -> list[ValueEntry]:
 
 
 def _observe(stage: Stage, value: ValueEntry) -> Reply:
-    return stage.line.ask(RegisterForValue((value.id,)), RegisterForValueAck)
+    def fits(reply: Message) -> bool:
+        assert isinstance(reply, RegisterForValueAck)
+        return set(reply.answered(1)) <= {0, 1, value.id}
+
+    return stage.line.ask(RegisterForValue((value.id,)), RegisterForValueAck, fits=fits)
 
 
 def forget(stage: Stage, values: Sequence[ValueEntry]) -> None:
@@ -152,11 +157,14 @@ def listing_ack(stage: Stage) -> Finding:
     values = stage.values()
     if not values:
         return not_tried("there are no variables")
-    for _ in range(ROUNDS):
+
+    def listed() -> bool:
         stage.find(f".*{re.escape(values[0].name[1:])}")
-        if not stage.line.eats():
-            return seen("a listing awaits no VALUE_INFO_ACK")
-    return not_seen("a listing that is not acknowledged costs the next datagram")
+        return stage.line.eats()
+
+    if mostly(listed):
+        return not_seen("a listing that is not acknowledged costs the next datagram")
+    return seen("a listing awaits no VALUE_INFO_ACK")
 
 
 def no_ascii(stage: Stage) -> Finding:

@@ -1,0 +1,287 @@
+"""Probing a simulator: what each profile shows, that nobody is disturbed, and that it always ends."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from ospbridge.diagnosis.conformance import Conformance
+from ospbridge.diagnosis.deviations import DEVIATIONS, ORDER
+from ospbridge.diagnosis.findings import Finding, Verdict
+from ospbridge.diagnosis.greeting import Server
+from ospbridge.diagnosis.stage import Stage
+from ospbridge.diagnosis.stepping import cut_completion
+from ospbridge.errors import (
+    OspBridgeError,
+    QueryTimeout,
+    RemoteProtocolError,
+    SessionLost,
+    SimulatorNotFound,
+    SimulatorSilent,
+    VersionRefused,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.faults import FaultPlan
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport.addresses import resolve
+from tests.diagnosis.foreign import GREETING, ForeignServer
+from tests.diagnosis.worlds import roomy_world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ospbridge.diagnosis.conformance import Report
+    from ospbridge.diagnosis.findings import Deviation
+    from ospbridge.osp.world import World
+
+pytestmark = pytest.mark.loopback
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+ALL = [f"D{number}" for number in range(1, 26)]
+
+NOT_IMITATED = {"D18"}
+"""Outputs of the worlds that the built-in simulator hosts stay in their announced range, in either profile."""
+TOO_DANGEROUS = {"D24"}
+"""Registering for an event, where a client that did so may kill the server."""
+UNSAID = {"D2", "D5", "D19", "D20", "D25"}
+"""The document says nothing about it, and the simulator does in either profile what a NERD server does."""
+
+EXPECTED: dict[str, dict[str, set[str]]] = {
+    "nerd": {
+        "seen": set(ALL) - NOT_IMITATED - TOO_DANGEROUS,
+        "not seen": NOT_IMITATED,
+        "not tried": TOO_DANGEROUS,
+    },
+    "document": {
+        "seen": UNSAID,
+        "not seen": set(ALL) - UNSAID - {"D21"},
+        "not tried": {"D21"},  # it keeps the inputs of its first step, as one that was reset before does
+    },
+}
+
+
+def serve(world: World, profile: Profile, faults: FaultPlan | None = None) -> UdpSimulator:
+    return UdpSimulator(world, port=0, profile=profile, faults=faults)
+
+
+def probed(simulator: UdpSimulator, *, invasive: bool = False) -> Report:
+    with Conformance(simulator.address, invasive=invasive) as conformance:
+        return conformance.run()
+
+
+def tried(simulator: UdpSimulator, *ids: str) -> list[Finding]:
+    """These deviations alone: some of the others take a second each."""
+    table = {deviation.id: deviation for deviation in DEVIATIONS}
+    with Conformance(simulator.address) as conformance:
+        return [conformance._finding(table[deviation_id]) for deviation_id in ids]
+
+
+def verdicts(report: Report) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {verdict.value: set() for verdict in Verdict}
+    for deviation, finding in report.findings:
+        found[finding.verdict.value].add(deviation.id)
+    return found
+
+
+def detail(report: Report, deviation_id: str) -> str:
+    return next(finding.detail for deviation, finding in report.findings if deviation.id == deviation_id)
+
+
+def test_the_table_has_every_deviation_once_and_each_is_probed_once() -> None:
+    assert [deviation.id for deviation in DEVIATIONS] == ALL
+    assert sorted(deviation.id for deviation in ORDER) == sorted(ALL)
+
+
+def test_a_step_before_any_reset_is_tried_first_and_what_evicts_last() -> None:
+    ids = [deviation.id for deviation in ORDER]
+    assert (ids[0], ids[-1]) == ("D21", "D7")
+    assert {deviation.id for deviation in DEVIATIONS if deviation.invasive} == set(ids[-4:])
+
+
+@pytest.mark.slow
+@BOTH
+def test_each_profile_shows_exactly_its_deviations_and_nothing_stays_behind(
+    profile: Profile, runtime_directory: Path
+) -> None:
+    with serve(roomy_world(), profile) as simulator:
+        report = probed(simulator, invasive=True)
+        assert verdicts(report) == EXPECTED[profile.name]
+        assert report.profile is profile
+        assert report.agents == ("robot1", "robot2")
+        assert simulator.machine.handlers == 0
+        assert simulator.machine.controlled == 0
+        assert simulator.machine.clock.seed == 0
+        assert not simulator.machine.step_votes
+        assert not simulator.machine.reset_votes
+    assert not list(runtime_directory.rglob("*.lease"))
+
+
+@pytest.mark.slow
+def test_lost_doubled_and_late_datagrams_are_not_taken_for_deviations() -> None:
+    faults = FaultPlan(drop=0.01, duplicate=0.01, delay=0.01, delay_max=0.05, seed=4)
+    with serve(ArenaWorld(2), NERD, faults) as simulator:
+        report = probed(simulator)
+    found, expected = verdicts(report), EXPECTED["nerd"]
+    assert found["seen"] <= expected["seen"]
+    assert found["not seen"] <= expected["not seen"]
+    # D15 for want of variables; a probe that is hit thrice is said to be so.
+    invasive = {deviation.id for deviation in DEVIATIONS if deviation.invasive}
+    assert len(found["not tried"] - expected["not tried"] - invasive - {"D15"}) <= 2
+
+
+@BOTH
+def test_without_the_word_invasive_no_second_client_comes_and_nobody_is_evicted(profile: Profile) -> None:
+    with serve(ArenaWorld(2), profile) as simulator, BlockingSession.connect(str(simulator.address)) as other:
+        report = probed(simulator)
+        assert {"D7", "D9", "D11", "D20"} <= verdicts(report)["not tried"]
+        assert "--invasive" in detail(report, "D7")
+        assert [agent.name for agent in other.agents()] == ["robot1", "robot2"]
+        assert simulator.machine.handlers == 1
+
+
+@BOTH
+def test_while_another_client_controls_an_agent_nothing_moves(profile: Profile) -> None:
+    with serve(ArenaWorld(2), profile) as simulator, BlockingSession.connect(str(simulator.address)) as other:
+        other.register("robot2")
+        other.reset(1)
+        steps, resets = simulator.machine.steps, simulator.machine.resets
+        report = probed(simulator, invasive=True)
+        assert (simulator.machine.steps, simulator.machine.resets) == (steps, resets)
+        assert simulator.machine.controlled == 1
+        alone = {deviation.id for deviation in DEVIATIONS if deviation.alone}
+        assert alone <= verdicts(report)["not tried"]
+        assert "robot2" in detail(report, "D8")
+        other.step({"robot2": [0.0, 0.0]})
+
+
+def test_one_agent_is_too_few_for_what_takes_two() -> None:
+    with serve(SyntheticWorld(1, 2), NERD) as simulator:
+        (found,) = tried(simulator, "D22")
+    assert found.verdict is Verdict.NOT_TRIED
+    assert "it takes 2 agents, and the simulator has 1" in found.detail
+
+
+def test_outputs_that_leave_their_range_are_named() -> None:
+    with serve(SyntheticWorld(1, 2, 1), NERD) as simulator:
+        (found,) = tried(simulator, "D18")
+    assert found.verdict is Verdict.SEEN
+    assert "/info/0" in found.detail
+
+
+def test_a_world_without_inputs_and_outputs_is_probed_as_far_as_it_goes() -> None:
+    with serve(SyntheticWorld(0, 0, 0), NERD) as simulator:
+        found = tried(simulator, "D21", "D15", "D18", "D8", "D25")
+    assert [finding.verdict for finding in found] == [Verdict.NOT_TRIED] * 3 + [Verdict.SEEN] * 2
+
+
+@BOTH
+def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(profile: Profile) -> None:
+    with serve(roomy_world(), profile) as simulator:
+        stage = Stage(Server(*resolve(simulator.address)), timeout=2.0)
+        few = stage.values()[:5]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Stage, "values", lambda _: few)
+            assert cut_completion(stage).verdict is Verdict.NOT_TRIED
+        stage.close()
+    with serve(SyntheticWorld(1, 251), profile) as simulator:
+        stage = Stage(Server(*resolve(simulator.address)), timeout=2.0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Stage, "values", lambda _: few)
+            found = cut_completion(stage)
+        stage.close()
+        assert simulator.machine.controlled == 0
+    assert found.verdict is (Verdict.SEEN if profile is NERD else Verdict.NOT_SEEN)
+    assert "of 1025 bytes" in found.detail
+
+
+@BOTH
+def test_an_interruption_in_any_probe_leaves_nothing_behind(
+    profile: Profile, runtime_directory: Path
+) -> None:
+    def interrupted(_: Stage, *args: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stage, "step", interrupted)
+    with serve(ArenaWorld(1), profile) as simulator:
+        with pytest.raises(KeyboardInterrupt):
+            tried(simulator, "D18")
+        assert simulator.machine.handlers == 0
+        assert simulator.machine.controlled == 0
+    assert not list(runtime_directory.rglob("*.lease"))
+
+
+def test_a_simulator_that_ends_meanwhile_is_said_to_be_gone_with_what_was_probed() -> None:
+    simulator = serve(ArenaWorld(1), DOCUMENT).start()
+
+    def end(deviation: Deviation) -> None:
+        if deviation.id == "D12":
+            simulator.stop()
+
+    try:
+        with Conformance(simulator.address, timeout=0.5) as conformance, pytest.raises(SessionLost) as lost:
+            conformance.run(end)
+    finally:
+        simulator.stop()
+    assert "D12" in lost.value.message
+    assert lost.value.exit_code == 75
+
+
+def test_a_closed_port_is_nothing_there() -> None:
+    with serve(ArenaWorld(1), NERD) as simulator:
+        address = simulator.address
+    with pytest.raises(SimulatorNotFound, match="nothing listens"):
+        Conformance(address)
+
+
+def test_a_silent_port_is_given_up_after_the_timeout() -> None:
+    with ForeignServer(lambda _: ()) as server, pytest.raises(SimulatorSilent):
+        Conformance(server.address, timeout=0.3)
+
+
+def test_another_version_is_refused() -> None:
+    with ForeignServer(lambda _: [b"\x06\x02\x00\x78"]) as server, pytest.raises(VersionRefused):
+        Conformance(server.address, timeout=0.5)
+
+
+HOSTILE: dict[str, tuple[tuple[bytes, ...], type[OspBridgeError]]] = {
+    "silence": ((), QueryTimeout),
+    "garbage": ((b"\xff\xff\xff", b""), QueryTimeout),
+    "greetings for ever": ((GREETING,), QueryTimeout),
+    "a negative count": ((b"\x5b\xff\xff\xff\xff",), RemoteProtocolError),
+    "an absurd count": ((b"\x5b\xff\xff\xff\x7f",), RemoteProtocolError),
+    "a count that is cut": ((b"\x5b\x01",), RemoteProtocolError),
+    "pieces of another list": ((b"\x5b\x02\x00\x00\x00", b"\x62" + bytes(13)), QueryTimeout),
+}
+
+
+@pytest.mark.parametrize("answers, error", HOSTILE.values(), ids=HOSTILE)
+def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
+    answers: tuple[bytes, ...], error: type[OspBridgeError]
+) -> None:
+    def manners(data: bytes) -> Iterable[bytes]:
+        return [GREETING] if data[:1] == b"\x05" else answers
+
+    with (
+        ForeignServer(manners) as server,
+        Conformance(server.address, timeout=1.0) as conformance,
+        pytest.raises(error),
+    ):
+        conformance.run()
+
+
+def test_a_flood_ends_as_silence_does() -> None:
+    def manners(data: bytes) -> Iterable[bytes]:
+        return [GREETING] if data[:1] == b"\x05" else itertools.repeat(b"\x33\xff\xff\xff\xff\x00", 20_000)
+
+    with (
+        ForeignServer(manners) as server,
+        Conformance(server.address, timeout=1.0) as conformance,
+        pytest.raises(QueryTimeout),
+    ):
+        conformance.run()
