@@ -201,8 +201,8 @@ def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(profile: Prof
 
 
 @BOTH
-def test_an_interruption_in_any_probe_leaves_nothing_behind(
-    profile: Profile, runtime_directory: Path
+def test_an_interruption_while_agents_are_ours_leaves_nothing_behind(
+    profile: Profile, runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: Stage, *args: object) -> NoReturn:
         raise KeyboardInterrupt
