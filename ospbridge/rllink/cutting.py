@@ -1,11 +1,11 @@
-"""Batches of experience: what belongs into one, and how it is split into messages that the protocol can carry.
+"""Batches of experience: where one may end, and how it is split into messages that the protocol can carry.
 
 The two modes mean what RLlib's ``batch_mode`` means. Facts on servers: observed on Ray 2.47.1 and 2.60.0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.fragments import EpisodeFragment
 
-__all__ = ["Batch", "BatchMode", "cut", "split", "take_batch"]
+__all__ = ["BatchMode", "cut", "split"]
 
 MESSAGE: Final = 200
 """Bytes around the episodes of a message, at most."""
@@ -32,18 +32,6 @@ class BatchMode(StrEnum):
     """After exactly so many steps, in mid-episode if need be; the episode goes on in the next batch."""
     COMPLETE_EPISODES = "complete_episodes"
     """With the episode in which the wanted number of steps is reached; only finished episodes are sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What can be sent, and what stays for the next time."""
-
-    ready: tuple[EpisodeFragment, ...]
-    rest: tuple[EpisodeFragment, ...]
-
-    @property
-    def steps(self) -> int:
-        return sum(fragment.steps for fragment in self.ready)
 
 
 def cut(fragment: EpisodeFragment, at: int, *, continued: bool) -> tuple[EpisodeFragment, EpisodeFragment]:
@@ -80,52 +68,6 @@ def cut(fragment: EpisodeFragment, at: int, *, continued: bool) -> tuple[Episode
     return first, second
 
 
-def take_batch(
-    recorded: Sequence[EpisodeFragment], steps: int, mode: BatchMode, dialect: Dialect
-) -> Batch | None:
-    """A batch of at least ``steps`` steps out of what was recorded, oldest first; None while that is not enough.
-
-    Fragments of one episode follow each other in time. In ``truncate_episodes`` the batch has exactly ``steps``
-    steps; a fragment under way may be among them, and is marked truncated in a dialect that cannot continue it.
-    """
-    if steps < 1:
-        raise LocalProtocolError(f"a batch must have one step at least, got {steps}")
-    if mode is BatchMode.COMPLETE_EPISODES:
-        return _whole_episodes(recorded, steps)
-    ready: list[EpisodeFragment] = []
-    missing = steps
-    for number, fragment in enumerate(recorded):
-        if fragment.steps > missing:
-            first, second = cut(fragment, missing, continued=dialect.continues_episodes)
-            return Batch((*ready, first), (second, *recorded[number + 1 :]))
-        if fragment.done or dialect.continues_episodes:
-            ready.append(fragment)
-        else:
-            ready.append(replace(fragment, truncated=True))
-        missing -= fragment.steps
-        if not missing:
-            return Batch(tuple(ready), tuple(recorded[number + 1 :]))
-    return None
-
-
-def _whole_episodes(recorded: Sequence[EpisodeFragment], steps: int) -> Batch | None:
-    """Finished episodes, each with all of its pieces, in the order in which they began."""
-    lengths: dict[str, int] = {}
-    for fragment in recorded:
-        lengths[fragment.id] = lengths.get(fragment.id, 0) + fragment.steps
-    finished = {fragment.id for fragment in recorded if fragment.done}
-    chosen: set[str] = set()
-    taken = 0
-    for episode, length in lengths.items():
-        if taken < steps and episode in finished:
-            chosen.add(episode)
-            taken += length
-    if taken < steps:
-        return None
-    ready = tuple(fragment for fragment in recorded if fragment.id in chosen)
-    return Batch(ready, tuple(fragment for fragment in recorded if fragment.id not in chosen))
-
-
 def split(
     fragments: Sequence[EpisodeFragment],
     dialect: Dialect,
@@ -136,6 +78,7 @@ def split(
 ) -> list[Episodes]:
     """The messages that carry the fragments in order, each at most ``largest`` bytes.
 
+    A fragment whose episode goes on is marked truncated where the dialect cannot continue it.
     Where weights are awaited the last one is an EpisodesAndGetState and the others are Episodes. ``least_steps`` is
     the batch that the server learns from: one that waits for weights with less than that never answers. A server may
     learn from the first messages before the last comes, so either the last holds a whole batch, or those before it
@@ -148,7 +91,9 @@ def split(
             hint="an RLlink server that is asked for weights with less than its batch never answers; collect on",
         )
     pieces = [
-        piece for fragment in fragments for piece in _small_enough(fragment, dialect, largest - MESSAGE)
+        piece
+        for fragment in fragments
+        for piece in _small_enough(_in(fragment, dialect), dialect, largest - MESSAGE)
     ]
     groups = _grouped(pieces, dialect, largest - MESSAGE)
     if not await_weights:
@@ -161,6 +106,12 @@ def split(
             hint="send fewer steps at once: one batch at a time",
         )
     return [*(Episodes(group) for group in groups[:-1]), EpisodesAndGetState(groups[-1])]
+
+
+def _in(fragment: EpisodeFragment, dialect: Dialect) -> EpisodeFragment:
+    if fragment.done or dialect.continues_episodes:
+        return fragment
+    return replace(fragment, truncated=True)
 
 
 def _small_enough(fragment: EpisodeFragment, dialect: Dialect, largest: int) -> list[EpisodeFragment]:

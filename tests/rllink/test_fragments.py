@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Space
 from ospbridge.rllink.checking import NOTHING_MORE, RLLIB, Needs, check_fragment, check_fragments
-from ospbridge.rllink.cutting import BatchMode, cut, split, take_batch
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
+from ospbridge.rllink.cutting import cut, split
+from ospbridge.rllink.dialects import DIALECTS, MSGPACK, Dialect
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
 from tests.rllink.episodes import assert_equal, episode
 
 BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-TRUNCATE, COMPLETE = BatchMode.TRUNCATE_EPISODES, BatchMode.COMPLETE_EPISODES
 
 
 def box(size: int) -> BoxSpace:
@@ -186,78 +185,6 @@ def test_a_cut_that_would_leave_nothing_is_refused(at: int) -> None:
         cut(episode(4), at, continued=True)
 
 
-# --- batches -------------------------------------------------------------------------------------------------------
-
-
-@BOTH
-@pytest.mark.parametrize("mode", BatchMode)
-def test_there_is_no_batch_before_enough_steps_are_there(dialect: Dialect, mode: BatchMode) -> None:
-    assert take_batch([], 1, mode, dialect) is None
-    assert take_batch([episode(4), episode(5, seed=1)], 10, mode, dialect) is None
-
-
-@BOTH
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=9), steps=st.integers(1, 40))
-def test_a_batch_that_cuts_has_exactly_the_steps_wanted_and_the_rest_goes_on(
-    dialect: Dialect, lengths: list[int], steps: int
-) -> None:
-    recorded = [episode(length, seed=number) for number, length in enumerate(lengths)]
-    batch = take_batch(recorded, steps, TRUNCATE, dialect)
-    assert (batch is None) == (sum(lengths) < steps)
-    if batch is None:
-        return
-    assert batch.steps == steps
-    pieces: dict[str, list[EpisodeFragment]] = {}
-    for piece in (*batch.ready, *batch.rest):
-        pieces.setdefault(piece.id, []).append(piece)
-    for whole in recorded:
-        assert_equal(joined(pieces[whole.id]), whole)
-
-
-def test_an_episode_under_way_is_sent_as_it_stands_where_the_server_knows_how_it_goes_on() -> None:
-    running = episode(6, terminated=False)
-    batch = take_batch([running], 6, TRUNCATE, MSGPACK)
-    assert batch is not None
-    assert batch.ready == (running,)
-
-
-def test_an_episode_under_way_is_truncated_where_the_server_would_wait_for_its_end_for_ever() -> None:
-    batch = take_batch([episode(6, terminated=False)], 6, TRUNCATE, JSON)
-    assert batch is not None
-    assert (batch.ready[0].terminated, batch.ready[0].truncated) == (False, True)
-
-
-@BOTH
-def test_complete_episodes_are_never_cut_and_leave_out_those_under_way(dialect: Dialect) -> None:
-    running = episode(50, seed=9, terminated=False, id="running")
-    done = [episode(4, seed=number) for number in range(4)]
-    assert take_batch([running, *done[:2]], 9, COMPLETE, dialect) is None
-    batch = take_batch([running, *done], 9, COMPLETE, dialect)
-    assert batch is not None
-    assert batch.ready == tuple(done[:3])
-    assert batch.rest == (running, done[3])
-
-
-@BOTH
-def test_all_pieces_of_a_finished_episode_are_sent_together(dialect: Dialect) -> None:
-    one, two = cut(episode(6, id="a"), 4, continued=True)
-    other = episode(3, id="b", seed=1)
-    batch = take_batch([one, other, two], 5, COMPLETE, dialect)
-    assert batch is not None
-    assert batch.ready == (one, two)
-    assert batch.rest == (other,)
-
-
-def test_a_batch_of_no_steps_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="one step at least"):
-        take_batch([episode(3)], 0, TRUNCATE, MSGPACK)
-
-
-def test_batches_are_made_of_whole_episodes_where_pieces_are_not_known_to_belong_together() -> None:
-    assert JSON.batch_mode is COMPLETE
-    assert MSGPACK.batch_mode is TRUNCATE
-
-
 # --- messages ------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +218,19 @@ def test_a_size_is_estimated_from_above_and_not_by_much(dialect: Dialect) -> Non
         size = len(dialect.encode(Episodes((sent,))))
         assert size <= dialect.size(sent) + 200
         assert dialect.size(sent) <= 2 * size + 1500
+
+
+@BOTH
+@pytest.mark.parametrize("await_weights", [False, True])
+def test_an_episode_under_way_is_truncated_where_the_server_would_wait_for_its_end_for_ever(
+    dialect: Dialect, await_weights: bool
+) -> None:
+    running = episode(6, terminated=False)
+    (message,) = split([running, episode(3, seed=1)], dialect, await_weights=await_weights)
+    sent, finished = message.fragments
+    assert (sent.terminated, sent.truncated) == (False, not dialect.continues_episodes)
+    assert (finished.terminated, finished.truncated) == (True, False)
+    assert not running.truncated
 
 
 @BOTH

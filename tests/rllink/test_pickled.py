@@ -231,6 +231,7 @@ def test_what_unpickling_would_call_is_not_called(protocol: int, tmp_path: Path)
     evil = pickle.dumps({"train_batch_size": 5, "other": Enemy(target)}, protocol)
     assert config_in(evil).train_batch_size == 5
     assert not target.exists()
+    # Not harmless because it is no pickle: unpickled, it makes the folder, an empty one of this test's own.
     pickle.loads(evil)
     assert target.exists()
 

@@ -6,7 +6,6 @@ ids. The disk is waited for in worker threads.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.relay.link import Connection, Link
     from ospbridge.record.spool import Entry, Spool
-    from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.fragments import EpisodeFragment
 
 __all__ = ["Shipping"]
@@ -112,11 +110,7 @@ class Shipping:
         if not entries:
             return
         try:
-            messages = split(
-                [_in(fragment, connection.dialect) for fragment in fragments],
-                connection.dialect,
-                await_weights=False,
-            )
+            messages = split(fragments, connection.dialect, await_weights=False)
             await connection.perform(lambda machine: deliver(machine, messages))
         except LocalProtocolError as error:
             # Nothing was sent: no message can carry one of them.
@@ -203,10 +197,3 @@ def _opened(entries: Sequence[Entry]) -> list[tuple[Entry, EpisodeFragment | Con
         except ConfigurationError as error:
             found.append((entry, error))
     return found
-
-
-def _in(fragment: EpisodeFragment, dialect: Dialect) -> EpisodeFragment:
-    """A piece whose rest comes later is an episode of its own where the dialect cannot continue one."""
-    if fragment.done or dialect.continues_episodes:
-        return fragment
-    return replace(fragment, truncated=True)
