@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import pytest
 import trio
 
@@ -9,6 +11,10 @@ from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.holding import Holds
 from tests.daemon.stage import FakeSession, inputs
 from tests.daemon.test_conductor import attach, conductor_of
+
+if TYPE_CHECKING:
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
 
 
 def test_time_that_was_held_is_counted_once_however_many_hold() -> None:
@@ -37,18 +43,36 @@ def session() -> FakeSession:
     return FakeSession("a", "b")
 
 
-@pytest.mark.trio
-async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
-    session: FakeSession, autojump_clock: object
-) -> None:
+class Seated(NamedTuple):
+    """Who holds, on agent a, and who waits, on agent b; ``told`` is what the latter hears of holds."""
+
+    conductor: Conductor
+    holder: Driver
+    a: Attachment
+    b: Attachment
+    told: list[tuple[float, str]]
+
+
+def seated(session: FakeSession) -> Seated:
     conductor = conductor_of(session)
     holder = Driver("relay", 1)
     told: list[tuple[float, str]] = []
     other = Driver("env", 2, on_held=lambda seconds, reason: told.append((seconds, reason)))
-    a, b = attach(conductor, "a", holder), attach(conductor, "b", other)
+    return Seated(conductor, holder, attach(conductor, "a", holder), attach(conductor, "b", other), told)
+
+
+async def both_play(conductor: Conductor, a: Attachment, b: Attachment) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(conductor.reset, [b], 0, 2)
         await conductor.reset([a], 9, 1)
+
+
+@pytest.mark.trio
+async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, told = seated(session)
+    await both_play(conductor, a, b)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(conductor.step, [(b, inputs(0.5))])
         await trio.sleep(1)
@@ -68,11 +92,7 @@ async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
 async def test_who_begins_to_wait_during_a_hold_is_told_what_is_left(
     session: FakeSession, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    holder = Driver("relay", 1)
-    told: list[tuple[float, str]] = []
-    other = Driver("env", 2, on_held=lambda seconds, reason: told.append((seconds, reason)))
-    a, b = attach(conductor, "a", holder), attach(conductor, "b", other)
+    conductor, holder, a, b, told = seated(session)
     await conductor.reset([a], 9, 1)
     async with trio.open_nursery() as nursery:
         with conductor.holding(holder, 500.0, "waits for weights"):
@@ -89,12 +109,8 @@ async def test_who_begins_to_wait_during_a_hold_is_told_what_is_left(
 async def test_who_holds_longer_than_it_may_is_a_laggard(
     session: FakeSession, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    holder = Driver("relay", 1)
-    a, b = attach(conductor, "a", holder), attach(conductor, "b", Driver("env", 2))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 0, 2)
-        await conductor.reset([a], 9, 1)
+    conductor, holder, a, b, _ = seated(session)
+    await both_play(conductor, a, b)
     began = trio.current_time()
     with conductor.holding(holder, 50.0, "waits for weights"):
         await conductor.step([(b, inputs(0.5))])
@@ -109,11 +125,8 @@ async def test_who_holds_longer_than_it_may_is_a_laggard(
 async def test_who_rests_is_waited_for_no_longer_and_may_play_again(
     session: FakeSession, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    a, b = attach(conductor, "a", Driver("relay", 1)), attach(conductor, "b", Driver("env", 2))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 0, 2)
-        await conductor.reset([a], 9, 1)
+    conductor, _, a, b, _ = seated(session)
+    await both_play(conductor, a, b)
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(conductor.step, [(b, inputs(0.5))])
