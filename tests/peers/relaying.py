@@ -259,12 +259,15 @@ class Place:
         )
 
     def leave(self) -> None:
-        """End all, the last first, and be sure that nothing is left."""
+        """End all, the last first, and be sure that nothing of ospbridge's is left. Ray may leave its agents behind."""
         for program in reversed(self.programs):
             program.send(signal.SIGTERM)
         for program in reversed(self.programs):
             program.ended()
-            program.await_nothing_left()
+            if program.name.startswith(("rllib", "client")):
+                program.sweep()
+            else:
+                program.await_nothing_left()
 
 
 @contextmanager

@@ -289,7 +289,7 @@ async def test_a_second_client_waits_for_its_turn_disturbs_nobody_and_gets_it(se
 # --- a daemon that drives --------------------------------------------------------------------------------------------
 
 STEPS = 1000
-SLOW = ("--epochs", 150, "--minibatch", 50)
+SLOW = ("--epochs", 60, "--minibatch", 50)
 """So many epochs take some seconds, in which a test can do its mischief."""
 QUICK = ("--epochs", 2)
 
