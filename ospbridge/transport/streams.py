@@ -18,6 +18,8 @@ import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.securing import no_authorities, refusal, see, show
+from ospbridge.transport.settling import settle
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -38,11 +40,6 @@ Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 SCHEME: Final = "tls://"
 DEFAULT_PORT: Final = 5555
 """Where RLlib's own example listens."""
-IDLE_BEFORE_PROBE: Final = 10
-"""Seconds of silence until the kernel asks whether the other host is still there ..."""
-PROBE_EVERY: Final = 5
-PROBES: Final = 4
-"""... and how often, before the connection counts as broken: half a minute in all."""
 READ_AT_ONCE: Final = 64 * 1024
 
 
@@ -61,36 +58,15 @@ class ServerTls:
                 "a TLS client shows a certificate and holds its key; only one of them was named",
                 hint="name both, or neither",
             )
-        for path in (self.ca, self.cert, self.key):
-            _see(path)
+        see((self.ca, self.cert, self.key))
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigurationError(
-                f"{self.ca} has no CA certificates: {_reason(error)}", hint="it must be a PEM file"
-            ) from None
+            raise no_authorities(self.ca, error) from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self.cert is not None:
-            try:
-                # An empty password, or OpenSSL would ask for one on the terminal.
-                context.load_cert_chain(self.cert, self.key, password="")
-            except (ssl.SSLError, ValueError) as error:
-                raise ConfigurationError(
-                    f"{self.cert} and {self.key} are no certificate and its key: {_reason(error)}",
-                    hint="both must be PEM files, the key of that very certificate and without a password",
-                ) from None
+        if self.cert is not None and self.key is not None:
+            show(context, self.cert, self.key)
         return context
-
-
-def _see(path: Path | None) -> None:
-    if path is None:
-        return
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}", hint="TLS needs this file"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +147,7 @@ async def open_stream(address: StreamAddress, *, within: float) -> Stream:
         for family, place in places:
             sock = trio.socket.socket(family, socket.SOCK_STREAM)
             try:
-                _settle(sock)
+                settle(sock)
                 await sock.connect(place)
             except OSError as error:
                 sock.close()
@@ -256,38 +232,13 @@ async def speaks_tls(address: StreamAddress, *, within: float) -> bool:
 
 def refused(error: ssl.SSLError, peer: str) -> ConfigurationError | UpstreamLost:
     """What a failed handshake means, in words."""
-    reason = (error.reason or "").upper()
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return ConfigurationError(
-            f"the certificate of {peer} does not hold: {error.verify_message}",
-            hint="it must be valid now, signed by the CA that was given, and name the host that is connected to",
-        )
-    if "EOF" in reason:
+    if "EOF" in (error.reason or "").upper():
         return UpstreamLost(f"{peer} closed the connection in the TLS handshake")
-    if "ALERT" in reason:
-        return ConfigurationError(
-            f"{peer} refuses the TLS connection: {_reason(error)}",
-            hint="it may ask for a certificate that its own CA signed, valid now",
-        )
-    return ConfigurationError(
-        f"{peer} does not speak TLS as expected: {_reason(error)}",
+    return refusal(
+        error,
+        peer,
+        expected="TLS as expected",
         hint="RLlib's own server speaks no TLS; a TLS tunnel such as stunnel may stand before it",
-    )
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "reason", None) or error).replace("_", " ").lower()
-
-
-def _settle(sock: trio.socket.SocketType) -> None:
-    """Messages go at once; a host that vanished without a word is noticed."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_BEFORE_PROBE)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
-    sock.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (IDLE_BEFORE_PROBE + PROBES * PROBE_EVERY)
     )
 
 

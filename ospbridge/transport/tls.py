@@ -6,8 +6,6 @@ environment connects to. TLS 1.2 or later.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -16,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.securing import no_authorities, refusal, see, show
+from ospbridge.transport.settling import settle
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -32,10 +32,6 @@ __all__ = [
 
 SCHEME: Final = "tls://"
 BACKLOG: Final = 128
-VANISHED_AFTER: Final = 30
-"""Seconds until a host that answers nothing any more counts as gone."""
-_OLD: Final = frozenset({"UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW"})
-"""What OpenSSL says where the other side's newest version is too old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +58,13 @@ class TlsFiles:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
         context.sslsocket_class = TlsSocket
-        self._readable()
-        try:
-            # An empty password, or OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(self.cert, self.key, password="")
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigurationError(
-                f"{self.cert} and {self.key} are no certificate and its key: {_reason(error)}",
-                hint="both must be PEM files, the key of that very certificate and without a password",
-            ) from None
+        see((self.cert, self.key, self.ca))
+        show(context, self.cert, self.key)
         try:
             context.load_verify_locations(self.ca)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigurationError(
-                f"{self.ca} has no CA certificates: {_reason(error)}", hint="it must be a PEM file"
-            ) from None
+            raise no_authorities(self.ca, error) from None
         return context
-
-    def _readable(self) -> None:
-        for path in (self.cert, self.key, self.ca):
-            try:
-                path.open("rb").close()
-            except OSError as error:
-                raise ConfigurationError(
-                    f"cannot read {path}: {error.strerror}", hint="TLS needs a certificate, its key and a CA"
-                ) from None
 
 
 class TlsSocket(ssl.SSLSocket):
@@ -152,7 +130,7 @@ def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
             f"the host name {host!r} does not resolve: {error.strerror}", hint="check the spelling"
         ) from None
     try:
-        _settle(plain)
+        settle(plain)
         sock = context.wrap_socket(plain, server_hostname=host)
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
         plain.close()
@@ -193,7 +171,7 @@ class TlsListener:
     def wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
         """An accepted connection, before its handshake."""
         sock.setblocking(False)
-        _settle(sock)
+        settle(sock)
         return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def close(self) -> None:
@@ -201,41 +179,11 @@ class TlsListener:
         self.socket.close()
 
 
-def _settle(sock: socket.socket) -> None:
-    """Messages go at once; a host that vanished without a word is noticed."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED_AFTER // 3)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED_AFTER // 3)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * VANISHED_AFTER)
-
-
 def refusal_in_words(error: ssl.SSLError, peer: str = "the other side") -> ConfigurationError:
-    """What went wrong between two certificates, or with a peer that speaks no TLS."""
-    reason = (error.reason or "").upper()
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return ConfigurationError(
-            f"the certificate of {peer} does not hold: {error.verify_message}",
-            hint="it must be valid now, signed by the CA of tls_ca, and name the host that is connected to",
-        )
-    if "PROTOCOL_VERSION" in reason or reason in _OLD:
-        return ConfigurationError(
-            f"{peer} speaks no TLS of version 1.2 or later, and an older one is refused: {_reason(error)}",
-            hint="bring the other side's TLS up to date, or let its settings allow TLS 1.2",
-        )
-    if "ALERT" in reason or reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return ConfigurationError(
-            f"{peer} refuses the TLS connection: {_reason(error)}",
-            hint="the certificate must be valid now, and signed by the CA that the other side was given",
-        )
-    return ConfigurationError(
-        f"{peer} does not speak TLS as a hub does: {_reason(error)}",
+    """What went wrong between two certificates, or with a peer that is no hub."""
+    return refusal(
+        error,
+        peer,
+        expected="TLS as a hub does",
         hint="is this the HOST:PORT of `ospbridge connect --listen`?",
     )
-
-
-def _reason(error: BaseException) -> str:
-    reason = getattr(error, "reason", None) or os.fspath(str(error))
-    return str(reason).replace("_", " ").lower()
