@@ -64,6 +64,7 @@ COMMANDS: dict[str, CommandPlace] = {
     ),
     "rllink": CommandPlace("ospbridge.cli.rllink", "rllink", "Look at RLlink servers."),
     "bench": CommandPlace("ospbridge.cli.bench", "bench", "Measure what the bridge costs."),
+    "doctor": CommandPlace("ospbridge.cli.doctor", "doctor", "Find what keeps ospbridge from working here."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
     "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),
     "restart-communication": CommandPlace(

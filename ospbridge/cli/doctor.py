@@ -1,0 +1,159 @@
+"""``ospbridge doctor``: what keeps ospbridge from working here, and the fix for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ospbridge.cli.options import LONGEST, SimulatorAddress, json_option, waiting_told
+from ospbridge.cli.output import Column, note, print_json, print_table
+from ospbridge.cli.stopping import stoppable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ospbridge.daemon.settings import Settings
+    from ospbridge.diagnosis.checks import Check
+    from ospbridge.interface import Endpoint
+    from ospbridge.transport.tls import TlsFiles
+
+__all__ = ["doctor"]
+
+EXIT_PROBLEM: Final = 1
+"""Something needs mending."""
+LOOPBACK: Final = ("127.", "::1", "localhost")
+
+
+@click.command()
+@click.option(
+    "--simulator",
+    type=SimulatorAddress(),
+    metavar="HOST:PORT",
+    help="See whether this simulator answers.",
+)
+@click.option(
+    "--hub",
+    metavar="ADDRESS",
+    help="See whether a daemon answers at this hub: unix:PATH, or tls://HOST:PORT on another host.",
+)
+@click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
+@click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Check this configuration of `ospbridge connect`, and the simulators that it names.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, LONGEST, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when a simulator or daemon has not answered for so long.",
+)
+@json_option(
+    'Print a list of {"subject", "state", "detail", "fix"} with the state "ok", "advice", "problem" or "skipped".'
+)
+def doctor(
+    *,
+    simulator: Endpoint | None,
+    hub: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+    config: Path | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Find what keeps ospbridge from working here.
+
+    Looks at what is installed, at the machine, at the places that ospbridge writes to, and at what is named. Each
+    problem comes with its fix. It changes nothing, and only looks at a simulator.
+
+    Exit code 0 says that all is well, 1 that something needs mending; advice is no problem.
+    """
+    from ospbridge.diagnosis.checks import State
+
+    tls = None
+    if tls_cert or tls_key or tls_ca:
+        from ospbridge.transport.tls import TlsFiles
+
+        tls = TlsFiles.of(tls_cert, tls_key, tls_ca)
+    with stoppable(), waiting_told("looking around"):
+        found = list(_checks(simulator, hub, tls, config, timeout))
+    if as_json:
+        print_json(
+            [{"subject": c.subject, "state": c.state.value, "detail": c.detail, "fix": c.fix} for c in found]
+        )
+    else:
+        _show(found)
+    if any(check.state is State.PROBLEM for check in found):
+        raise click.exceptions.Exit(EXIT_PROBLEM)
+
+
+def _checks(
+    simulator: Endpoint | None, hub: str | None, tls: TlsFiles | None, config: Path | None, timeout: float
+) -> Iterator[Check]:
+    from ospbridge.diagnosis import installation, machine, places, reaching
+    from ospbridge.interface import DEFAULT_PORT
+    from ospbridge.observe.state import state_directory
+
+    yield from installation.check_installation()
+    yield machine.check_cores()
+    yield machine.check_clock()
+    yield machine.check_receive_buffer()
+    configured, settings = _configuration(config) if config is not None else (None, [])
+    if configured is not None:
+        yield configured
+    simulators = [simulator] if simulator is not None else []
+    simulators += [each.simulator for each in settings if each.simulator not in simulators]
+    ports = {each.port for each in simulators if each.host.startswith(LOOPBACK)}
+    for port in sorted(ports) or ([] if simulators else [DEFAULT_PORT]):
+        yield machine.check_port(port)
+    yield places.check_runtime_directory()
+    yield places.check_directory("state directory", state_directory())
+    yield from places.check_hub_sockets()
+    yield places.check_leases()
+    for each in simulators:
+        yield reaching.check_simulator(each, timeout=timeout)
+    if hub is not None:
+        yield reaching.check_hub(hub, timeout=timeout, tls=tls)
+
+
+def _configuration(file: Path) -> tuple[Check, list[Settings]]:
+    """What `ospbridge connect` would make of the file, and the simulators that it would join."""
+    from ospbridge.cli.configured import configuration
+    from ospbridge.cli.connect import connect
+    from ospbridge.diagnosis.checks import problem, well
+    from ospbridge.errors import OspBridgeError
+
+    subject = "configuration"
+    context = connect.make_context("connect", ["--config", str(file)], auto_envvar_prefix="OSPBRIDGE_CONNECT")
+    try:
+        with context:
+            found = configuration(context, file)
+            settings, feedings = found.settings(), found.feedings()
+    except OspBridgeError as error:
+        return problem(subject, error.message, error.hint or f"ospbridge config show --config {file}"), []
+    told = [f"simulator {each.title}" for each in settings]
+    told += [f"RLlink server {each.upstream.address}" for each in feedings]
+    return well(subject, f"{file}: {', '.join(told)}"), settings
+
+
+def _show(found: list[Check]) -> None:
+    from ospbridge.diagnosis.checks import State
+
+    print_table(
+        (Column("SUBJECT"), Column("STATE"), Column("WHAT WAS FOUND")),
+        [(check.subject, check.state.value, check.detail) for check in found],
+    )
+    for check in found:
+        if check.fix:
+            note(f"{check.state.value}: {check.subject}: {check.fix}")
+    problems = sum(check.state is State.PROBLEM for check in found)
+    if problems:
+        note(f"{problems} problem{'s' * (problems != 1)} to mend")

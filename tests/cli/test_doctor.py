@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from ospbridge.cli import main
+from ospbridge.diagnosis import installation, machine
+from ospbridge.diagnosis.checks import well
+from ospbridge.observe.runtime import default_hub
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from click.testing import Result
+
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture(autouse=True)
+def healthy_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What these tests are not about is well: the host that runs them may be any."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(installation, "check_installation", lambda: [well("installation", "")])
+    monkeypatch.setattr(machine, "check_port", lambda port: well(f"UDP port {port}", ""))
+
+
+@pytest.fixture
+def simulator() -> Iterator[UdpSimulator]:
+    with UdpSimulator(ArenaWorld(2), port=0) as running:
+        yield running
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *args])
+
+
+def checks(*args: str, exit_code: int = 0) -> dict[str, Any]:
+    result = run(*args, "--json")
+    assert result.exit_code == exit_code, result.output
+    found = json.loads(result.stdout)
+    for check in found:
+        assert set(check) == {"subject", "state", "detail", "fix"}
+        assert check["state"] in {"ok", "advice", "problem", "skipped"}
+        assert bool(check["fix"]) == (check["state"] in {"advice", "problem"})
+    return {check["subject"]: check for check in found}
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_all_well_is_exit_code_0() -> None:
+    found = checks()
+    assert {"installation", "cores", "clock", "receive buffer", "UDP port 45454"} <= set(found)
+    assert {"runtime directory", "state directory", "hub", "leases"} <= set(found)
+
+
+def test_a_simulator_that_answers_is_told_with_its_agents_and_left_as_it_was(simulator: UdpSimulator) -> None:
+    found = checks("--simulator", str(simulator.address))[f"simulator {simulator.address}"]
+    assert found["detail"] == "answers (profile document); 2 agents, 2 of them free"
+    assert simulator.machine.handlers == 0
+
+
+def test_a_simulator_whose_agents_are_all_taken_is_advised_about(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(simulator.address) as other:
+        other.register("robot1", "robot2")
+        found = checks("--simulator", str(simulator.address))[f"simulator {simulator.address}"]
+    assert found["state"] == "advice"
+    assert "restart-communication" in found["fix"]
+
+
+def test_a_simulator_that_is_not_there_is_a_problem_with_its_fix_and_exit_code_1() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    found = checks("--simulator", address, exit_code=1)[f"simulator {address}"]
+    assert found["state"] == "problem"
+    assert "nothing listens" in found["detail"]
+    assert "start the simulator" in found["fix"]
+
+
+def test_the_table_is_followed_by_the_fixes() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    result = run("--simulator", address)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["SUBJECT", "STATE", "WHAT", "WAS", "FOUND"]
+    assert f"problem: simulator {address}: start the simulator" in result.stderr
+    assert result.stderr.splitlines()[-1] == "1 problem to mend"
+
+
+def test_a_daemon_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    found = checks("--hub", f"unix:{tmp_path}/hub", exit_code=1)[f"daemon unix:{tmp_path}/hub"]
+    assert "no daemon listens" in found["detail"]
+    assert "ospbridge connect" in found["fix"]
+
+
+def test_a_socket_that_is_no_daemon_s_is_a_problem_after_the_timeout() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mute:
+        default_hub().parent.mkdir(parents=True)
+        mute.bind(str(default_hub()))
+        mute.listen()
+        found = checks("--hub", f"unix:{default_hub()}", "--timeout", "0.3", exit_code=1)
+    assert found[f"daemon unix:{default_hub()}"]["state"] == "problem"
+
+
+def test_a_configuration_is_checked_and_its_simulators_too(simulator: UdpSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "connect.toml"
+    file.write_text(f'[[simulator]]\nname = "left"\naddress = "{simulator.address}"\n')
+    found = checks("--config", str(file))
+    assert found["configuration"]["detail"] == f"{file}: simulator {simulator.address} (left)"
+    assert found[f"simulator {simulator.address}"]["state"] == "ok"
+    assert f"UDP port {simulator.address.port}" in found
+
+
+def test_mistakes_of_a_configuration_are_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "connect.toml"
+    file.write_text('[[simulator]]\ncolour = "red"\n')
+    found = checks("--config", str(file), exit_code=1)["configuration"]
+    assert "line 2" in found["detail"]
+    assert "colour" in found["detail"]
+
+
+def test_a_configuration_that_is_not_there_is_a_problem() -> None:
+    assert checks("--config", "/no/such/file", exit_code=1)["configuration"]["state"] == "problem"
+
+
+def test_wrong_options_are_usage_errors() -> None:
+    assert run("--simulator", "127.0.0.1:what").exit_code == 2
+    assert run("--timeout", "0").exit_code == 2

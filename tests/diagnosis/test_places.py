@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.diagnosis.checks import State
+from ospbridge.diagnosis.places import (
+    check_directory,
+    check_hub_socket,
+    check_hub_sockets,
+    check_leases,
+    check_runtime_directory,
+)
+from ospbridge.observe.runtime import default_hub
+from ospbridge.session.lease import Lease, LeaseFile, stale_leases
+from ospbridge.transport.unix import HubSocket
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEASE = Lease(
+    server="127.0.0.1",
+    server_port=45454,
+    local_host="127.0.0.1",
+    local_port=40001,
+    handler_port=40002,
+    profile="nerd",
+    agents={"robot1": 1},
+    events=False,
+    pid=1,
+)
+
+
+def test_a_directory_of_ours_is_well_there_or_to_be_made(tmp_path: Path) -> None:
+    assert check_directory("place", tmp_path).state is State.WELL
+    found = check_directory("place", tmp_path / "not" / "yet")
+    assert found.state is State.WELL
+    assert "will be made" in found.detail
+
+
+def test_a_file_in_its_place_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = check_directory("place", tmp_path / "file")
+    assert found.state is State.PROBLEM
+    assert "is no directory" in found.detail
+
+
+def test_a_directory_that_everybody_may_write_to_is_a_problem(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    found = check_directory("place", tmp_path)
+    assert found.state is State.PROBLEM
+    assert found.fix == f"chmod o-w {tmp_path}"
+
+
+def test_a_directory_of_another_user_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    found = check_directory("place", tmp_path)
+    assert found.state is State.PROBLEM
+    assert "this is user 4711" in found.detail
+
+
+def test_a_directory_that_may_not_be_written_to_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert check_directory("place", tmp_path).fix == f"chmod u+wx {tmp_path}"
+    found = check_directory("place", tmp_path / "new")
+    assert found.state is State.PROBLEM
+    assert "install -d" in found.fix
+
+
+def test_a_runtime_directory_by_default_is_advised_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_runtime_directory().state is State.WELL
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr("ospbridge.diagnosis.places.check_directory", lambda *_: check_hub_sockets()[0])
+    found = check_runtime_directory()
+    assert found.state is State.ADVICE
+    assert "XDG_RUNTIME_DIR" in found.fix
+
+
+def test_a_runtime_directory_with_too_long_a_path_for_sockets_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 120)))
+    found = check_runtime_directory()
+    assert found.state is State.PROBLEM
+    assert "107 bytes" in found.detail
+
+
+def test_without_a_daemon_there_is_no_hub_to_look_at() -> None:
+    assert [check.state for check in check_hub_sockets()] == [State.SKIPPED]
+
+
+@pytest.mark.loopback
+def test_a_hub_that_listens_is_well_and_what_a_dead_daemon_left_is_a_problem() -> None:
+    hub = HubSocket(default_hub())
+    try:
+        assert [check.state for check in check_hub_sockets()] == [State.WELL]
+    finally:
+        hub.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(default_hub()))
+    (found,) = check_hub_sockets()
+    assert found.state is State.PROBLEM
+    assert "a daemon died and left it" in found.detail
+
+
+def test_a_file_where_a_hub_should_be_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "hub.sock"
+    path.write_text("")
+    found = check_hub_socket(path)
+    assert found.state is State.PROBLEM
+    assert "is no socket" in found.detail
+
+
+def test_a_lease_of_a_running_session_is_well_and_that_of_a_dead_one_a_problem() -> None:
+    assert check_leases().state is State.WELL
+    file = LeaseFile()
+    file.write(LEASE)
+    found = check_leases()
+    assert (found.state, found.detail) == (State.WELL, "1 of running sessions, none of dead ones")
+    file.abandon()
+    found = check_leases()
+    assert found.state is State.PROBLEM
+    assert "robot1 of 127.0.0.1:45454" in found.detail
+    assert "ospbridge connect --simulator 127.0.0.1:45454" in found.fix
+
+
+def test_looking_at_leases_takes_nothing_from_a_successor() -> None:
+    file = LeaseFile()
+    file.write(LEASE)
+    file.abandon()
+    check_leases()
+    ((lease, successor),) = stale_leases(LEASE.endpoint)
+    assert lease == LEASE
+    successor.remove()
+
+
+def test_a_lease_that_cannot_be_read_is_told_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "1-2.lease").write_text("{")
+    found = check_leases(tmp_path)
+    assert found.state is State.PROBLEM
+    assert "1-2.lease" in found.detail
+
+
+def test_where_the_system_tells_of_no_locks_leases_are_skipped(tmp_path: Path) -> None:
+    assert check_leases(tmp_path, tmp_path / "locks").state is State.SKIPPED
