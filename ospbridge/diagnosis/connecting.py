@@ -35,11 +35,15 @@ def init_form(stage: Stage) -> Finding:
     """D1: 4-byte version numbers, or single bytes."""
     if stage.profile.init_form is InitForm.INTS:
         return not_seen("an INIT with 4-byte version numbers is answered likewise")
+    shown = stage.line.greeting.hex(" ")
+    if stage.taken_by_others():
+        return seen(f"an INIT with single bytes is answered likewise: {shown}")
     answer = answer_to(stage.place, Init(form=InitForm.INTS).encode(), stage.profile)
     if answer is not None:
         return not_seen("INITs of both forms are answered")
     return seen(
-        f"an INIT with 4-byte version numbers meets silence ({TRIES} tries); one with single bytes is answered"
+        f"an INIT with 4-byte version numbers meets silence ({TRIES} tries); one with single bytes is answered: "
+        f"{shown}"
     )
 
 

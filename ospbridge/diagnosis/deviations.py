@@ -23,6 +23,7 @@ DEVIATIONS: Final = (
         document="says nothing of a version that the server does not speak",
         server="no answer at all",
         probe=connecting.other_version,
+        alone=True,
     ),
     Deviation(
         id="D3",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ def udp_line(address: str, inode: int, remote: str = "00000000:0000") -> str:
 
 @pytest.mark.parametrize("cores, state", [({0}, State.ADVICE), ({0, 1}, State.WELL), ({0, 1, 2}, State.WELL)])
 def test_one_core_is_too_few_to_spin(cores: set[int], state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
     found = check_cores()
     assert found.state is state
     assert str(len(cores)) in found.detail or "one core" in found.detail
@@ -64,7 +65,7 @@ def test_who_listens_at_a_port_is_named() -> None:
         port = sock.getsockname()[1]
         found = check_port(port)
         assert found.state is State.WELL
-        assert f"(pid {machine.os.getpid()})" in found.detail
+        assert f"(pid {os.getpid()})" in found.detail
     assert "free" in check_port(port).detail
 
 
