@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -36,6 +36,9 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
     """
     with ExitStack() as stack:
         signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+        if len(simulators) > 1:
+            # Whoever spins for one simulator keeps all others waiting, since they share the thread.
+            simulators = [replace(settings, spin=False) for settings in simulators]
         doors = [_Door.opened(settings, stack) for settings in simulators]
         fed = [(feeding, [door for door in doors if _feeds(feeding, door)]) for feeding in feedings]
         relays = {
