@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.streams import parse_stream
+from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.stage import ONE, TWO, FakeSession, inputs
 from tests.daemon.test_conductor import conductor_of
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.fragments import EpisodeFragment
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
-WITHIN = 20.0
+WITHIN = 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +48,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of ours needs no pause between two connections, and tests none for more steps."""
     monkeypatch.setattr("ospbridge.rllink.connecting.RECYCLING", 0.02)
     monkeypatch.setattr("ospbridge.rllink.connecting.REFUSED_AGAIN", 0.02)
+    monkeypatch.setattr("ospbridge.rllink.connecting.LONGEST_REFUSED", 0.1)
     monkeypatch.setattr("ospbridge.daemon.relay.shipping.LINGER", 0.01)
     monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
 
@@ -108,11 +111,16 @@ async def sink(directory: Path) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def observed(
-    conductor: Conductor, port: int, spool: Path, dialect: Dialect = MSGPACK, **changes: Any
+    conductor: Conductor,
+    port: int,
+    spool: Path,
+    dialect: Dialect = MSGPACK,
+    within: float = WITHIN,
+    **changes: Any,
 ) -> AsyncIterator[Relay]:
     said: dict[str, Any] = {"mode": Mode.OBSERVE, "dialect": dialect, "limits": Limits(pong=5.0, proof=5.0)}
     upstream = Upstream(address=parse_stream(f"127.0.0.1:{port}"), spool=spool, **(said | changes))
-    with trio.fail_after(WITHIN), Relay(upstream, [conductor]) as relay:
+    with trio.fail_after(within), Relay(upstream, [conductor]) as relay:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(relay.run)
             yield relay
@@ -296,6 +304,45 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
     assert all(alike(*pair) for pair in zip(player.episodes, first.values(), strict=True))
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+async def test_a_sink_that_is_killed_again_and_again_has_every_episode_once(
+    conductor: Conductor, tmp_path: Path, dialect: Dialect
+) -> None:
+    process = SinkProcess(tmp_path / "in")
+    port = int(process.address.rpartition(":")[2])
+    player = Player(conductor)
+    enough, played = trio.Event(), trio.Event()
+
+    async def play_on() -> None:
+        while not enough.is_set():
+            await player.play()
+            await trio.sleep(0.02)
+        played.set()
+
+    with process:
+        async with (
+            observed(conductor, port, tmp_path / "s", dialect, within=150.0) as relay,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(play_on)
+            for _ in range(5):
+                await until(partial(process.more_than, process.files))
+                process.kill()
+                await trio.to_thread.run_sync(process.start)
+            await until(lambda: relay.link.connected)
+            enough.set()
+            await played.wait()
+            await all_arrived(relay)
+            assert relay.status.discarded == 0
+    found = {episode.id: episode for episode in read_recording(tmp_path / "in")}
+    assert len(found) == process.files == len(player.episodes)
+    # By their distribution inputs, of which no two are alike.
+    by_inputs = {np.asarray(e.action_dist_inputs).tobytes(): e for e in found.values()}
+    for seen in player.episodes:
+        assert alike(seen, by_inputs[np.array(seen["inputs"]).tobytes()])
+
+
 async def test_weights_that_nobody_asked_for_are_no_trouble(conductor: Conductor, tmp_path: Path) -> None:
     server = Server()
     server.pushes = True
@@ -452,7 +499,7 @@ async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
                 await player.play(weights=weights)
             await all_arrived(relay)
             assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (25, 5, "")
-    assert sorted({fragment.weights_seq_no for fragment in server.arrived}) == [0, 1, 2, 4, 5]
+    assert {fragment.weights_seq_no for fragment in server.arrived} == {0, 1, 2, 4, 5}
     given_up = [entry for entry in logs if entry["event"] == "an episode is given up"]
     assert len(given_up) == 1
     assert any(entry["event"] == "the upstream does not take what it is sent" for entry in logs)
