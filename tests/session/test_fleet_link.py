@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionClosed, SessionLost
+from ospbridge.errors import (
+    BarrierStuck,
+    LocalProtocolError,
+    QueryTimeout,
+    SessionClosed,
+    SessionLost,
+    StepUncertain,
+)
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
@@ -63,14 +70,21 @@ def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile) -> None:
         assert all(session.closed for session in several)
 
 
-def test_all_is_well_with_lost_doubled_and_late_datagrams() -> None:
+def test_with_lost_doubled_and_late_datagrams_each_has_its_own_outcomes_or_is_told() -> None:
     faults = FaultPlan(drop=0.02, duplicate=0.02, delay=0.05, delay_max=0.02, seed=4)
-    with sessions(*(SyntheticWorld(1, 3) for _ in range(4)), faults=faults) as several:
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(4)), faults=faults, limits=Limits(step=5)) as several:
         link = FleetLink()
+        playing = dict(enumerate(several, 1))
         for number in range(1, 60):
-            for seed, result in enumerate(link.run([(s, step(s)) for s in several]), 1):
+            results = link.run([(s, step(s)) for s in playing.values()])
+            for seed, result in zip(tuple(playing), results, strict=True):
+                if isinstance(result, (StepUncertain, SessionLost, QueryTimeout)):
+                    # On a machine that is busy for longer than the patience, it may be that nobody can tell.
+                    del playing[seed]
+                    continue
                 np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
-        assert all(session.audit() == "" for session in several)
+        assert playing, results
+        assert all(session.audit() == "" for session in playing.values())
 
 
 @pytest.mark.parametrize("spin", [False, True])
