@@ -38,7 +38,7 @@ def literal(text: str) -> str:
 
 def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
     """All variables whose name fits ``expression`` as this server understands it (Profile.expression)."""
-    announced, entries, complete = yield from _list_once(m, expression)
+    _, entries, complete = yield from _list_once(m, expression)
     if complete:
         return entries
     try:
