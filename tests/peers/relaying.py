@@ -245,15 +245,17 @@ class Place:
         self.programs.append(program)
         return program
 
-    def daemon(self, simulator: str, port: int, *options: object, continuous: bool = False) -> Program:
-        """``ospbridge connect`` between them."""
+    def daemon(
+        self, simulator: str, port: int, *options: object, continuous: bool = False, spin: bool = False
+    ) -> Program:
+        """``ospbridge connect`` between them, which sleeps whenever nothing has come unless it may ``spin``."""
         number = sum(program.name.startswith("daemon") for program in self.programs)
         scenario = str(HERE / "continuous_cart.toml") if continuous else "cartpole"
         return self.start(
             "daemon",
             [
                 *(*OSPBRIDGE, "connect", "--simulator", simulator, "--scenario", scenario, "--log-json"),
-                *("--hub", f"unix:{self.folder / f'{number}.sock'}", "--no-spin"),
+                *("--hub", f"unix:{self.folder / f'{number}.sock'}", *(() if spin else ("--no-spin",))),
                 *("--rllink", f"127.0.0.1:{port}", "--rllink-mode", "drive", *map(str, options)),
             ],
         )

@@ -34,7 +34,7 @@ def timed(place: Place, ours: bool, options: argparse.Namespace, seed: int) -> d
     )
     if ours:
         _, address = place.simulator()
-        place.daemon(address, port, "--rllink-env-steps", options.env_steps, "--rllink-seed", seed)
+        place.daemon(address, port, "--rllink-env-steps", options.env_steps, "--rllink-seed", seed, spin=True)
     else:
         place.own_client(options.ray_python, port)
     place.until("all rounds", lambda: len(server.lines()) > options.rounds, options.within, *place.programs)
