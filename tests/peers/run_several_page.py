@@ -62,16 +62,17 @@ def address(process: subprocess.Popen[str]) -> str:
 
 def run(python: str, program: str) -> str:
     """What the page's program of RLlib prints."""
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [python, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
     ) as rllib:
         try:
             told, _ = rllib.communicate(timeout=WITHIN)
         except subprocess.TimeoutExpired as slow:
-            # Ray ends its own processes when it is asked to.
-            rllib.terminate()
             sys.exit(f"RLlib did not end within {WITHIN:g} s; it printed {slow.stdout!r}")
+        finally:
+            # Asked to, Ray ends its own processes too.
+            rllib.terminate()
     if rllib.returncode:
         sys.exit(f"RLlib ended with {rllib.returncode}")
     return told
@@ -114,7 +115,7 @@ def main() -> None:
                 if process.poll() is None:
                     process.terminate()
                     process.wait(20)
-    returns = [line for line in told.split() if re.fullmatch(r"[\d.]+", line)]
+    returns = [line for line in told.splitlines() if re.fullmatch(r"\d+\.\d+", line)]
     print("mean returns:", " ".join(f"{float(line):.0f}" for line in returns))
     if not returns or float(returns[-1]) < ENOUGH or min(steps) < 4000:
         sys.exit(f"expected a mean return of {ENOUGH:g} and thousands of steps of each")
