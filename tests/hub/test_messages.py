@@ -19,6 +19,7 @@ from ospbridge.hub.messages import (
     AgentDescription,
     AgentFeedback,
     AgentStatus,
+    AnnotatedStep,
     Attach,
     Attached,
     Detach,
@@ -32,6 +33,7 @@ from ospbridge.hub.messages import (
     Moment,
     Moments,
     MomentsSince,
+    Note,
     Observe,
     Observing,
     RecordingStatus,
@@ -47,7 +49,7 @@ from ospbridge.hub.messages import (
 from ospbridge.hub.refusals import KINDS, raised_again, refusal
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 
-REQUESTS = [Hello, Attach, Reset, Step, Detach, Observe, MomentsSince, Status]
+REQUESTS = [Hello, Attach, Reset, Step, AnnotatedStep, Detach, Observe, MomentsSince, Status]
 REPLIES = [Welcome, Attached, Feedbacks, Detached, Observing, Moments, Refusal, StatusReply, Held]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -57,9 +59,20 @@ ranges = st.lists(st.tuples(texts, numbers, numbers), max_size=3)
 names = st.lists(texts, max_size=4)
 requests = st.one_of(
     st.builds(Hello, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
-    st.builds(Attach, names),
+    st.builds(Attach, names, st.booleans()),
     st.builds(Reset, names, seeds, st.integers(0, 2**31)),
     st.builds(Step, st.lists(st.tuples(texts, st.binary(max_size=40)), max_size=4)),
+    st.builds(
+        AnnotatedStep,
+        st.lists(
+            st.tuples(
+                texts,
+                st.binary(max_size=40),
+                st.builds(Note, st.binary(max_size=40), numbers, st.none() | st.integers(0, 2**62)),
+            ),
+            max_size=4,
+        ),
+    ),
     st.builds(Detach, names),
     st.builds(Observe, texts),
     st.builds(MomentsSince, texts, st.integers(0, 2**62), st.floats(0, 10)),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,46 @@ async def test_a_fragment_that_comes_again_is_recorded_once_also_by_a_sink_that_
             await sent(connection, fragment("a"), fragment("a"), fragment("b"))
             assert (store.written, store.again) == ((2, 1) if round_ == 0 else (0, 3))
     assert len(recorded(tmp_path / "in")) == 2
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+async def test_ids_that_differ_in_odd_characters_only_are_told_apart_in_either_dialect(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    ids = ["a/b", "a_b", "a b", "x" * 150 + "1", "x" * 150 + "2", "ä", "."]
+    for _ in range(2):
+        async with sink(Store(tmp_path / "in")) as address, linked(address, dialect) as connection:
+            await sent(connection, *(fragment(each) for each in ids), *(fragment(each) for each in ids))
+    assert sorted(episode.id for episode in read_recording(tmp_path / "in")) == sorted(ids)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+async def test_an_episode_is_recorded_with_all_that_its_client_said(tmp_path: Path, dialect: Dialect) -> None:
+    named = replace(fragment("a"), agent="robot/1", simulator="sim:1", weights_seq_no=4)
+    async with sink(Store(tmp_path / "in")) as address, linked(address, dialect) as connection:
+        await sent(connection, named)
+    (found,) = read_recording(tmp_path / "in")
+    assert (found.agent, found.simulator, found.weights_seq_no) == ("robot/1", "sim:1", 4)
+    assert found.action_logp is not None
+    assert found.action_dist_inputs is not None
+    assert found.action_logp.tolist() == [-1.0] * 5
+    assert found.action_dist_inputs.shape == (5, 3)
+
+
+def test_what_a_sink_was_killed_over_is_swept_up_and_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.add([fragment("a")], client="c")
+    (whole,) = tmp_path.iterdir()
+    half = tmp_path / f".{whole.stem.replace('-a-', '-b-')}.part"
+    others = tmp_path / ".somebody-elses.part"
+    for path in (half, others):
+        path.write_bytes(b"half")
+    store = Store(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([whole, others])
+    store.add([fragment("a"), fragment("b")], client="c")
+    assert (store.written, store.again) == (1, 1)
 
 
 @pytest.mark.trio

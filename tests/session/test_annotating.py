@@ -1,0 +1,51 @@
+"""What an environment may say of its next action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import LocalProtocolError
+from ospbridge.session.annotating import NextNote
+
+
+def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
+    note = NextNote("cart")
+    note.set(np.float64(-0.1), [0.1, 0.2], np.int64(7))
+    said = note.note
+    assert np.frombuffer(said.dist_inputs, "<f4").tolist() == np.float32([0.1, 0.2]).tolist()
+    assert (said.logp, said.weights_seq_no) == (float(np.float32(-0.1)), 7)
+    note.clear()
+    with pytest.raises(LocalProtocolError, match=r"agent 'cart' .* nothing was said") as refused:
+        _ = note.note
+    assert "env.unwrapped.annotate(action_logp" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ((float("nan"), [1.0], None), "action_logp of agent 'cart' must be finite"),
+        ((1e300, [1.0], None), "action_logp of agent 'cart' must be finite"),
+        (([1.0, 2.0], [1.0], None), "must be one number"),
+        (("much", [1.0], None), "action_logp of agent 'cart' must be numbers"),
+        ((0.0, [1.0, float("inf")], None), "action_dist_inputs of agent 'cart' must be finite"),
+        ((0.0, 1.0, None), "must be a vector of some numbers"),
+        ((0.0, [], None), "must be a vector of some numbers"),
+        ((0.0, [[1.0, 2.0]], None), "must be a vector of some numbers"),
+        ((0.0, None, None), "action_dist_inputs"),
+        ((0.0, [1.0], -1), "weights_seq_no of agent 'cart' must be a count"),
+        ((0.0, [1.0], 1.5), "weights_seq_no"),
+    ],
+)
+def test_what_cannot_be_right_is_told_at_once(said: tuple[Any, Any, Any], why: str) -> None:
+    with pytest.raises(LocalProtocolError, match=why):
+        NextNote("cart").set(*said)
+
+
+def test_a_policy_puts_out_equally_many_numbers_each_time() -> None:
+    note = NextNote("cart")
+    note.set(0.0, [1.0, 2.0])
+    with pytest.raises(LocalProtocolError, match="vector of 2 numbers"):
+        note.set(0.0, [1.0])
