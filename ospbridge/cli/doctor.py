@@ -98,11 +98,17 @@ def doctor(
 def _checks(
     simulator: Endpoint | None, hub: str | None, tls: TlsFiles | None, config: Path | None, timeout: float
 ) -> Iterator[Check]:
-    from ospbridge.diagnosis import installation, machine, places, reaching
-    from ospbridge.interface import DEFAULT_PORT
-    from ospbridge.observe.state import state_directory
+    from ospbridge.diagnosis import installation
+    from ospbridge.diagnosis.checks import problem
 
     yield from installation.check_installation()
+    try:
+        from ospbridge.diagnosis import machine, places, reaching
+        from ospbridge.interface import DEFAULT_PORT
+        from ospbridge.observe.state import state_directory
+    except ImportError as error:
+        yield problem("import", f"ospbridge cannot be imported: {error}", "pip install --upgrade ospbridge")
+        return
     yield machine.check_cores()
     yield machine.check_clock()
     yield machine.check_receive_buffer()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,16 @@ def test_mistakes_of_a_configuration_are_a_problem(tmp_path: Path) -> None:
 
 def test_a_configuration_that_is_not_there_is_a_problem() -> None:
     assert checks("--config", "/no/such/file", exit_code=1)["configuration"]["state"] == "problem"
+
+
+def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("ospbridge.diagnosis.reaching", raising=False)
+    monkeypatch.setitem(sys.modules, "ospbridge.diagnosis.reaching", None)
+    found = checks(exit_code=1)
+    assert "cannot be imported" in found["import"]["detail"]
+    assert "installation" in found
 
 
 def test_wrong_options_are_usage_errors() -> None:

@@ -22,7 +22,9 @@ from ospbridge.errors import (
     SimulatorSilent,
     VersionRefused,
 )
+from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server_commands import COMMANDS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.faults import FaultPlan
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.conformance import Report
     from ospbridge.diagnosis.findings import Deviation
+    from ospbridge.osp.server_handler import Handler
     from ospbridge.osp.world import World
 
 pytestmark = pytest.mark.loopback
@@ -165,6 +168,33 @@ def test_one_agent_is_too_few_for_what_takes_two() -> None:
         (found,) = tried(simulator, "D22")
     assert found.verdict is Verdict.NOT_TRIED
     assert "it takes 2 agents, and the simulator has 1" in found.detail
+
+
+def test_a_server_that_steps_only_after_a_reset_is_told_from_one_that_loses_a_datagram(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = COMMANDS[Code.NEXT_SIMULATION_STEP]
+    asked = 0
+
+    def lost_once(handler: Handler, data: bytes) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            step(handler, data)
+
+    monkeypatch.setitem(COMMANDS, Code.NEXT_SIMULATION_STEP, lost_once)
+    with serve(ArenaWorld(1), NERD) as simulator:
+        (found,) = tried(simulator, "D21")
+    assert found.verdict is Verdict.SEEN
+
+    def refused(handler: Handler, data: bytes) -> None:
+        if handler.machine.resets:
+            step(handler, data)
+
+    monkeypatch.setitem(COMMANDS, Code.NEXT_SIMULATION_STEP, refused)
+    with serve(ArenaWorld(1), NERD) as simulator:
+        (found,) = tried(simulator, "D21")
+    assert found.verdict is Verdict.NOT_SEEN
 
 
 def test_outputs_that_leave_their_range_are_named() -> None:
