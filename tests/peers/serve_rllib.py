@@ -61,7 +61,8 @@ def config(arguments: argparse.Namespace) -> PPOConfig:
         .env_runners(
             env_runner_cls=Runner if arguments.told is None else Telling,
             num_env_runners=arguments.runners,
-            create_local_env_runner=not arguments.runners,
+            # Ray 2.47 asks the local one for the spaces. It listens at the base port then, and samples nothing.
+            create_local_env_runner=not arguments.runners or ray.__version__.startswith("2.47."),
             # A simulator may be slow: no sample is ever given up.
             sample_timeout_s=1e6,
         )
