@@ -68,6 +68,8 @@ def check_fragment(fragment: EpisodeFragment, needs: Needs = RLLIB) -> None:
         _width(fragment, "action_dist_inputs", fragment.action_dist_inputs, needs.dist_inputs_size)
     if needs.action is not None:
         _within(fragment, needs.action)
+    floats = fragment.actions.dtype.kind == "f"
+    _claim(not floats or fragment.actions.ndim == 2, fragment, "must have a row of numbers for each action")
     for name in ("observations", "actions", "rewards", "action_dist_inputs", "action_logp"):
         _finite(fragment, name)
 

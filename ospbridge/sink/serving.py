@@ -58,7 +58,12 @@ class Sink:
         await trio.serve_listeners(handle, list(listeners))
 
     async def _client(self, plain: trio.SocketStream, tls: ssl.SSLContext | None) -> None:
-        host, port = plain.socket.getpeername()[:2]
+        try:
+            host, port = plain.socket.getpeername()[:2]
+        except OSError:
+            # It was gone before it was heard.
+            await trio.aclose_forcefully(plain)
+            return
         who = f"{host}:{port}"
         if self.clients >= MOST_CLIENTS:
             log.warning("a client is turned away", client=who, reason=f"{MOST_CLIENTS} are connected")

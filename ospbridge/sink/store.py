@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.errors import ConfigurationError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.writing import SUFFIX, EpisodeWriter
@@ -119,6 +120,12 @@ def _action_space(fragment: EpisodeFragment) -> Space:
     """As far as experience tells: RLlink names no spaces."""
     if fragment.actions.dtype.kind == "f":
         return _unbounded(fragment.actions.shape[1])
+    if fragment.actions.ndim != 1 or fragment.actions.min() < 0:
+        raise ConfigurationError(
+            f"episode {fragment.id!r} has actions that no recording can hold: {fragment.actions.dtype}"
+            f"{list(fragment.actions.shape)}, the least is {fragment.actions.min()}",
+            hint="one choice a step, counted from 0, or numbers",
+        )
     if fragment.action_dist_inputs is not None:
         return DiscreteSpace(fragment.action_dist_inputs.shape[1])
     return DiscreteSpace(int(fragment.actions.max()) + 1)
