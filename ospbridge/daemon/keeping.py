@@ -13,7 +13,7 @@ import trio
 
 from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.joining import join
-from ospbridge.errors import OspBridgeError, SessionLost, SimulatorNotFound
+from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
 from ospbridge.session.budget import Budget
 
@@ -112,15 +112,20 @@ class SessionKeeper:
             )
             try:
                 first = False
-                self.session = session
-                self.broken = ""
-                self.connection = "joined"
                 bounded = session.profile.outputs_normalised
                 tasks = [settings.make_task(interface, bounded=bounded) for interface in interfaces]
                 await equip(session, tasks)
                 self._lockstep.take_agents(tasks)
+                # Only now: whoever finds it joined may attach.
+                self.session = session
+                self.broken = ""
+                self.connection = "joined"
                 self._joined()
                 await self._keep(session)
+            except (SessionLost, QueryTimeout) as error:
+                if self.session is not None:
+                    raise
+                self.broken = error.message
             finally:
                 self.session = None
                 await session.aclose()
