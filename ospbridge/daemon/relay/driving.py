@@ -187,10 +187,13 @@ class Driving:
             if weights is not None:
                 await self._new_weights(weights)
             else:
+                wanted = self.learner.wanted
+                assert wanted is not None
                 self._pending = batch
                 self._drop_old(wanted)
-                # It is no use to look again with each step.
-                self.gathering.go_on(wanted.env_steps, whole=self._whole(wanted))
+                missing = wanted.env_steps - self._steps_pending
+                # Where nothing is missing, it is no use to look again with each step.
+                self.gathering.go_on(missing if missing > 0 else wanted.env_steps, whole=self._whole(wanted))
                 return
         self._go_on()
 

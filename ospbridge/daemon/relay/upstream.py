@@ -184,6 +184,9 @@ class Learner:
             wanted = await self.needs()
             if self._from is not self._link.connected:
                 continue
+            if steps < wanted.env_steps:
+                # A learner that came back wants more than the one that left, and would never answer.
+                return None
             try:
                 weights = await self._deliver(connection, fragments, wanted)
             except LocalProtocolError as error:
@@ -199,17 +202,17 @@ class Learner:
     async def _deliver(
         self, connection: Connection, fragments: Sequence[EpisodeFragment], wanted: Wanted
     ) -> Weights:
-        steps = sum(fragment.steps for fragment in fragments)
         messages = split(
             fragments,
             connection.dialect,
             await_weights=wanted.on_policy,
-            least_steps=min(wanted.env_steps, steps),
+            least_steps=wanted.env_steps,
         )
         if wanted.on_policy:
             return await connection.perform(lambda machine: learn(machine, messages))
         await connection.perform(lambda machine: deliver(machine, messages))
-        return await connection.perform(get_state)
+        # It was read: whatever happens from here on, it must not be sent again.
+        return await self.weights()
 
     def _discard(self, steps: int, weights: Weights, why: str) -> Weights:
         self.discarded += steps
