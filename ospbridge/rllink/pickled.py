@@ -226,7 +226,10 @@ class _Reader:
         target.extend(values)
 
     def set_items(self, values: list[Any]) -> None:
-        """Items whose keys are no plain values are left out: comparing such keys can take for ever."""
+        """Items are left out whose keys are no plain values, or integers beyond 64 bits.
+
+        To compare the former can take for ever, and of the latter any number may have one hash.
+        """
         if len(values) % 2:
             raise _Bad("expected keys and values in pairs")
         target = self.top()
@@ -235,6 +238,8 @@ class _Reader:
         if not isinstance(target, dict):
             raise _Bad("expected a dict to put items into")
         for key, value in zip(values[::2], values[1::2], strict=True):
+            if isinstance(key, int) and key.bit_length() > 64:
+                continue
             if key is None or isinstance(key, (str, int, float, bytes)):
                 target[key] = value
 
