@@ -143,4 +143,5 @@ class WritingThread:
 def _size(episode: RecordedEpisode) -> int:
     """Bytes of memory, about."""
     columns = (episode.observations, episode.actions, episode.rewards, episode.infos)
-    return EACH + sum(column.nbytes for column in columns)
+    notes = (episode.action_logp, episode.action_dist_inputs)
+    return EACH + sum(column.nbytes for column in (*columns, *notes) if column is not None)

@@ -19,6 +19,7 @@ The file is an npz archive (``numpy.load`` reads it, without pickle) of these ar
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -41,7 +42,10 @@ __all__ = ["RecordedEpisode", "read_episode", "write_episode"]
 FORMAT: Final = "ospbridge episode"
 VERSION: Final = 1
 _NOTES: Final = ("action_logp", "action_dist_inputs")
-_BAD_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+_BAD_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, RuntimeError)
+"""RuntimeError: encrypted, or compressed in an unknown way (NotImplementedError)."""
+_BAD_HEADER: Final = (tokenize.TokenError, SyntaxError, TypeError, MemoryError)
+"""What Python's parser raises, which numpy asks to read an array's header."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +155,15 @@ def read_episode(path: Path) -> RecordedEpisode:
         with np.load(path, allow_pickle=False) as archive:
             about = msgspec.json.decode(archive["about"].tobytes(), type=_About)
             arrays = {name: archive[name] for name in archive.files if name != "about"}
-    except (OSError, EOFError, KeyError, ValueError, msgspec.MsgspecError, *_BAD_ARCHIVE) as error:
+    except (
+        OSError,
+        EOFError,
+        KeyError,
+        ValueError,
+        msgspec.MsgspecError,
+        *_BAD_ARCHIVE,
+        *_BAD_HEADER,
+    ) as error:
         raise _damaged(path, str(error) or type(error).__name__) from None
     if about.format != FORMAT or about.version != VERSION:
         raise ConfigurationError(
