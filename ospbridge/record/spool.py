@@ -241,17 +241,15 @@ class Spool:
     def _insert(self, key: str, steps: int, body: bytes) -> int:
         """How many entries were lost for it."""
         lost = 0
+        if self._database.execute("SELECT 1 FROM entry WHERE key = ?", (key,)).fetchone():
+            return 0
         if self._bytes + len(body) > self._limit:
             if self._when_full is WhenFull.DROP_NEWEST or len(body) > self._limit:
                 return 1
             lost = self._make_room(len(body))
-        found = self._database.execute(
-            "INSERT INTO entry (key, steps, body) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
-            (key, steps, body),
-        )
-        if found.rowcount:
-            self._entries += 1
-            self._bytes += len(body)
+        self._database.execute("INSERT INTO entry (key, steps, body) VALUES (?, ?, ?)", (key, steps, body))
+        self._entries += 1
+        self._bytes += len(body)
         return lost
 
     def _make_room(self, wanted: int) -> int:
