@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,11 @@ class PolicyFile:
         self.trouble = ""
         """Why the file as it is now cannot be used; the policy before stays in force."""
         self._changes = 0
+        self._stamp = (0, 0)
+        with suppress(OSError):
+            # Before it is read: what changes meanwhile is read again. That it is not there, reading tells.
+            self._stamp = self._look()
         self._content = read_policy(self.path)
-        self._stamp = self._look()
 
     def _look(self) -> tuple[int, int]:
         found = self.path.stat()
