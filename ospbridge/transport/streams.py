@@ -141,9 +141,10 @@ async def open_stream(address: StreamAddress, *, within: float) -> Stream:
     ConfigurationError for a name that does not resolve, certificates that do not fit, and another host without TLS.
     """
     context = address.tls.context() if address.tls is not None else None
-    places = await _resolved(address)
-    failure = "nobody answered"
+    failure = "its name is not resolved in time"
     with trio.move_on_after(within):
+        places = await _resolved(address)
+        failure = "nobody answered"
         for family, place in places:
             sock = trio.socket.socket(family, socket.SOCK_STREAM)
             try:
