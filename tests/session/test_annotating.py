@@ -15,7 +15,7 @@ def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
     note = NextNote("cart")
     note.set(np.float64(-0.1), [0.1, 0.2], np.int64(7))
     said = note.note
-    assert np.frombuffer(said.dist_inputs, "<f4").tolist() == np.float32([0.1, 0.2]).tolist()
+    assert np.frombuffer(said.dist_inputs, "<f4").tolist() == np.array([0.1, 0.2], "f4").tolist()
     assert (said.logp, said.weights_seq_no) == (float(np.float32(-0.1)), 7)
     note.clear()
     with pytest.raises(LocalProtocolError, match=r"agent 'cart' .* nothing was said") as refused:
