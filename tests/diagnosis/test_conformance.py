@@ -307,11 +307,14 @@ def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
 
 def test_a_flood_ends_as_silence_does() -> None:
     def manners(data: bytes) -> Iterable[bytes]:
-        return [GREETING] if data[:1] == b"\x05" else itertools.repeat(b"\x33\xff\xff\xff\xff\x00", 20_000)
+        if data[:1] == b"\x05":
+            return [GREETING]
+        # The throw-away datagram that finds closed ports comes first, and would hold up the greeting.
+        return itertools.repeat(b"\x33\xff\xff\xff\xff\x00", 0 if data == b"x" else 20_000)
 
     with (
         ForeignServer(manners) as server,
-        Conformance(server.address, timeout=1.0) as conformance,
+        Conformance(server.address, timeout=5.0) as conformance,
         pytest.raises(QueryTimeout),
     ):
         conformance.run()
