@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from ospbridge.diagnosis import line
 from ospbridge.diagnosis.conformance import Conformance
 from ospbridge.diagnosis.deviations import DEVIATIONS, ORDER
 from ospbridge.diagnosis.findings import Finding, Verdict
@@ -279,6 +280,13 @@ def test_another_version_is_refused() -> None:
         Conformance(server.address, timeout=0.5)
 
 
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence is silence soon: these servers never answer late."""
+    monkeypatch.setattr(line, "WAITS", (0.05, 0.05, 0.05))
+    monkeypatch.setattr(line, "LEAVING", (0.05, 0.05))
+
+
 HOSTILE: dict[str, tuple[tuple[bytes, ...], type[OspBridgeError]]] = {
     "silence": ((), QueryTimeout),
     "garbage": ((b"\xff\xff\xff", b""), QueryTimeout),
@@ -290,6 +298,7 @@ HOSTILE: dict[str, tuple[tuple[bytes, ...], type[OspBridgeError]]] = {
 }
 
 
+@pytest.mark.usefixtures("brisk")
 @pytest.mark.parametrize("answers, error", HOSTILE.values(), ids=HOSTILE)
 def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
     answers: tuple[bytes, ...], error: type[OspBridgeError]
@@ -305,6 +314,7 @@ def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
         conformance.run()
 
 
+@pytest.mark.usefixtures("brisk")
 def test_a_flood_ends_as_silence_does() -> None:
     def manners(data: bytes) -> Iterable[bytes]:
         if data[:1] == b"\x05":
