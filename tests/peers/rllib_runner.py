@@ -62,8 +62,8 @@ class Telling(Runner):  # type: ignore[misc]  # Ray says no types
     """Appends a JSON line to the file ``env_config["told"]`` for each batch that comes, and for each that is sampled.
 
     ``apart``: the largest difference between the outputs that decided a batch and those of the runner's own weights.
-    ``env_config["hesitate"]``: seconds before weights that it has already are set a second time, as RLlib does after
-    each iteration. They lengthen the moment in which a client is answered with old weights.
+    ``env_config["hesitate"]``: seconds before a state without newer weights is set, as RLlib does again after each
+    iteration. They lengthen the moment in which a client is answered with old weights.
     """
 
     def _tell(self, **what: Any) -> None:
@@ -89,6 +89,6 @@ class Telling(Runner):  # type: ignore[misc]  # Ray says no types
         return episodes
 
     def set_state(self, state: Any) -> None:
-        if 0 < state.get("weights_seq_no", 0) == self._weights_seq_no:
+        if self._weights_seq_no and state.get("weights_seq_no", 0) in (0, self._weights_seq_no):
             time.sleep(self.config.env_config["hesitate"])
         super().set_state(state)
