@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.config.keys import Kind
@@ -85,7 +86,7 @@ def read(text: str, sections: Sequence[Section], *, origin: str, directory: Path
     }
     _check_names(tables, mistakes)
     if mistakes.found:
-        raise _invalid(origin, [_with_line(mistake, lines) for mistake in mistakes.found])
+        raise _invalid(origin, _with_lines(mistakes.found, lines))
     return WrittenFile(origin, tables)
 
 
@@ -139,9 +140,10 @@ def _known(name: str, known: Sequence[str]) -> str:
     return nearest(name, known) or (f"there are {', '.join(known)}" if known else "none has a name")
 
 
-def _with_line(mistake: str, lines: Lines) -> str:
-    line = lines.of(mistake)
-    return mistake if line is None else f"line {line}: {mistake}"
+def _with_lines(mistakes: Iterable[str], lines: Lines) -> list[str]:
+    """Each with its line, where that is known, and in the order of the lines."""
+    found = sorted(((lines.of(mistake), mistake) for mistake in mistakes), key=lambda each: each[0] or inf)
+    return [mistake if line is None else f"line {line}: {mistake}" for line, mistake in found]
 
 
 def _invalid(origin: str, mistakes: Iterable[str]) -> ConfigurationInvalid:

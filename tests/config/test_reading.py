@@ -102,7 +102,7 @@ def test_a_value_is_what_the_program_takes(line: str, value: Any) -> None:
         ),
         ("word = [1]", "simulator[0].word: expected 'drive' or 'observe', got a list of 1"),
         ('even = "3"', "simulator[0].even: 3 is odd"),
-        ('adress = "a"', "simulator[0].adress: unknown key (did you mean 'address'?)"),
+        ('adddress = "a"', "simulator[0].adddress: unknown key (did you mean 'address'?)"),
         ("zzz = 1", "simulator[0].zzz: unknown key (known are name, text, agents"),
         ('"a b" = 1', "simulator[0].'a b': unknown key"),
     ],
@@ -129,11 +129,11 @@ def test_what_is_no_table_of_a_section_is_told(text: str, what: str) -> None:
     assert mistake.removeprefix("line 1: ") == what
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    found = mistakes("[[simulator]]\nwhole = 0\n[[rllink]]\naddres = 1\n")
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+    found = mistakes("[[rllink]]\nadddress = 1\n[[simulator]]\nwhole = 0\n")
     assert [mistake.partition(": expected")[0].partition(": unknown")[0] for mistake in found] == [
-        "line 2: simulator[0].whole",
-        "line 4: rllink[0].addres",
+        "line 2: rllink[0].adddress",
+        "line 4: simulator[0].whole",
     ]
 
 
