@@ -1,7 +1,7 @@
 """What is measured: each way of taking a step, as a function that takes many and says how long each took.
 
 A subject joins, resets, warms up, steps, and leaves; only its steps count. All subjects step the same agent of the
-same responder, but for the hub environment, whose daemon keeps a responder of its own.
+same responder, but for hub environments, whose daemons keep a responder each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ __all__ = [
     "BLOCKING_FLOOR",
     "DIRECT",
     "FLOORS",
+    "IN_EPISODES",
     "PLAIN",
+    "RELAYED",
     "SPINNING_FLOOR",
     "SUBJECTS",
     "WITH_SCENARIO",
@@ -44,7 +46,9 @@ FLOORS: Final = (BLOCKING_FLOOR, SPINNING_FLOOR)
 DIRECT: Final = "direct environment"
 WITH_SCENARIO: Final = "direct environment, with scenario"
 WRAPPED: Final = "direct environment, wrapped"
-PLAIN: Final = {WITH_SCENARIO: DIRECT, WRAPPED: DIRECT}
+IN_EPISODES: Final = "hub environment, in episodes"
+RELAYED: Final = "hub environment, relayed"
+PLAIN: Final = {WITH_SCENARIO: DIRECT, WRAPPED: DIRECT, RELAYED: IN_EPISODES}
 """What the subjects have in addition, another is without: their figures are also told as differences to its."""
 SHORT_NAMES: Final = "abcde"
 SCENARIO: Final = """\
@@ -58,6 +62,12 @@ reward = "1.0 - 0.1 * (a * a + b * b) - 0.01 * abs(c)"
 terminated = "abs(d) > 2.4 or abs(e) > 2.4"
 """
 """The responder's outputs never get as far as the end."""
+SHORT_EPISODES: Final = """\
+name = "bench"
+[[agent]]
+[agent.episode]
+max_steps = 100
+"""
 
 
 class Stage:
@@ -70,7 +80,7 @@ class Stage:
         self.action: NDArray[np.float32] = np.full(inputs, 0.5, np.float32)
         self._programs = contextlib.ExitStack()
         self._responder = ""
-        self._hub = ""
+        self._hubs: dict[str, str] = {}
         self._scenario = ""
 
     def __enter__(self) -> Self:
@@ -101,21 +111,42 @@ class Stage:
     @property
     def hub(self) -> str:
         """The hub of a daemon that controls a responder's agent."""
-        if not self._hub:
-            directory = self._programs.enter_context(tempfile.TemporaryDirectory(prefix="ospb-"))
-            hub = f"unix:{Path(directory) / 'hub'}"
-            responder = self._new_responder()
+        return self._daemon("plain")
+
+    @property
+    def hub_of_episodes(self) -> str:
+        """The hub of such a daemon that ends each episode after 100 steps."""
+        return self._daemon("episodes", scenario=SHORT_EPISODES)
+
+    @property
+    def relayed_hub(self) -> str:
+        """The same with an RLlink server that is sent every episode: a sink that counts."""
+        return self._daemon("relayed", scenario=SHORT_EPISODES, relayed=True)
+
+    def _daemon(self, name: str, *, scenario: str = "", relayed: bool = False) -> str:
+        if name not in self._hubs:
+            directory = Path(self._programs.enter_context(tempfile.TemporaryDirectory(prefix="ospb-")))
+            hub = f"unix:{directory / 'hub'}"
+            options = ["--simulator", self._new_responder(), "--hub", hub]
+            if scenario:
+                (directory / "bench.toml").write_text(scenario)
+                options += ["--scenario", str(directory / "bench.toml")]
+            if relayed:
+                sink = Program("ospbridge", "sink", "--listen", "127.0.0.1:0", name="the sink")
+                address = self._programs.enter_context(sink).line(START)
+                options += ["--rllink", address, "--rllink-mode", "observe", "--rllink-unannotated"]
+                options += ["--rllink-spool", str(directory / "spool.sqlite")]
             daemon = Program(
                 "ospbridge",
                 "connect",
-                *("--simulator", responder, "--hub", hub),
+                *options,
                 name="the daemon",
-                environment={"RUNTIME_DIRECTORY": directory},
+                environment={"RUNTIME_DIRECTORY": str(directory)},
                 heard=False,
             )
             self._programs.enter_context(daemon)
-            self._hub = hub
-        return self._hub
+            self._hubs[name] = hub
+        return self._hubs[name]
 
     def _new_responder(self) -> str:
         program = Program(
@@ -218,6 +249,35 @@ def _hub(stage: Stage, steps: int, warm_up: int) -> NDArray[np.float64]:
     return _environment(stage, steps, warm_up, wrapped=False, bridge=stage.hub, wait=START)
 
 
+def _in_episodes(stage: Stage, steps: int, warm_up: int) -> NDArray[np.float64]:
+    return _episodes(stage, stage.hub_of_episodes, steps, warm_up)
+
+
+def _relayed(stage: Stage, steps: int, warm_up: int) -> NDArray[np.float64]:
+    return _episodes(stage, stage.relayed_hub, steps, warm_up)
+
+
+def _episodes(stage: Stage, hub: str, steps: int, warm_up: int) -> NDArray[np.float64]:
+    """A step that ends an episode counts with the reset behind it, and so with what is done meanwhile."""
+    import gymnasium
+
+    import ospbridge  # noqa: F401  # registers the id
+
+    made = gymnasium.make(ENVIRONMENT, agent=AGENT, bridge=hub, wait=START)
+    try:
+        env, action = made.unwrapped, stage.action
+
+        def step() -> None:
+            *_, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+        env.reset(seed=1)
+        return _timed(step, steps, warm_up)
+    finally:
+        made.close()
+
+
 def _kind(stage: Stage) -> dict[str, str]:
     return {"profile": stage.profile.name}
 
@@ -249,5 +309,7 @@ SUBJECTS: Final[dict[str, Callable[[Stage, int, int], NDArray[np.float64]]]] = {
     WITH_SCENARIO: _direct_with_scenario,
     WRAPPED: _direct_wrapped,
     "hub environment": _hub,
+    IN_EPISODES: _in_episodes,
+    RELAYED: _relayed,
 }
 """By name; floors first, and slower ways behind faster ones."""

@@ -1,0 +1,61 @@
+"""What relaying may cost the loop of steps, as a ratio to the same loop without an upstream. Never times.
+
+Both are measured in turn, many times, and the best of each counts, until the promise is kept: machines are shared.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+
+import pytest
+
+from ospbridge.bench.step import step_runs
+from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS, Stage
+from ospbridge.session.hub_client import HubClient
+
+pytestmark = [pytest.mark.slow, pytest.mark.loopback]
+
+PER_STEP = 1.05
+"""Of the median of single steps: what each step waits for."""
+IN_ALL = 1.25
+"""Of the time for all steps and resets, with the work behind each end of an episode, which the daemon, the spool's
+thread and the sink do on the same few cores."""
+LONGEST = 90.0
+"""Seconds in which a quiet moment must come."""
+
+
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="the daemon needs a core beside the environment's"
+)
+@pytest.mark.timeout(180)
+def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -> None:
+    step = dict.fromkeys((IN_EPISODES, RELAYED), float("inf"))
+    all_ = dict(step)
+    give_up = time.monotonic() + LONGEST
+    with closing(step_runs(steps=500, only=(RELAYED,))) as runs:
+        for number, run in enumerate(runs, 1):
+            step = {name: min(p50, run[name].p50) for name, p50 in step.items()}
+            all_ = {name: min(mean, 1e6 / run[name].steps_per_second) for name, mean in all_.items()}
+            kept = (
+                step[RELAYED] <= PER_STEP * step[IN_EPISODES] and all_[RELAYED] <= IN_ALL * all_[IN_EPISODES]
+            )
+            if (kept and number >= 3) or time.monotonic() > give_up:
+                break
+    assert step[RELAYED] <= PER_STEP * step[IN_EPISODES], step
+    assert all_[RELAYED] <= IN_ALL * all_[IN_EPISODES], all_
+
+
+def test_what_is_relayed_arrives() -> None:
+    with Stage(inputs=2, outputs=3) as stage:
+        SUBJECTS[RELAYED](stage, 250, 50)
+        client = HubClient.connect(stage.relayed_hub)
+        try:
+            give_up = time.monotonic() + 30.0
+            while (upstream := client.status().upstreams[0]).delivered < 300 and time.monotonic() < give_up:
+                time.sleep(0.05)
+        finally:
+            client.close()
+    assert upstream.trouble == ""
+    assert upstream.delivered == 300
