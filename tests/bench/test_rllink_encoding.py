@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import orjson
 import pytest
 
@@ -27,13 +26,16 @@ FRAGMENTS = tuple(
     episode(STEPS, observation=16, action=4, seed=number, id=f"{number:032x}") for number in range(EPISODES)
 )
 BATCH = EpisodesAndGetState(FRAGMENTS)
+FLOOR_US = 0.76
+"""Microseconds a step that orjson alone took for these arrays on two quiet cores, where JSON was to take 1 us at most,
+and msgpack 0.15 us. Their ratios to the floor are what other machines are asked for."""
 LONGEST = 40.0
 """Seconds in which a quiet moment must come."""
 
 
-def numbers() -> Any:
-    """All numbers of the batch in one array."""
-    return np.concatenate([array.ravel() for sent in FRAGMENTS for array in arrays_of(sent).values()])
+def floor() -> bytes:
+    """The same arrays by orjson alone."""
+    return orjson.dumps([arrays_of(sent) for sent in FRAGMENTS], option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def ratio(one: Callable[[], Any], other: Callable[[], Any], *, promised: float) -> float:
@@ -51,12 +53,13 @@ def ratio(one: Callable[[], Any], other: Callable[[], Any], *, promised: float) 
 
 
 def test_json_costs_little_more_than_its_digits() -> None:
-    flat = numbers()
+    promised = 1.0 / FLOOR_US
+    assert ratio(lambda: JSON.encode(BATCH), floor, promised=promised) <= promised
 
-    def digits() -> bytes:
-        return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
 
-    assert ratio(lambda: JSON.encode(BATCH), digits, promised=1.7) <= 1.7
+def test_msgpack_costs_a_small_part_of_the_digits_that_it_saves() -> None:
+    promised = 0.15 / FLOOR_US
+    assert ratio(lambda: MSGPACK.encode(BATCH), floor, promised=promised) <= promised
 
 
 def test_json_costs_a_small_part_of_what_rays_own_client_spends() -> None:
@@ -66,10 +69,6 @@ def test_json_costs_a_small_part_of_what_rays_own_client_spends() -> None:
         )
 
     assert ratio(lambda: JSON.encode(BATCH), plainly, promised=0.12) <= 0.12
-
-
-def test_msgpack_costs_a_small_part_of_json() -> None:
-    assert ratio(lambda: MSGPACK.encode(BATCH), lambda: JSON.encode(BATCH), promised=0.15) <= 0.15
 
 
 def test_the_check_before_sending_costs_a_small_part_of_writing_json() -> None:
