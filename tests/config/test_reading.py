@@ -102,7 +102,7 @@ def test_a_value_is_what_the_program_takes(line: str, value: Any) -> None:
         ),
         ("word = [1]", "simulator[0].word: expected 'drive' or 'observe', got a list of 1"),
         ('even = "3"', "simulator[0].even: 3 is odd"),
-        ('adddress = "a"', "simulator[0].adddress: unknown key (did you mean 'address'?)"),
+        ('agent = "a"', "simulator[0].agent: unknown key (did you mean 'agents'?)"),
         ("zzz = 1", "simulator[0].zzz: unknown key (known are name, text, agents"),
         ('"a b" = 1', "simulator[0].'a b': unknown key"),
     ],
@@ -130,9 +130,9 @@ def test_what_is_no_table_of_a_section_is_told(text: str, what: str) -> None:
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
-    found = mistakes("[[rllink]]\nadddress = 1\n[[simulator]]\nwhole = 0\n")
+    found = mistakes("[[rllink]]\nsimulator = 1\n[[simulator]]\nwhole = 0\n")
     assert [mistake.partition(": expected")[0].partition(": unknown")[0] for mistake in found] == [
-        "line 2: rllink[0].adddress",
+        "line 2: rllink[0].simulator",
         "line 4: simulator[0].whole",
     ]
 
