@@ -39,7 +39,7 @@ __all__ = ["Conformance", "Report"]
 TRIES: Final = 3
 """How often a probe is begun that loses its handler or gets no answer."""
 MUTE: Final = 3
-"""Probes in a row without any answer, after which the server is given up."""
+"""Probes in a row without an answer, after which the server must answer a plain question, or is given up."""
 LONGEST: Final = 180.0
 """Seconds for all probes; those that are left then are not tried."""
 
@@ -122,7 +122,9 @@ class Conformance:
         assert problem is not None
         self._mute += 1
         if self._mute >= MUTE:
-            raise problem
+            # One that still says which agents it has only knows nothing of what was asked.
+            self._stage.agents()
+            self._mute = 0
         return not_tried(f"{problem.message} ({TRIES} tries)")
 
     def _rejoin(self, deviation: Deviation, *, gone: bool = False) -> None:

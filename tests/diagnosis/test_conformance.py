@@ -315,6 +315,34 @@ def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
 
 
 @pytest.mark.usefixtures("brisk")
+def test_a_server_without_a_value_repository_is_probed_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(COMMANDS, Code.GET_VALUE_IDS)
+    monkeypatch.setattr("ospbridge.diagnosis.conformance.TRIES", 1)
+    with serve(ArenaWorld(1), DOCUMENT) as simulator:
+        report = probed(simulator)
+    assert {"D3", "D12", "D16"} <= verdicts(report)["not tried"]
+    assert "not GetValueIds" in detail(report, "D16")
+    assert {"D1", "D8"} <= verdicts(report)["not seen"]
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_server_that_falls_silent_is_given_up() -> None:
+    simulator = serve(ArenaWorld(1), DOCUMENT)
+
+    def fall_silent(deviation: Deviation) -> None:
+        if deviation.id == "D12":
+            patch.setattr(simulator.machine, "receive", lambda *_: None)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        simulator,
+        Conformance(simulator.address) as conformance,
+        pytest.raises(QueryTimeout),
+    ):
+        conformance.run(fall_silent)
+
+
+@pytest.mark.usefixtures("brisk")
 def test_a_flood_ends_as_silence_does() -> None:
     def manners(data: bytes) -> Iterable[bytes]:
         if data[:1] == b"\x05":
