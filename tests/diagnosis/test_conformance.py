@@ -314,6 +314,7 @@ def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
         conformance.run()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brisk")
 def test_a_server_without_a_value_repository_is_probed_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(COMMANDS, Code.GET_VALUE_IDS)
@@ -325,6 +326,7 @@ def test_a_server_without_a_value_repository_is_probed_for_the_rest(monkeypatch:
     assert {"D1", "D8"} <= verdicts(report)["not seen"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brisk")
 def test_a_server_that_falls_silent_is_given_up() -> None:
     simulator = serve(ArenaWorld(1), DOCUMENT)
