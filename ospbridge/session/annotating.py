@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["NextNote"]
+
+FLOAT32: Final = np.dtype("<f4")
+LARGEST: Final = float(np.finfo(np.float32).max)
+FEW: Final = 64
+"""Up to so many, the sum of them as doubles, finite exactly when each of float32 is, is quicker than numpy."""
 
 
 class NextNote:
@@ -27,35 +33,41 @@ class NextNote:
 
     def set(self, action_logp: Any, action_dist_inputs: Any, weights_seq_no: Any = None) -> None:
         """Raises LocalProtocolError for what is not one finite number, a vector of them, and a count or None."""
-        logp = self._finite("action_logp", action_logp)
-        inputs = self._finite("action_dist_inputs", action_dist_inputs)
-        if logp.size != 1:
-            raise self._wrong("action_logp", f"one number, got an array of shape {logp.shape}")
-        wanted = f"{self._size}" if self._size else "some"
+        logp = self._number(action_logp)
+        inputs = action_dist_inputs
+        if not (type(inputs) is np.ndarray and inputs.dtype == FLOAT32):
+            inputs = self._numbers("action_dist_inputs", inputs)
         if inputs.ndim != 1 or not inputs.size or self._size not in {0, inputs.size}:
+            wanted = self._size or "some"
             raise self._wrong(
                 "action_dist_inputs", f"a vector of {wanted} numbers, got the shape {inputs.shape}"
             )
-        if weights_seq_no is not None and not (
-            isinstance(weights_seq_no, (int, np.integer)) and weights_seq_no >= 0
-        ):
-            raise self._wrong("weights_seq_no", f"a count or None, got {weights_seq_no!r:.40}")
+        if not (isfinite(sum(inputs.tolist())) if inputs.size <= FEW else np.isfinite(inputs).all()):
+            raise self._wrong("action_dist_inputs", f"finite numbers of float32, got {action_dist_inputs}")
+        if weights_seq_no is not None:
+            if not isinstance(weights_seq_no, (int, np.integer)) or weights_seq_no < 0:
+                raise self._wrong("weights_seq_no", f"a count or None, got {weights_seq_no!r:.40}")
+            weights_seq_no = int(weights_seq_no)
         self._size = inputs.size
-        self._note = Note(
-            inputs.tobytes(),
-            float(logp.reshape(())),
-            None if weights_seq_no is None else int(weights_seq_no),
-        )
+        self._note = Note(inputs.tobytes(), logp, weights_seq_no)
 
-    def _finite(self, what: str, given: Any) -> NDArray[np.float32]:
+    def _number(self, given: Any) -> float:
+        if not isinstance(given, (float, np.floating)):
+            numbers = self._numbers("action_logp", given)
+            if numbers.size != 1:
+                raise self._wrong("action_logp", f"one number, got an array of shape {numbers.shape}")
+            given = numbers.reshape(())
+        number = float(given)
+        if not -LARGEST <= number <= LARGEST:
+            raise self._wrong("action_logp", f"a finite number of float32, got {number}")
+        return number
+
+    def _numbers(self, what: str, given: Any) -> NDArray[np.float32]:
         try:
             with np.errstate(over="ignore"):
-                numbers = np.asarray(given, "<f4")
+                return np.asarray(given, FLOAT32)
         except (TypeError, ValueError, RuntimeError) as error:
             raise self._wrong(what, f"numbers: {error}") from None
-        if not np.isfinite(numbers).all():
-            raise self._wrong(what, f"finite numbers of float32, got {np.asarray(given)}")
-        return numbers
 
     def _wrong(self, what: str, why: str) -> LocalProtocolError:
         return LocalProtocolError(

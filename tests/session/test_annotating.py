@@ -16,7 +16,7 @@ def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
     note.set(np.float64(-0.1), [0.1, 0.2], np.int64(7))
     said = note.note
     assert np.frombuffer(said.dist_inputs, "<f4").tolist() == np.array([0.1, 0.2], "f4").tolist()
-    assert (said.logp, said.weights_seq_no) == (float(np.float32(-0.1)), 7)
+    assert (np.float32(said.logp), said.weights_seq_no) == (np.float32(-0.1), 7)
     note.clear()
     with pytest.raises(LocalProtocolError, match=r"agent 'cart' .* nothing was said") as refused:
         _ = note.note
@@ -26,8 +26,11 @@ def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
 @pytest.mark.parametrize(
     "said, why",
     [
-        ((float("nan"), [1.0], None), "action_logp of agent 'cart' must be finite"),
-        ((1e300, [1.0], None), "action_logp of agent 'cart' must be finite"),
+        ((float("nan"), [1.0], None), "action_logp of agent 'cart' must be a finite number"),
+        ((1e300, [1.0], None), "action_logp of agent 'cart' must be a finite number"),
+        ((np.float32("-inf"), [1.0], None), "action_logp of agent 'cart' must be a finite number"),
+        ((0.0, np.array([np.nan], np.float32), None), "action_dist_inputs of agent 'cart' must be finite"),
+        ((0.0, [1e300], None), "action_dist_inputs of agent 'cart' must be finite"),
         (([1.0, 2.0], [1.0], None), "must be one number"),
         (("much", [1.0], None), "action_logp of agent 'cart' must be numbers"),
         ((0.0, [1.0, float("inf")], None), "action_dist_inputs of agent 'cart' must be finite"),
