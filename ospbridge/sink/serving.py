@@ -12,6 +12,7 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProto
 from ospbridge.observe import logs
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
+from ospbridge.transport.settling import settle
 
 if TYPE_CHECKING:
     import ssl
@@ -59,6 +60,7 @@ class Sink:
 
     async def _client(self, plain: trio.SocketStream, tls: ssl.SSLContext | None) -> None:
         try:
+            settle(plain.socket)
             host, port = plain.socket.getpeername()[:2]
         except OSError:
             # It was gone before it was heard.
@@ -82,6 +84,9 @@ class Sink:
             log.warning("a client is dismissed", client=who, reason="it said nothing, or did not read")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.info("a client was lost", client=who, reason=str(error.__cause__ or error))
+        except Exception as error:
+            # Whatever it was, the others go on.
+            log.exception("a client is dismissed", client=who, reason=f"{type(error).__name__}: {error}")
         finally:
             self.clients -= 1
             await trio.aclose_forcefully(stream)
