@@ -6,8 +6,10 @@ import errno
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
@@ -72,6 +74,19 @@ def test_all_that_was_put_is_written_before_it_closes(tmp_path: Path) -> None:
             thread.put(made_up(seed))
     assert (thread.recorded, thread.dropped) == (29, 0)
     assert sorted(seeds(tmp_path / "new")) == list(range(1, 30))
+
+
+def test_what_a_policy_said_of_each_action_counts_as_memory_too(tmp_path: Path, disk: Disk) -> None:
+    disk.moves.clear()
+    noted = replace(made_up(1), action_dist_inputs=np.zeros((10, 1000), np.float32))
+    with WritingThread(tmp_path, largest=60_000) as thread:
+        thread.put(made_up(2))
+        assert disk.reached.wait(20)
+        for episode in (noted, noted, made_up(3)):
+            thread.put(episode)
+        assert thread.dropped == 1
+        disk.moves.set()
+    assert sorted(seeds(tmp_path)) == [1, 2, 3]
 
 
 def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(tmp_path: Path, disk: Disk) -> None:

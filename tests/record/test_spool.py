@@ -120,6 +120,19 @@ def test_what_exceeds_the_limit_alone_drives_nothing_out(tmp_path: Path, when_fu
         assert spool.figures.dropped == 1
 
 
+@pytest.mark.parametrize("when_full", WhenFull)
+@pytest.mark.parametrize("again", ["a", "c"])
+def test_what_a_full_spool_has_already_drives_nothing_out(
+    tmp_path: Path, when_full: WhenFull, again: str
+) -> None:
+    with Spool(tmp_path / "spool", limit=300, when_full=when_full) as spool:
+        put(spool, "a", "b", "c")
+        put(spool, again)
+        assert keys(spool) == ["a", "b", "c"]
+        figures = spool.figures
+        assert (figures.entries, figures.bytes, figures.dropped) == (3, 300, 0)
+
+
 def test_what_was_handed_out_and_gave_way_is_not_counted_as_lost(tmp_path: Path) -> None:
     with Spool(tmp_path / "spool", limit=250) as spool:
         put(spool, "a", "b")

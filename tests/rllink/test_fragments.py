@@ -114,6 +114,7 @@ def test_a_good_episode_passes(action: int) -> None:
         (NOTHING_MORE, {"observations": np.zeros((6, 4))}, "needs 5 observations, row 5 .* there are 6"),
         (NOTHING_MORE, {"observations": np.zeros((5, 0))}, "observations without numbers"),
         (NOTHING_MORE, {"actions": np.zeros(3, int)}, "needs 4 actions, row 3"),
+        (NOTHING_MORE, {"actions": np.zeros(4)}, "must have a row of numbers for each action"),
         (NOTHING_MORE, {"rewards": np.zeros(0)}, "has no steps"),
         (RLLIB, {"action_logp": np.zeros(3)}, "needs 4 action_logp, row 3"),
         (RLLIB, {"action_dist_inputs": np.zeros((4, 0))}, "action_dist_inputs without numbers"),

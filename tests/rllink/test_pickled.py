@@ -433,6 +433,20 @@ def test_keys_whose_comparison_would_take_for_ever_are_left_out() -> None:
     assert read_pickle(b"}" + doubling + b"K\1s.") == {}
 
 
+def test_keys_of_which_any_number_could_have_one_hash_are_left_out() -> None:
+    """Python hashes integers modulo 2**61 - 1; where all hashes are equal, n keys take n**2 comparisons."""
+    prime = 2**61 - 1
+    alike = {prime * at: at for at in range(16, 2000)}
+    assert {hash(key) for key in alike} == {0}
+    assert read_pickle(pickle.dumps(alike)) == {}
+    kept = {0: "a", 2**64 - 1: "b", 1 - 2**64: "c", "text": "d", 0.5: "e", None: "f", True: "g"}
+    assert read_pickle(pickle.dumps(kept | alike)) == kept
+
+
+def test_a_value_may_be_larger_than_a_key() -> None:
+    assert read_pickle(pickle.dumps({"seed": 2**100})) == {"seed": 2**100}
+
+
 def test_the_recorded_settings_are_those_of_the_trace() -> None:
     raw = base64.b64decode((Path(__file__).parent / "traces" / "260_set_config.b64").read_text())
     assert real_pickle() in raw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -139,6 +139,26 @@ async def test_who_insists_may_reach_another_host_without_tls() -> None:
 async def test_a_name_that_does_not_resolve_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"'nobody\.invalid' does not resolve"):
         await open_stream(parse_stream("nobody.invalid:5555"), within=WITHIN)
+
+
+class SlowResolver(trio.abc.HostnameResolver):
+    """A name server that keeps who asks waiting."""
+
+    async def getaddrinfo(self, *_: object) -> Any:
+        await trio.sleep(1000)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))]
+
+    async def getnameinfo(self, *_: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.trio
+async def test_a_name_that_is_not_resolved_in_time_is_not_waited_for(autojump_clock: object) -> None:
+    trio.socket.set_custom_hostname_resolver(SlowResolver())
+    began = trio.current_time()
+    with pytest.raises(UpstreamNotFound, match="trainer:5555: its name is not resolved in time"):
+        await open_stream(parse_stream("trainer:5555"), within=10.0)
+    assert trio.current_time() - began == pytest.approx(10.0)
 
 
 @pytest.mark.loopback

@@ -1,0 +1,117 @@
+"""The file of an episode, whole and damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import zipfile
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import DiscreteSpace
+from ospbridge.record.episode import RecordedEpisode, read_episode, write_episode
+from tests.record.episodes import box
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }"
+
+
+def whole(steps: int = 3) -> bytes:
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    file = io.BytesIO()
+    write_episode(
+        file,
+        RecordedEpisode(
+            simulator="127.0.0.1:45454",
+            agent="cart",
+            seed=7,
+            started=then,
+            ended=then,
+            how="terminated",
+            reason="",
+            observation_space=box(2),
+            action_space=DiscreteSpace(2),
+            info_names=("/episode/reward",),
+            observations=np.zeros((steps + 1, 2), np.float32),
+            actions=np.zeros(steps, np.int64),
+            rewards=np.zeros(steps),
+            terminated=np.arange(steps) == steps - 1,
+            truncated=np.zeros(steps, np.bool_),
+            infos=np.zeros((steps + 1, 1)),
+        ),
+    )
+    return file.getvalue()
+
+
+def with_header(text: str) -> bytes:
+    """An archive with one array, of which this is the header."""
+    line = text.encode("latin1")
+    line += b" " * (-(len(line) + 11) % 64) + b"\n"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("about.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(line)) + line)
+    return file.getvalue()
+
+
+def encrypted() -> bytes:
+    """Marked so in both places where an archive says it."""
+    data = bytearray(whole())
+    for signature, place in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+        data[data.index(signature) + place] |= 1
+    return bytes(data)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(whole(5))
+    assert len(read_episode(path)) == 5
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER + "(",
+        "'''",
+        HEADER.replace("<f4", "<,4"),
+        "{[]: 1}",
+        HEADER.replace("'descr'", "b'descr'"),
+        "-" * 9000,
+        "not " * 2400 + "1",
+        "(" * 199 + ")" * 199,
+        HEADER.replace("(0,)", "'a'"),
+        "",
+    ],
+    ids=lambda header: header[:12],
+)
+def test_a_header_that_no_parser_takes_is_told_as_damage_of_its_file(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(with_header(header))
+    with pytest.raises(ConfigurationError, match=r"a\.npz"):
+        read_episode(path)
+
+
+def test_an_archive_that_asks_for_a_password_is_told_as_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(encrypted())
+    with pytest.raises(ConfigurationError, match=r"a\.npz.*encrypted"):
+        read_episode(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, len(whole()) - 1), st.integers(0, 7))
+def test_a_bit_that_toppled_leaves_an_episode_or_a_clear_error(tmp_path: Path, place: int, bit: int) -> None:
+    data = bytearray(whole())
+    data[place] ^= 1 << bit
+    path = tmp_path / "a.npz"
+    path.write_bytes(data)
+    with contextlib.suppress(ConfigurationError):
+        assert read_episode(path).agent
