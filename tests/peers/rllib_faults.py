@@ -73,6 +73,14 @@ class Server:
         return [line[what] for line in json_lines(self._told) if what in line]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def endable() -> Iterator[None]:
+    """A time limit from outside shall end what was started here, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Server]]:
     with running() as place:
