@@ -1,0 +1,93 @@
+"""A learner that is lost and comes back: what it did not read is sent again, what it read is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+
+from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
+from tests.daemon.relay import test_driving
+from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.test_driving import driven, until, upstream, world
+
+impatient = test_driving.impatient
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+
+
+class Recorder(TinyLearner):
+    """Takes what comes and has no answer for it; leaves once, over the question that follows the first experience."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: Counter[tuple[str, int]] = Counter()
+        """How often each piece of an episode came."""
+        self.left = False
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        machine = ServerMachine(SetConfig(env_steps_per_sample=self.batch, force_on_policy=False))
+        try:
+            while data := await stream.receive_some(100_000):
+                machine.receive(data)
+                while (event := machine.next_event()) is not None:
+                    if isinstance(event, EpisodesArrived):
+                        self.read.update((fragment.id, fragment.t_started) for fragment in event.fragments)
+                    elif isinstance(event, StateWanted):
+                        if self.read and not self.left:
+                            self.left = True
+                            return
+                        machine.send_state(self._sent())
+                for part in machine.data_to_send():
+                    await stream.send_all(part)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+
+
+class Grown(TinyLearner):
+    """Wants more steps from the moment on in which it has left."""
+
+    async def _answer(self, *asked: Any) -> bool:
+        answered = await super()._answer(*asked)
+        if not answered:
+            self.batch = 30
+        return answered
+
+
+async def test_what_was_proven_to_be_read_is_not_sent_again_where_weights_are_lost_behind_it() -> None:
+    learner = Recorder()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.read) >= 12)
+        assert relay.driving.learner.discarded == 0
+    assert learner.left
+    assert learner.connections == 2
+    assert set(learner.read.values()) == {1}
+
+
+@pytest.mark.parametrize("mode", BatchMode)
+async def test_a_learner_that_comes_back_and_wants_more_steps_gets_the_batch_with_no_more_than_are_missing(
+    mode: BatchMode,
+) -> None:
+    learner = Grown()
+    learner.hang_up_in = [2]
+    _, conductor = world()
+    async with (
+        learner.listening() as port,
+        driven(conductor, upstream(port, batch_mode=mode, env_steps=None)) as relay,
+    ):
+        await until(lambda: len(learner.batches) >= 5)
+        assert relay.driving.learner.discarded == 0
+    assert learner.connections == 2
+    assert learner.wrong == []
+    small, large = learner.batches[:2], learner.batches[2:]
+    most = 6 if mode is BatchMode.COMPLETE_EPISODES else 0
+    for batches, wanted in ((small, 20), (large, 30)):
+        for batch in batches:
+            assert wanted <= sum(fragment.steps for fragment in batch) <= wanted + most

@@ -1,0 +1,121 @@
+"""Between a session's first word and its agents: nobody gets in, and a simulator that is lost is joined again."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+import trio
+
+from ospbridge.daemon import keeping
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.equipping import equip
+from ospbridge.daemon.settings import Settings
+from ospbridge.errors import ConfigurationError, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
+from tests.daemon.stage import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from ospbridge.session.trio_session import TrioSession
+    from ospbridge.simulator.udp import UdpSimulator
+    from ospbridge.task.base import Task
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+WITHIN = 20.0
+
+
+class Equipping:
+    """Stands in for asking the simulator for events and values, which takes until it ``may`` end."""
+
+    def __init__(self) -> None:
+        self.reached = trio.Event()
+        self.may = trio.Event()
+        self.errors: list[OspBridgeError] = []
+        """Raised instead, one a time."""
+
+    async def __call__(self, session: TrioSession, tasks: Sequence[Task]) -> None:
+        self.reached.set()
+        await self.may.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        await equip(session, tasks)
+
+
+@pytest.fixture
+def equipping(monkeypatch: pytest.MonkeyPatch) -> Equipping:
+    made = Equipping()
+    monkeypatch.setattr(keeping, "equip", made)
+    return made
+
+
+@asynccontextmanager
+async def running(simulator: UdpSimulator) -> AsyncIterator[Conductor]:
+    conductor = Conductor(Settings(hub=Path("hub"), simulator=simulator.address))
+
+    async def run() -> NoReturn:
+        await conductor.run()
+        raise AssertionError("it ended")
+
+    with trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            yield conductor
+            nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await trio.sleep(0.005)
+
+
+async def test_who_comes_before_the_agents_are_there_is_told_to_wait_for_the_simulator(
+    document: UdpSimulator, equipping: Equipping
+) -> None:
+    async with running(document) as conductor:
+        await equipping.reached.wait()
+        assert not conductor.ready
+        assert conductor.connection != "joined"
+        with pytest.raises(SimulatorNotFound):
+            conductor.attach(["agent1"], ONE)
+        equipping.may.set()
+        await until(lambda: conductor.ready)
+        (attachment,) = conductor.attach(["agent1"], ONE)
+        assert attachment.name == "agent1"
+
+
+@pytest.mark.parametrize("kind", [SessionLost, QueryTimeout])
+async def test_a_simulator_that_is_lost_before_its_agents_are_there_is_joined_again(
+    document: UdpSimulator, equipping: Equipping, kind: type[OspBridgeError]
+) -> None:
+    equipping.errors = [kind("it fell silent", hint="wait"), kind("it fell silent", hint="wait")]
+    equipping.may.set()
+    async with running(document) as conductor:
+        await until(lambda: conductor.ready)
+        assert conductor.rebuilds == 2
+        assert conductor.connection == "joined"
+        assert len(conductor.attach(["*"], ONE)) == 2
+
+
+async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
+    document: UdpSimulator, equipping: Equipping
+) -> None:
+    equipping.errors = [SessionLost("it fell silent", hint="wait") for _ in range(100)]
+    equipping.may.set()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(document):
+            await trio.sleep_forever()
+    assert caught.group_contains(SessionLost, match="lost too often")
+
+
+async def test_what_a_task_asks_for_in_vain_ends_the_daemon(
+    document: UdpSimulator, equipping: Equipping
+) -> None:
+    equipping.errors = [ConfigurationError("there is no such event", hint="name another")]
+    equipping.may.set()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(document):
+            await trio.sleep_forever()
+    assert caught.group_contains(ConfigurationError, match="there is no such event")
