@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chronicle", "Listener"]
 
+FLOAT: Final = np.dtype("<f4")
 _WHY: Final = {"detached": "closed before its end", "abandoned": "reset before its end"}
 
 
@@ -151,9 +152,8 @@ class Chronicle:
             return
         feedback = attachment.feedback
         assert feedback is not None
-        numbers = np.frombuffer(self._actions[attachment], "<f4")
-        discrete = isinstance(attachment.held.task.action_space, DiscreteSpace)
-        action: Any = int(numbers[0]) if discrete else numbers
+        numbers = np.frombuffer(self._actions[attachment], FLOAT)
+        action: Any = int(numbers[0]) if collector.discrete else numbers
         collector.weights_seq_no = attachment.weights_seq_no
         collector.step(action, feedback, logp=attachment.logp, dist_inputs=attachment.dist_inputs)
 

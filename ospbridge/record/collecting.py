@@ -94,7 +94,9 @@ class EpisodeCollector:
     ) -> None:
         self.weights_seq_no: int | None = None
         """Which weights act at present, where that is known."""
+        self.discrete = not isinstance(whose.action_space, BoxSpace)
         self._whose = whose
+        self._has_infos = bool(whose.info_names)
         self._finished = finished
         self._pid = os.getpid()
         space = whose.action_space
@@ -157,15 +159,16 @@ class EpisodeCollector:
             at = self._steps
         columns.actions[at] = action
         columns.rewards[at] = feedback.reward
-        columns.terminated[at] = feedback.terminated
-        columns.truncated[at] = feedback.truncated
         columns.observations[at + 1] = feedback.observation
-        columns.infos[at + 1] = tuple(feedback.info["infos"].values())
+        if self._has_infos:
+            columns.infos[at + 1] = tuple(feedback.info["infos"].values())
         if dist_inputs is not None:
             columns.logps[at] = logp
             columns.dist_inputs[at] = dist_inputs
         self._steps = at + 1
         if feedback.terminated or feedback.truncated:
+            columns.terminated[at] = feedback.terminated
+            columns.truncated[at] = feedback.truncated
             self.end("terminated" if feedback.terminated else "truncated", feedback.reason)
 
     def _noted(self, before: _Columns, dist_inputs: NDArray[np.float32] | None) -> _Columns:
@@ -205,6 +208,8 @@ class EpisodeCollector:
             # It would take much room along that it does not fill.
             room, columns = columns, _Columns(self._whose, steps, self._dist_inputs)
             columns.take(room, steps)
+            # The next episode is told of its last step only.
+            room.terminated[steps - 1] = room.truncated[steps - 1] = False
         else:
             self._columns = None
         if not (columns.terminated[steps - 1] or columns.truncated[steps - 1]):

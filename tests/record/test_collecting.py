@@ -41,6 +41,18 @@ def test_what_is_handed_over_holds_little_memory_that_it_does_not_fill(steps: in
     assert len(room) <= 2 * steps + 1
 
 
+@pytest.mark.parametrize("terminated", [True, False])
+def test_the_end_of_a_short_episode_is_none_in_a_longer_one_behind_it(terminated: bool) -> None:
+    found: list[RecordedEpisode] = []
+    collector = EpisodeCollector(whose(), found.append)
+    for steps in (5, 60, 20):
+        play(collector, steps, terminated=terminated)
+        collector.end("truncated", "enough")
+    for episode in found:
+        flags = episode.terminated if terminated else episode.truncated
+        assert flags.tolist() == [False] * (len(episode) - 1) + [True]
+
+
 def test_parts_of_an_endless_episode_are_handed_over_too() -> None:
     found: list[RecordedEpisode] = []
     collector = EpisodeCollector(whose(), found.append, memory=2000)
