@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ospbridge.hub.messages import SpoolStatus, StatusReply, UpstreamStatus
+    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import SpoolStatus, UpstreamStatus
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["status"]

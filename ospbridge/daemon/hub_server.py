@@ -13,7 +13,8 @@ import ospbridge
 from ospbridge.daemon.admission import admit
 from ospbridge.daemon.hub_connection import HubConnection
 from ospbridge.errors import ConfigurationError
-from ospbridge.hub.messages import AgentStatus, StatusReply
+from ospbridge.hub.messages import StatusReply
+from ospbridge.hub.status import AgentStatus
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:

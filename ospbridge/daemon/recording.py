@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.daemon.writing_thread import WritingThread
-from ospbridge.hub.messages import RecordingStatus
+from ospbridge.hub.status import RecordingStatus
 
 if TYPE_CHECKING:
     import os

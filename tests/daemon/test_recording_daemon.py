@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.hub.messages import RecordingStatus
+from ospbridge.hub.status import RecordingStatus
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld

@@ -18,7 +18,6 @@ from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
     AgentDescription,
     AgentFeedback,
-    AgentStatus,
     AnnotatedStep,
     Attach,
     Attached,
@@ -36,7 +35,6 @@ from ospbridge.hub.messages import (
     Note,
     Observe,
     Observing,
-    RecordingStatus,
     Refusal,
     Reset,
     Status,
@@ -47,6 +45,7 @@ from ospbridge.hub.messages import (
     decode_request,
 )
 from ospbridge.hub.refusals import KINDS, raised_again, refusal
+from ospbridge.hub.status import AgentStatus, RecordingStatus, SpoolStatus, UpstreamStatus
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 
 REQUESTS = [Hello, Attach, Reset, Step, AnnotatedStep, Detach, Observe, MomentsSince, Status]
@@ -136,6 +135,17 @@ replies = st.one_of(
         texts,
         st.integers(0, 2**31),
         st.none() | st.builds(RecordingStatus, texts, st.integers(0, 2**40), st.integers(0, 2**40)),
+        st.lists(
+            st.builds(
+                UpstreamStatus,
+                texts,
+                texts,
+                weights_seq_no=st.none() | st.integers(0, 2**40),
+                delivered=st.integers(0, 2**40),
+                spool=st.none() | st.builds(SpoolStatus, texts, st.integers(0, 2**40), trouble=texts),
+            ),
+            max_size=2,
+        ),
     ),
 )
 

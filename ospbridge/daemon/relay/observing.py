@@ -18,7 +18,7 @@ import trio
 from ospbridge.daemon.relay.acting import Kind
 from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import LocalProtocolError, UsageError
-from ospbridge.hub.messages import SpoolStatus
+from ospbridge.hub.status import SpoolStatus
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
@@ -139,7 +139,8 @@ class Observing:
             log.warning(
                 "episodes are dropped",
                 upstream=str(self._upstream.address),
-                reason=figures.trouble or f"the spool {self._path} is full ({self._upstream.spool_full})",
+                reason=figures.trouble
+                or f"the spool {self._path} is full ({self._upstream.spool_full}), or its disk too slow",
                 dropped=figures.dropped,
                 hint="see why the upstream does not take them, or raise --rllink-spool-limit",
             )

@@ -11,7 +11,7 @@ from ospbridge.daemon.relay.driving import Driving
 from ospbridge.daemon.relay.link import Link
 from ospbridge.daemon.relay.observing import Observing
 from ospbridge.daemon.relay.settings import Mode
-from ospbridge.hub.messages import UpstreamStatus
+from ospbridge.hub.status import UpstreamStatus
 from ospbridge.observe import logs
 from ospbridge.rllink.client import Notice, StateArrived
 

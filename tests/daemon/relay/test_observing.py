@@ -458,6 +458,27 @@ async def test_two_upstreams_observe_one_agent(conductor: Conductor, tmp_path: P
     assert one.arrived[0].id == two.arrived[0].id
 
 
+async def test_one_upstream_observes_the_agents_of_several_simulators(tmp_path: Path) -> None:
+    one, two = (conductor_of(FakeSession("a", "b")) for _ in range(2))
+    server = Server()
+    async with listening(server.serve) as port:
+        address = parse_stream(f"127.0.0.1:{port}")
+        upstream = Upstream(address=address, mode=Mode.OBSERVE, dialect=MSGPACK, spool=tmp_path / "s")
+        with trio.fail_after(WITHIN), Relay(upstream, [one, two]) as relay:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(relay.run)
+                players = [Player(one, "a"), Player(two, "b", seed=9)]
+                for player, conductor in zip(players, (one, two), strict=True):
+                    await player.play(3)
+                    conductor.leave([player.attachment])
+                await until(lambda: len(server.arrived) == 2)
+                await all_arrived(relay)
+                nursery.cancel_scope.cancel()
+    found = {fragment.agent: fragment for fragment in server.arrived}
+    assert alike(players[0].episodes[0], found["a"])
+    assert alike(players[1].episodes[0], found["b"])
+
+
 async def test_distribution_inputs_must_fit_the_action(conductor: Conductor, tmp_path: Path) -> None:
     async with observed(conductor, 1, tmp_path / "s"):
         player = Player(conductor)
