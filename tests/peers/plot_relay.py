@@ -18,14 +18,14 @@ from matplotlib import pyplot as plt
 def main() -> None:
     picture, *files = map(Path, sys.argv[1:])
     figure, axes = plt.subplots(figsize=(6, 3.2))
-    for file in files:
-        found = json.loads(file.read_text())
+    curves = [json.loads(file.read_text()) for file in files]
+    for found in curves:
         steps = [line["steps"] for line in found["curve"]]
         returns = [line["latest_20"] for line in found["curve"]]
         axes.plot(steps, returns, label=f"Ray {found['ray']}, seed {found['seed']}")
     axes.set_xlabel("steps of the simulator")
     axes.set_ylabel("mean return, latest 20 episodes")
-    axes.set_title(f"RLlib's PPO through the relay ({found['task']})")
+    axes.set_title(f"RLlib's PPO through the relay ({curves[0]['task']})")
     axes.legend()
     axes.grid(alpha=0.3)
     figure.tight_layout()
