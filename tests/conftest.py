@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -57,3 +58,11 @@ def runtime_directory(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
     monkeypatch.setenv("XDG_STATE_HOME", str(directory))
     return directory
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logs() -> Iterator[None]:
+    """A command that ran in this process set a level of logs, which would hide from the next test what it captures."""
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()

@@ -20,14 +20,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def unconfigured() -> Iterator[None]:
-    structlog.reset_defaults()
-    yield
-    structlog.reset_defaults()
+    pass
 
 
 def logged(stream: io.StringIO) -> list[dict[str, Any]]:
