@@ -125,17 +125,19 @@ class ScenarioTask(Task):
         self._before: tuple[float, ...] = (0.0,) * len(self._used)
         self._inputs = self._actor.way
         kind = type(self)
+        if kind.inputs is ScenarioTask.inputs:
+            self.inputs = self._inputs  # type: ignore[assignment, method-assign]  # a call less
         self._observes = kind.observe is not ScenarioTask.observe
         """Whether the class of a user does."""
-        self._straight = (
+        plain = (
             not self._observes
             and kind.judge is ScenarioTask.judge
-            and self._outputs is not None
             and not self._looks_back
             and self._observer.plain
             and len(self.agent.outputs) <= FEW
         )
-        """Whether all that decides is in the outputs, and they are the observation as they come."""
+        self._straight = self._outputs if plain else None
+        """The numbers of the names, where they decide alone and the outputs are the observation as they come."""
 
     def _names(self, kind: SourceKind) -> list[str]:
         values = {
@@ -186,11 +188,6 @@ class ScenarioTask(Task):
             self._before = now
         return self._said(numbers)
 
-    def _judged(self, outputs: Sequence[float]) -> tuple[float, bool, bool]:
-        """The same, of outputs that hold all the names."""
-        assert self._outputs is not None
-        return self._said(self._outputs(outputs))
-
     def _said(self, numbers: tuple[float, ...]) -> tuple[float, bool, bool]:
         """What the expressions say of the numbers of their names."""
         steps = self.steps
@@ -226,16 +223,19 @@ class ScenarioTask(Task):
         """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
         self.steps += 1
         outputs = outcome.outputs
-        numbers = outputs.tolist() if self._straight else ()
+        straight = self._straight
         # A sum of float32 in doubles is finite exactly when every one is.
-        straight = self._straight and isfinite(sum(numbers))
-        reward, terminated, truncated = self._judged(numbers) if straight else self.judge(outcome)
+        if straight is not None and isfinite(sum(numbers := outputs.tolist())):
+            reward, terminated, truncated = self._said(straight(numbers))
+        else:
+            straight = None
+            reward, terminated, truncated = self.judge(outcome)
         if outcome.events and not self._ends.isdisjoint(outcome.events):
             terminated = True
         if self.steps == self._last_step:
             truncated = True
         info = self._info(outcome, seed=seed)
-        if straight:
+        if straight is not None:
             return Feedback(outputs, reward, terminated, truncated, "", info)
         observation = self.observe(outcome)
         reason = self._observer.reason
