@@ -1,13 +1,14 @@
 """The episodes of attachments, step by step: what each environment was given, and what it did.
 
-A step counts once its environment is told of it. An episode that the bridge cuts while its environment is silent
-stays open until that one learns of it with its next step, resets, or leaves. Who listens is handed each episode as it
-ends; all of them the same arrays, which do not change any more.
+A step counts once its environment is told of it, and is written down behind that, while the environment thinks. An
+episode that the bridge cuts while its environment is silent stays open until that one learns of it with its next step,
+resets, or leaves. Who listens is handed each episode as it ends; all of them the same arrays, which do not change any
+more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -18,8 +19,15 @@ from ospbridge.record.collecting import EpisodeCollector, Recorded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from ospbridge.daemon.attachment import Attachment
+    from ospbridge.interface import Feedback
     from ospbridge.record.episode import RecordedEpisode
+
+    _Lived: TypeAlias = tuple[
+        EpisodeCollector, bytes, Feedback, float, NDArray[np.float32] | None, int | None
+    ]
 
 __all__ = ["Chronicle", "Listener"]
 
@@ -54,6 +62,8 @@ class Chronicle:
         """What those who play gave for the step to come."""
         self._untold: dict[Attachment, str] = {}
         """Whose episode was cut, and why, without its environment knowing yet."""
+        self._unwritten: list[_Lived] = []
+        """Steps of episodes that go on."""
 
     def admit(self, attachments: Iterable[Attachment]) -> None:
         """Environments take agents. Raises UsageError where somebody who listens cannot use what they will play."""
@@ -65,6 +75,7 @@ class Chronicle:
 
     def began(self, playing: Iterable[Attachment]) -> None:
         """A reset ran for these."""
+        self.settle()
         for attachment in playing:
             collector = self._collectors.get(attachment) or self._collector(attachment)
             if collector is not None:
@@ -94,6 +105,7 @@ class Chronicle:
 
     def given(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """Actions as float32 bytes, for the step to come, or answered by the news that the episode had been cut."""
+        self.settle()
         self._actions.update(moves)
         if self._untold:
             for attachment, action in moves:
@@ -108,12 +120,22 @@ class Chronicle:
             self._collectors[attachment].end("truncated", reason)
 
     def stepped(self, playing: Iterable[Attachment]) -> None:
-        """A step ran for these, and their episodes go on."""
+        """A step ran for these, and their episodes go on. It is written down by ``settle``, or by what comes next."""
         for attachment in playing:
-            self._step(attachment)
+            collector = self._collectors.get(attachment)
+            if collector is not None:
+                self._unwritten.append(self._lived(collector, attachment))
+
+    def settle(self) -> None:
+        """Write down what was left for later: nobody waits any more."""
+        if self._unwritten:
+            unwritten, self._unwritten = self._unwritten, []
+            for lived in unwritten:
+                _write(lived)
 
     def ended(self, attachment: Attachment, how: str, reason: str) -> None:
         """An episode is over, by its last step or by something else."""
+        self.settle()
         collector = self._collectors.get(attachment)
         if collector is None:
             return
@@ -128,6 +150,7 @@ class Chronicle:
 
     def turned_away(self, attachments: Iterable[Attachment]) -> None:
         """These reset or leave: of an episode that was cut they will not be told any more."""
+        self.settle()
         for attachment in attachments:
             reason = self._untold.pop(attachment, None)
             if reason is not None:
@@ -148,14 +171,23 @@ class Chronicle:
 
     def _step(self, attachment: Attachment) -> None:
         collector = self._collectors.get(attachment)
-        if collector is None:
-            return
+        if collector is not None:
+            _write(self._lived(collector, attachment))
+
+    def _lived(self, collector: EpisodeCollector, attachment: Attachment) -> _Lived:
+        """What the next request may replace."""
         feedback = attachment.feedback
         assert feedback is not None
-        numbers = np.frombuffer(self._actions[attachment], FLOAT)
-        action: Any = int(numbers[0]) if collector.discrete else numbers
-        collector.weights_seq_no = attachment.weights_seq_no
-        collector.step(action, feedback, logp=attachment.logp, dist_inputs=attachment.dist_inputs)
+        action = self._actions[attachment]
+        return collector, action, feedback, attachment.logp, attachment.dist_inputs, attachment.weights_seq_no
+
+
+def _write(lived: _Lived) -> None:
+    collector, given, feedback, logp, dist_inputs, weights_seq_no = lived
+    numbers = np.frombuffer(given, FLOAT)
+    action: Any = int(numbers[0]) if collector.discrete else numbers
+    collector.weights_seq_no = weights_seq_no
+    collector.step(action, feedback, logp=logp, dist_inputs=dist_inputs)
 
 
 def _possible(attachment: Attachment, data: bytes) -> bool:

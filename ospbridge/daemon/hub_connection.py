@@ -114,7 +114,9 @@ class HubConnection:
                 else:
                     reply = await self._answer(request)
                 await self._send(reply)
-                if type(reply) is not Feedbacks:
+                if type(reply) is Feedbacks:
+                    self._conductor.chronicle.settle()
+                else:
                     # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
                     await trio.lowlevel.checkpoint()
         except (RemoteProtocolError, trio.TooSlowError) as error:
