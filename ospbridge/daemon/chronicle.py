@@ -127,7 +127,7 @@ class Chronicle:
                 self._unwritten.append(self._lived(collector, attachment))
 
     def settle(self) -> None:
-        """Write down what was left for later: nobody waits any more."""
+        """Write down what was left for later. To be called when somebody was answered; whatever comes next does too."""
         if self._unwritten:
             unwritten, self._unwritten = self._unwritten, []
             for lived in unwritten:
