@@ -9,7 +9,7 @@ import pty
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +18,6 @@ from structlog.testing import capture_logs
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
-
-if TYPE_CHECKING:
-    pass
 
 
 def logged(stream: io.StringIO) -> list[dict[str, Any]]:
