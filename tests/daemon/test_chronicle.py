@@ -1,0 +1,122 @@
+"""When a step is written down: behind the answer, as it was when it ran, and before anything that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from ospbridge.daemon.attachment import Attachment
+from ospbridge.daemon.chronicle import Chronicle
+from ospbridge.interface import BoxSpace, Feedback
+from ospbridge.record.episode import RecordedEpisode
+
+ONE = BoxSpace(np.zeros(1, np.float32), np.ones(1, np.float32))
+TASK = SimpleNamespace(observation_space=ONE, action_space=ONE, info_names=[])
+
+
+class Playing:
+    """What a chronicle asks of an attachment."""
+
+    name = "agent"
+    held = SimpleNamespace(task=TASK)
+    cut = ""
+    weights_seq_no = 1
+    logp = -0.5
+    feedback: Feedback
+
+    def __init__(self) -> None:
+        self.dist_inputs = np.zeros(2, np.float32)
+        self.sees(0.0)
+
+    def sees(self, number: float) -> None:
+        info = {"osp_seed": 1, "infos": {}}
+        self.feedback = Feedback(np.array([number], np.float32), reward=number, info=info)
+
+
+class Listening:
+    def __init__(self) -> None:
+        self.episodes: list[RecordedEpisode] = []
+
+    def admit(self, attachment: Attachment) -> None:
+        raise AssertionError("nobody is admitted here")
+
+    def wants(self, attachment: Attachment) -> bool:
+        return True
+
+    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
+        self.episodes.append(episode)
+
+
+def stepped() -> tuple[Chronicle, Playing, Attachment, Listening]:
+    """A chronicle with a step that ran, and that its environment may not have been told of yet."""
+    chronicle, playing, listening = Chronicle(simulator="here"), Playing(), Listening()
+    chronicle.listeners.append(listening)
+    attachment = cast("Attachment", playing)
+    chronicle.began([attachment])
+    chronicle.given([(attachment, np.float32(0.25).tobytes())])
+    playing.sees(0.5)
+    chronicle.stepped([attachment])
+    return chronicle, playing, attachment, listening
+
+
+def replaced(playing: Playing) -> None:
+    """The next request has come."""
+    playing.sees(0.75)
+    playing.logp = -9.0
+    playing.dist_inputs = np.ones(2, np.float32)
+    playing.weights_seq_no = 2
+
+
+def check(episode: RecordedEpisode) -> None:
+    assert episode.observations.tolist() == [[0.0], [0.5]]
+    assert episode.actions.tolist() == [[0.25]]
+    assert episode.rewards.tolist() == [0.5]
+    assert episode.action_logp is not None
+    assert episode.action_logp.tolist() == [-0.5]
+    assert episode.action_dist_inputs is not None
+    assert episode.action_dist_inputs.tolist() == [[0.0, 0.0]]
+    assert episode.weights_seq_no == 1
+
+
+NEXT: dict[str, Callable[[Chronicle, Attachment], Any]] = {
+    "a reset": lambda chronicle, who: chronicle.began([who]),
+    "an end": lambda chronicle, who: chronicle.ended(who, "abandoned", ""),
+    "a loss": lambda chronicle, who: chronicle.ended(who, "failed", "lost"),
+    "the end of the daemon": lambda chronicle, _: chronicle.close(),
+}
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("what", NEXT)
+def test_a_step_is_written_down_as_it_was_before_what_comes_next(what: str, *, settled: bool) -> None:
+    chronicle, playing, attachment, listening = stepped()
+    if settled:
+        chronicle.settle()
+    replaced(playing)
+    NEXT[what](chronicle, attachment)
+    (episode,) = listening.episodes
+    check(episode)
+
+
+def test_settling_again_writes_nothing_twice() -> None:
+    chronicle, _, _, listening = stepped()
+    chronicle.settle()
+    chronicle.settle()
+    chronicle.close()
+    (episode,) = listening.episodes
+    check(episode)
+
+
+def test_the_action_to_come_does_not_replace_the_one_that_ran() -> None:
+    chronicle, playing, attachment, listening = stepped()
+    chronicle.given([(attachment, np.float32(0.125).tobytes())])
+    playing.sees(1.0)
+    chronicle.stepped([attachment])
+    chronicle.close()
+    (episode,) = listening.episodes
+    assert episode.actions.tolist() == [[0.25], [0.125]]
+    assert episode.observations.tolist() == [[0.0], [0.5], [1.0]]
