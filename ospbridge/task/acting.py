@@ -8,7 +8,7 @@ import numpy as np
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.task.base import bounds, choice, vector
+from ospbridge.task.base import FLOAT, bounds, choice, vector
 from ospbridge.task.choosing import choose, spread
 from ospbridge.task.scenario import ActionKind, OutOfBounds
 
@@ -148,9 +148,11 @@ class Actor:
         lowest, highest = self._inmost
         low, high = self._bounds
         count, agent, bound = len(self.names), self._agent, self._bound
+        shape = (count,)
 
         def inputs(action: Any) -> NDArray[np.float32]:
-            wanted = vector(action, count, agent)
+            plain = type(action) is np.ndarray and action.dtype is FLOAT and action.shape == shape
+            wanted = action if plain else vector(action, count, agent)
             numbers = wanted.tolist()
             if lowest <= min(numbers) and max(numbers) <= highest:
                 return wanted

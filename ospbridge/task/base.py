@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
 
-__all__ = ["Task", "bounds", "choice", "finite", "take_vector", "vector"]
+__all__ = ["FEW", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
 
 FLOAT: Final = np.dtype(np.float32)
 FEW: Final = 64

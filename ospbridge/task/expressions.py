@@ -11,11 +11,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from RestrictedPython.compile import compile_restricted_exec
+from RestrictedPython.transformer import RestrictingNodeTransformer
 
 from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["CONSTANTS", "FUNCTIONS", "RESERVED", "Judge", "WrongExpression", "parse"]
 
@@ -192,6 +193,13 @@ def parse(source: str, names: Iterable[str]) -> tuple[ast.expr, frozenset[str], 
     return body, frozenset(checked.used), frozenset(checked.previous)
 
 
+class _Straight(RestrictingNodeTransformer):
+    """Lets the index stand by which a name finds its number: no expression of a scenario can hold one."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802  # a visitor's name
+        return node
+
+
 class Judge:
     """Several expressions as one function. ``sources`` by what they decide, in the order of the results.
 
@@ -217,14 +225,24 @@ class Judge:
             *(PREVIOUS + name for name in self.names if self.looks_back),
             *COUNTERS,
         )
-        self.function = self._compiled(ast.Tuple(trees, ast.Load()))
+        self._result = ast.Tuple(trees, ast.Load())
+        self.function = self._compiled(self._result)
 
-    def _compiled(self, result: ast.expr) -> Callable[..., Any]:
-        shell = ast.parse(f"def judge({', '.join(self._parameters)}):\n    return 0")
+    def straight(self, places: Sequence[int]) -> Callable[..., Any]:
+        """As ``function``, of a list where the number of each name is at its place, time and step."""
+        # The list has a reserved name, which none of the others can be.
+        lines = "".join(
+            f"    {name} = prev[{place}]\n" for name, place in zip(self.names, places, strict=True)
+        )
+        return self._compiled(self._result, f"def judge(prev, time, step):\n{lines}    return 0")
+
+    def _compiled(self, result: ast.expr, written: str = "") -> Callable[..., Any]:
+        shell = ast.parse(written or f"def judge({', '.join(self._parameters)}):\n    return 0")
         definition = shell.body[0]
         assert isinstance(definition, ast.FunctionDef)
-        definition.body = [ast.Return(result)]
-        compiled = compile_restricted_exec(ast.fix_missing_locations(shell), "<scenario>")
+        definition.body[-1] = ast.Return(result)
+        policy = _Straight if written else RestrictingNodeTransformer
+        compiled = compile_restricted_exec(ast.fix_missing_locations(shell), "<scenario>", policy=policy)
         if compiled.errors or compiled.code is None:
             raise WrongExpression("; ".join(compiled.errors))
         space: dict[str, Any] = {"__builtins__": {}, **FUNCTIONS, **CONSTANTS}

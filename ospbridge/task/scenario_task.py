@@ -114,10 +114,9 @@ class ScenarioTask(Task):
         self._readers = [] if mistakes.found else [self._reader(source) for source in self._used]
         kinds = {source.kind for source in self._used}
         self._actor.remembers = SourceKind.INPUT in kinds
+        outputs_only = kinds <= {SourceKind.OUTPUT} and not mistakes.found
         indices = (
-            [self._names(source.kind).index(source.name) for source in self._used]
-            if kinds == {SourceKind.OUTPUT} and not mistakes.found
-            else []
+            [self._names(source.kind).index(source.name) for source in self._used] if outputs_only else []
         )
         self._outputs: Callable[[Sequence[float]], Any] | None = (
             itemgetter(*indices) if len(indices) > 1 else None
@@ -136,8 +135,8 @@ class ScenarioTask(Task):
             and self._observer.plain
             and len(self.agent.outputs) <= FEW
         )
-        self._straight = self._outputs if plain else None
-        """The numbers of the names, where they decide alone and the outputs are the observation as they come."""
+        self._straight = self._judge.straight(indices) if plain and outputs_only else None
+        """What the expressions say of the outputs, where these decide alone and are the observation as they come."""
 
     def _names(self, kind: SourceKind) -> list[str]:
         values = {
@@ -186,10 +185,6 @@ class ScenarioTask(Task):
         if self._looks_back:
             numbers = now + self._before
             self._before = now
-        return self._said(numbers)
-
-    def _said(self, numbers: tuple[float, ...]) -> tuple[float, bool, bool]:
-        """What the expressions say of the numbers of their names."""
         steps = self.steps
         time, step = steps * self._step_seconds, float(steps)
         try:
@@ -221,22 +216,35 @@ class ScenarioTask(Task):
 
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
-        self.steps += 1
+        self.steps = steps = self.steps + 1
         outputs = outcome.outputs
-        straight = self._straight
         # A sum of float32 in doubles is finite exactly when every one is.
-        if straight is not None and isfinite(sum(numbers := outputs.tolist())):
-            reward, terminated, truncated = self._said(straight(numbers))
-        else:
-            straight = None
-            reward, terminated, truncated = self.judge(outcome)
+        if self._straight is None or not isfinite(sum(numbers := outputs.tolist())):
+            return self._evaluated(outcome, seed)
+        try:
+            reward, terminated, truncated = self._straight(numbers, steps * self._step_seconds, float(steps))
+            if not isfinite(reward):
+                return self._evaluated(outcome, seed)  # it says what is wrong
+        except (ArithmeticError, ValueError, TypeError):
+            return self._evaluated(outcome, seed)
+        if type(reward) is not float:
+            reward = float(reward)
+        if outcome.events and not self._ends.isdisjoint(outcome.events):
+            terminated = True
+        if steps == self._last_step:
+            truncated = True
+        return Feedback(
+            outputs, reward, bool(terminated), bool(truncated), "", self._info(outcome, seed=seed)
+        )
+
+    def _evaluated(self, outcome: StepOutcome, seed: int) -> Feedback:
+        """The same where a class of a user, older numbers or the policies of the sensors have a say."""
+        reward, terminated, truncated = self.judge(outcome)
         if outcome.events and not self._ends.isdisjoint(outcome.events):
             terminated = True
         if self.steps == self._last_step:
             truncated = True
         info = self._info(outcome, seed=seed)
-        if straight is not None:
-            return Feedback(outputs, reward, terminated, truncated, "", info)
         observation = self.observe(outcome)
         reason = self._observer.reason
         if reason and not terminated:

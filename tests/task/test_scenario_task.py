@@ -330,6 +330,9 @@ TABLES = [
     ALL_NAMES + '[agent.observe]\nnot_finite = "pass"\n[agent.episode]\nreward = "left + right"\n',
     ALL_NAMES + '[agent.action]\nnormalised = true\n[agent.episode]\nreward = "left + prev.right"\n',
     ALL_NAMES + '[agent.action]\nout_of_bounds = "error"\n[agent.episode]\nreward = "left + right"\n',
+    ALL_NAMES + '[agent.episode]\nreward = "left > right"\nterminated = "(left - 1) ** 0.5 > right"\n',
+    ALL_NAMES + '[agent.episode]\nreward = "1"\nmax_steps = 2\n',
+    '[agent.names]\nself = "output:/Right/Angle"\n[agent.episode]\nreward = "(self - step) ** 0.5"\n',
 ]
 numbers = st.one_of(st.floats(-3, 3, width=32), st.sampled_from([np.nan, np.inf, -np.inf]))
 
@@ -370,7 +373,7 @@ def test_the_straight_path_leads_to_the_same(
 
 def test_the_straight_path_is_taken_where_it_can_be() -> None:
     ways = [task(table)._straight is not None for table in TABLES]
-    assert ways == [True, True, True, False, False, False, True]
+    assert ways == [*(True,) * 3, *(False,) * 3, *(True,) * 4]
 
 
 # --- values -------------------------------------------------------------------------------------------------------
