@@ -210,6 +210,7 @@ def register(m: ClientMachine, agent: AgentInterface) -> Exchange[None]:
     if answer.status != 1:
         raise AgentTaken(f"agent {agent.name!r} of {m.peer} is controlled by another client")
     m.controlled[agent.id] = agent
+    m.echo.forget(agent.id)
     m.foreign -= {agent.name}
     m.clock.forget()
 

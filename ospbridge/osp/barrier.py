@@ -21,6 +21,7 @@ from ospbridge.errors import (
 from ospbridge.osp.asking import overview, who_is_missing
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.messages import StepCompleted
+from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, decide
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
@@ -81,7 +82,13 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
             m.brought(way)
             return StepResult(way.completions, shared=False)
         s = StepUnderWay(m, votes, way)
-    return (yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit))
+    result = yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit)
+    if m.unsettled:
+        reason = yield from replaced(m, votes)
+        if reason:
+            m.anomaly(reason)
+            raise _uncertain(m, reason)
+    return result
 
 
 def _by_messages(
@@ -238,7 +245,8 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             m, "the world was reset in the middle of it, by another client or by a doubled request"
         )
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
-    evidence = Evidence(_acknowledged(s), moved, True, m.punctual, s.resent, s.mixed_up)
+    s.waited = s.waited or (moved is Moved.NO and not s.unacked and not s.unsent)
+    evidence = Evidence(_acknowledged(s), moved, True, m.punctual, s.resent, s.mixed_up or s.overtaken)
     if moved is Moved.NO and s.unacked:
         yield from overview(m, stray=s.take)
         if s.finished:

@@ -25,6 +25,7 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.clock import StepClock
 from ospbridge.osp.codes import Code
+from ospbridge.osp.echo import Echo
 from ospbridge.osp.messages import (
     EndAck,
     Message,
@@ -55,6 +56,8 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 NOTICES_KEPT: Final = 256
 COMPLETIONS_KEPT: Final = 4096
 """So many earlier completions of an agent are known again when the network brings them late or twice."""
+LATEST: Final = 30.0
+"""Seconds that a datagram may be late: so long after an anomaly inputs are read back."""
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 RESET_COMPLETED: Final = {
@@ -128,6 +131,9 @@ class ClientMachine:
         """Set by the first anomaly: from then on each step is verified by the clock."""
         self.disturbed = False
         """An anomaly was seen: datagrams get lost, or come late or twice."""
+        self.disturbed_at = 0.0
+        """When the latest was seen."""
+        self.echo = Echo()
         self.punctual = True
         """Cleared when a datagram came later than the patience."""
         self.seedless = False
@@ -283,6 +289,7 @@ class ClientMachine:
     def anomaly(self, text: str) -> None:
         self.guarded = True
         self.disturbed = True
+        self.disturbed_at = self.now
         self.notices.append(Anomaly(text))
 
     def completed(self, reply: StepCompleted) -> None:
@@ -312,6 +319,11 @@ class ClientMachine:
             return False
         body = _body(reply)
         return body == last or hash(body) in self._recent.get(reply.agent_id, ())
+
+    @property
+    def unsettled(self) -> bool:
+        """An anomaly is so recent that requests may still be on their way of which nothing is known."""
+        return self.disturbed and self.now - self.disturbed_at <= LATEST
 
     @property
     def shares_the_barrier(self) -> bool:

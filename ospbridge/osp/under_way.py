@@ -36,6 +36,7 @@ class StepUnderWay:
         "unsent",
         "values",
         "votes",
+        "waited",
     )
 
     def __init__(self, m: ClientMachine, votes: Sequence[Vote], way: StraightWay | None = None) -> None:
@@ -54,6 +55,8 @@ class StepUnderWay:
         """Completions that came too early to be this step's."""
         self.doubled = False
         self.resent = False
+        self.waited = False
+        """The world was seen to wait when all our votes were in."""
         self.values: dict[int, str] = {}
         self.owed = 0
         self.owing: Vote | None = None
@@ -73,6 +76,15 @@ class StepUnderWay:
         if not m.shares_the_barrier:
             return False
         return self.doubled or (self.early and m.doubles)
+
+    @property
+    def overtaken(self) -> bool:
+        """The step whose completion is lost may have run before our votes came in.
+
+        Where others vote and the network repeats datagrams, two votes of somebody else can run a step without ours.
+        """
+        m = self.m
+        return bool(m.foreign) and not self.waited and (m.doubles or not m.punctual)
 
     @property
     def missing(self) -> list[int]:

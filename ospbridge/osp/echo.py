@@ -1,0 +1,149 @@
+"""What inputs look like when they are read back, and which of them tell a step from those before.
+
+A request that comes late, between two steps, stands for the next one: it is acknowledged, the step runs and is
+completed, and the request that was meant is taken for an acknowledgement and lost. All counts are right. What gives it
+away are the inputs, which stand in the repository as all interface values do. Servers may write them there in a scale
+of their own (NERD: as the motor has it), so what a number given looks like there is learned before it is believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ospbridge.osp.votes import Vote
+
+__all__ = ["AgentEcho", "Echo", "InputSeen"]
+
+KEPT: Final = 1024
+"""So many different inputs of an agent are told apart from the latest."""
+READ_AT_MOST: Final = 8
+"""Inputs of one agent that are read after one step."""
+DOUBTS_AT_MOST: Final = 8
+"""An input that so often shows something else than its scale says is moved by others too: it tells nothing."""
+CLOSE: Final = 1e-5
+"""Of the span of a scale: repositories print numbers with 8 digits at least."""
+
+
+@dataclass(slots=True)
+class InputSeen:
+    """What one input looks like in the repository. ``low`` and ``high``: what servers clamp it to."""
+
+    low: float
+    high: float
+    points: list[tuple[float, float]] = field(default_factory=list)
+    """A number that was given and what was read then, of up to two steps."""
+    sure: bool = False
+    """A third step showed what the points say."""
+    doubts: int = 0
+
+    @property
+    def usable(self) -> bool:
+        return self.doubts < DOUBTS_AT_MOST
+
+    def clamped(self, given: float) -> float:
+        return min(max(given, self.low), self.high) if self.low < self.high else given
+
+    def contradicts(self, given: float, read: float) -> bool:
+        """Whether ``read`` cannot come of ``given``. Learns from it; what is not known yet contradicts nothing."""
+        given = self.clamped(given)
+        expected = self._expected(given)
+        if expected is None:
+            self.points.append((given, read))
+            return False
+        if abs(read - expected) <= CLOSE * self._span:
+            self.sure = self.sure or len(self.points) > 1
+            return False
+        if self.sure:
+            self.doubts += 1
+            return True
+        self.points = [(given, read)]
+        return False
+
+    @property
+    def _span(self) -> float:
+        return max(*(abs(read) for _, read in self.points), abs(self.points[0][1] - self.points[-1][1]))
+
+    def _expected(self, given: float) -> float | None:
+        if not self.points:
+            return None
+        (given_1, read_1), (given_2, read_2) = self.points[0], self.points[-1]
+        if given == given_1:
+            return read_1
+        if given_1 == given_2:
+            return None
+        return read_1 + (given - given_1) * (read_2 - read_1) / (given_2 - given_1)
+
+
+class AgentEcho:
+    """What is known of one agent's inputs."""
+
+    def __init__(self, vote: Vote, *, as_given: bool) -> None:
+        self.recent: dict[bytes, None] = {}
+        self.ids: list[int | None] = [None] * len(vote.agent.inputs)
+        self.inputs = [InputSeen(value.min, value.max) for value in vote.agent.inputs]
+        for seen in self.inputs if as_given else ():
+            if seen.low < seen.high:
+                seen.points = [(seen.low, seen.low), (seen.high, seen.high)]
+
+    def other(self, given: NDArray[np.float32]) -> bool:
+        """Whether anything else was given lately."""
+        return any(body != given.tobytes() for body in self.recent)
+
+    def telling(self, given: NDArray[np.float32]) -> list[int]:
+        """Which inputs tell ``given`` from the others that were given lately; the fewest that will do."""
+        usable = np.array(
+            [
+                seen.usable and value_id is not None
+                for seen, value_id in zip(self.inputs, self.ids, strict=True)
+            ]
+        )
+        others = np.frombuffer(b"".join(self.recent), np.float32).reshape(len(self.recent), len(given))
+        differs = (others != given) & usable
+        chosen: list[int] = []
+        while len(chosen) < READ_AT_MOST and len(differs):
+            at = int(differs.sum(axis=0).argmax())
+            if not differs[:, at].any():
+                break
+            chosen.append(at)
+            differs = differs[~differs[:, at]]
+        return chosen
+
+    def remember(self, given: NDArray[np.float32]) -> None:
+        body = given.tobytes()
+        self.recent.pop(body, None)
+        self.recent[body] = None
+        if len(self.recent) > KEPT:
+            del self.recent[next(iter(self.recent))]
+
+
+class Echo:
+    """What is known of the inputs of a session's agents, by local agent id."""
+
+    def __init__(self) -> None:
+        self.agents: dict[int, AgentEcho] = {}
+        self.listings = 0
+
+    def of(self, vote: Vote, *, as_given: bool) -> AgentEcho:
+        """``as_given``: the server is known to write inputs as they were given."""
+        if vote.agent_id not in self.agents:
+            known = AgentEcho(vote, as_given=as_given)
+            # An agent at rest is what a request that nobody gave leaves behind.
+            known.remember(np.clip(np.zeros_like(vote.inputs), *_bounds(known)))
+            self.agents[vote.agent_id] = known
+        return self.agents[vote.agent_id]
+
+    def forget(self, agent_id: int) -> None:
+        """The agent was registered anew: its interface may have changed."""
+        self.agents.pop(agent_id, None)
+
+
+def _bounds(agent: AgentEcho) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    low = np.array([seen.low if seen.low < seen.high else -np.inf for seen in agent.inputs], np.float32)
+    high = np.array([seen.high if seen.low < seen.high else np.inf for seen in agent.inputs], np.float32)
+    return low, high

@@ -1,0 +1,66 @@
+"""Reading inputs back from the value repository, on a network that disturbs: did the step run with those given?
+
+See ``echo`` for why that must be asked, and what the answers are compared with. While our next vote is missing the
+world holds still.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import IncompleteListing, QueryTimeout
+from ospbridge.osp.asking import settled_value
+from ospbridge.osp.listing import list_values
+from ospbridge.osp.restore import find_interface_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.osp.client import ClientMachine, Exchange
+    from ospbridge.osp.echo import AgentEcho
+    from ospbridge.osp.votes import Vote
+
+__all__ = ["replaced"]
+
+LISTINGS_AT_MOST: Final = 3
+
+
+def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
+    """Read back what the step that just ran was given; what contradicts it, or nothing."""
+    for vote in votes:
+        agent = m.echo.of(vote, as_given=m.profile.outputs_normalised)
+        if not agent.other(vote.inputs):
+            continue
+        yield from _find(m, vote, agent)
+        for at in agent.telling(vote.inputs):
+            value_id = agent.ids[at]
+            assert value_id is not None
+            text = yield from settled_value(m, value_id)
+            try:
+                read = float(text or "")
+            except ValueError:
+                agent.ids[at] = None
+                continue
+            if agent.inputs[at].contradicts(float(vote.inputs[at]), read):
+                return (
+                    f"{vote.agent.inputs[at].name} of agent {vote.agent.name!r} reads {read:.7g}, it was given "
+                    f"{vote.inputs[at]:.7g}: an earlier request came late and took the place of this one"
+                )
+        agent.remember(vote.inputs)
+    return ""
+
+
+def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
+    """Learn where in the repository the inputs stand, if anywhere."""
+    if not agent.ids or any(value_id is not None for value_id in agent.ids):
+        return
+    names = [value.name for value in vote.agent.inputs]
+    found = find_interface_values(m.values.values(), vote.agent.name, names)
+    if None in found and m.echo.listings < LISTINGS_AT_MOST:
+        m.echo.listings += 1
+        try:
+            yield from list_values(m, ".*")
+        except (IncompleteListing, QueryTimeout):
+            return
+        found = find_interface_values(m.values.values(), vote.agent.name, names)
+    agent.ids = found

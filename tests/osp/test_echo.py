@@ -1,0 +1,216 @@
+"""Inputs read back: what their scale is, which of them are read, and what is made of what they show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import StepUncertain
+from ospbridge.interface import AgentInterface, InterfaceValue
+from ospbridge.osp.client import LATEST
+from ospbridge.osp.codes import Code
+from ospbridge.osp.echo import AgentEcho, InputSeen
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.votes import Vote
+from ospbridge.osp.world import Variable
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import Client, Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+
+
+def seen(*, low: float = -1.0, high: float = 1.0) -> InputSeen:
+    return InputSeen(low, high)
+
+
+# --- the scale of one input ---------------------------------------------------------------------------------------
+
+
+def test_a_scale_contradicts_once_a_third_step_has_confirmed_it() -> None:
+    motor = seen()
+    assert [motor.contradicts(at, 120 * at) for at in (0.0, 0.5, -0.25)] == [False] * 3
+    assert motor.contradicts(0.75, 60.0)
+    assert not motor.contradicts(0.75, 90.0)
+
+
+def test_two_choices_are_enough_to_know_a_scale() -> None:
+    motor = seen()
+    assert not any(motor.contradicts(at, 30 * at) for at in (1.0, -1.0, 1.0))
+    assert motor.contradicts(1.0, -30.0)
+
+
+def test_numbers_beyond_the_range_count_as_its_end() -> None:
+    motor = seen()
+    for at, read in ((0.0, 0.0), (1.0, 120.0), (-3.0, -120.0), (7.0, 120.0)):
+        assert not motor.contradicts(at, read)
+
+
+def test_what_follows_no_scale_is_never_believed_and_at_last_not_even_read() -> None:
+    motor = seen()
+    random = np.random.default_rng(7)
+    assert not any(motor.contradicts(at, float(random.uniform())) for at in np.linspace(-1, 1, 50))
+    motor = seen()
+    for at in (0.0, 0.5, 1.0):
+        motor.contradicts(at, at)
+    for _ in range(20):
+        motor.contradicts(0.25, 0.9)
+    assert not motor.usable
+
+
+@given(
+    scale=st.floats(-1e4, 1e4).filter(lambda x: abs(x) > 1e-3),
+    shift=st.floats(-1e3, 1e3),
+    numbers=st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=20),
+)
+def test_an_honest_server_of_any_scale_is_never_contradicted(
+    scale: float, shift: float, numbers: list[float]
+) -> None:
+    motor = seen()
+    for number in numbers:
+        assert not motor.contradicts(number, float(f"{number * scale + shift:.8g}"))
+
+
+# --- which inputs are read ----------------------------------------------------------------------------------------
+
+
+def agent(inputs: int) -> AgentEcho:
+    face = AgentInterface(1, "arm", tuple(InterfaceValue(f"/{at}", -1, 1) for at in range(inputs)), (), ())
+    echo = AgentEcho(Vote(face, DOCUMENT), as_given=True)
+    echo.ids = list(range(1, inputs + 1))
+    return echo
+
+
+def row(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)
+
+
+def test_one_input_that_differs_from_all_before_is_enough() -> None:
+    echo = agent(3)
+    echo.remember(row(0, 0, 0))
+    echo.remember(row(0, 0.1, 0))
+    assert echo.telling(row(0, 0.2, 0)) == [1]
+
+
+def test_choices_that_share_numbers_take_as_many_inputs_as_tell_them_apart() -> None:
+    echo = agent(2)
+    for choice in ((1, 1), (1, -1), (-1, 1)):
+        echo.remember(row(*choice))
+    assert sorted(echo.telling(row(-1, -1))) == [0, 1]
+
+
+def test_what_cannot_be_found_or_tells_nothing_is_not_read() -> None:
+    echo = agent(2)
+    echo.remember(row(1, 1))
+    echo.ids[0] = None
+    assert echo.telling(row(-1, 0)) == [1]
+    echo.inputs[1].doubts = 100
+    assert echo.telling(row(-1, 0)) == []
+
+
+def test_the_same_inputs_again_need_no_reading() -> None:
+    echo = agent(2)
+    echo.remember(row(1, 1))
+    assert not echo.other(row(1, 1))
+    assert echo.other(row(1, 0))
+
+
+# --- on the wire --------------------------------------------------------------------------------------------------
+
+
+class Network:
+    """Loses nothing; holds back a second copy of a request until it is let go."""
+
+    def __init__(self, profile: Profile, *, scale: float = 1.0) -> None:
+        self.eats = profile.eats_awaited_acks
+        self.held: bytes | None = None
+        self.hold = False
+        self.ahead = False
+        self.asked = 0
+        self.pair = Pair(SyntheticWorld(2, 2), profile, fault=self.fault)
+        repository = self.pair.server.repository
+        for name, variable in repository.variables.items():
+            if "/motor" in name and scale != 1.0:
+                repository.variables[name] = scaled(variable, scale)
+        self.client: Client = self.pair.client(profile).connect()
+        self.talk = self.client.conversation
+        self.client.do(self.talk.register(["agent"]))
+        self.client.do(self.talk.reset(7))
+
+    def fault(self, datagram: Datagram) -> Iterable[float]:
+        if not datagram.to_server:
+            return (0.0,)
+        self.asked += datagram.data[0] == Code.GET_VALUE
+        if datagram.data[0] == Code.NEXT_SIMULATION_STEP:
+            if self.hold:
+                self.held, self.hold = bytes(datagram.data), False
+            elif self.ahead and self.held is not None:
+                # The late copy is a little sooner than this request, which is taken for an acknowledgement or lost.
+                self.ahead = False
+                self.pair.to_handler(self.held, self.talk.handler.port, self.client.address)
+                return (1e-6,) if self.eats else ()
+        return (0.0,)
+
+    def step(self, *inputs: float) -> None:
+        self.client.do(self.talk.step({"agent": list(inputs)}))
+
+    def disturb(self) -> None:
+        self.talk.machine.now = self.pair.now
+        self.talk.machine.anomaly("a datagram came late")
+
+
+def scaled(variable: Variable, scale: float) -> Variable:
+    return Variable(
+        variable.name, variable.type, lambda: f"{float(variable.read()) * scale:.15g}", variable.write
+    )
+
+
+@pytest.mark.parametrize("profile, scale", [(DOCUMENT, 1.0), (NERD, 1.0), (NERD, 120.0)])
+def test_a_late_request_that_takes_the_place_of_a_later_one_is_told(profile: Profile, scale: float) -> None:
+    network = Network(profile, scale=scale)
+    network.step(0.1, 0.1)
+    network.disturb()
+    for number in (0.2, 0.3, 0.4):
+        network.step(number, number)
+    network.hold = True
+    network.step(0.5, 0.5)
+    network.step(0.6, 0.6)
+    network.ahead = True
+    with pytest.raises(
+        StepUncertain, match=rf"reads {0.5 * scale:g}, it was given 0\.7: an earlier request came late"
+    ):
+        network.step(0.7, 0.7)
+    used = [entry["agents"]["agent"]["inputs"][0] for entry in network.pair.ledger[-2:]]
+    np.testing.assert_allclose(used, [0.6, 0.5], rtol=1e-6)
+    assert network.client.do(network.talk.audit()), "the episode is not to be trusted"
+
+
+@BOTH
+def test_a_network_on_which_nothing_happened_is_not_asked(profile: Profile) -> None:
+    network = Network(profile)
+    network.step(0.0, 0.1)
+    asked = network.asked
+    for number in (0.2, 0.3, 0.4):
+        network.step(number, number)
+    assert network.asked - asked <= 1, "the first steps after a reset tell how long a step takes"
+
+
+@BOTH
+def test_inputs_are_not_read_any_more_when_nothing_has_happened_for_long(profile: Profile) -> None:
+    network = Network(profile)
+    network.step(0.1, 0.1)
+    network.disturb()
+    network.step(0.2, 0.2)
+    asked = network.asked
+    network.step(0.3, 0.3)
+    often = network.asked - asked
+    network.pair.settle(LATEST + 1)
+    asked = network.asked
+    network.step(0.4, 0.4)
+    assert network.asked - asked < often
