@@ -31,7 +31,8 @@ __all__ = ["join"]
 
 log = logs.get(__name__)
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 1.0
+"""Seconds: a simulator that comes back is joined within two."""
 SAID_AGAIN_AFTER: Final = 60.0
 """Seconds until waiting is mentioned a second time; from then on twice as long each time."""
 
@@ -85,8 +86,10 @@ async def join(
 
     Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the ``first``
     time also what may be a mistake of the user's: an unknown host, agents that do not exist, are taken, or are too few.
+    ``budget`` is given back what the loss of a session before has cost, where the simulator was away.
     """
     patience = _Patience(settings, report)
+    away = first
     while True:
         error: OspBridgeError
         try:
@@ -95,6 +98,9 @@ async def join(
             raise
         except SimulatorNotFound as absent:
             error = absent
+            if not away:
+                away = True
+                budget.give_back()
         except ConfigurationError as wrong:
             if first:
                 raise

@@ -87,7 +87,8 @@ class SharedSession:
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
         self.session.close()
-        self.session = _connect(self.terms, self.trace, wait=max(self.terms.wait, self.terms.limits.connect))
+        wait = max(self.terms.wait, self.terms.limits.connect)
+        self.session = _connect(self.terms, self.trace, wait=wait, budget=self.budget)
         self.agents = self.session.register(*(agent.name for agent in self.agents))
         self.broken = ""
 
@@ -168,7 +169,10 @@ def _chosen(session: BlockingSession, agent: str | None) -> str:
     )
 
 
-def _connect(terms: Terms, trace: TraceWriter | None, *, wait: float) -> BlockingSession:
+def _connect(
+    terms: Terms, trace: TraceWriter | None, *, wait: float, budget: Budget | None = None
+) -> BlockingSession:
+    """``budget`` is given back what a rebuild has cost, where the simulator was away."""
     give_up = monotonic() + wait
     pause, longest = BACKOFF
     while True:
@@ -177,6 +181,9 @@ def _connect(terms: Terms, trace: TraceWriter | None, *, wait: float) -> Blockin
                 terms.simulator, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
             )
         except SimulatorNotFound:
+            if budget is not None:
+                budget.give_back()
+                budget = None
             if monotonic() + pause >= give_up:
                 raise
         sleep(pause)

@@ -1,4 +1,7 @@
-"""How often a lost session may be rebuilt: a bucket that refills slowly, so that no loop goes on for ever."""
+"""How often a lost session may be rebuilt: a bucket that refills slowly, so that no loop goes on for ever.
+
+A simulator that was away, because it died or was started anew, costs nothing: who waits for it runs in no loop.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,7 @@ class Budget:
             return False
         self._left -= 1.0
         return True
+
+    def give_back(self) -> None:
+        """The latest one was needed because the simulator was away."""
+        self._left = min(self.capacity, self._left + 1.0)
