@@ -171,6 +171,12 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
     action_names: list[str] = []
     """What the numbers of an action are; none: the inputs, in order."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError, which the decoder turns into its own, for bounds that are no float32 bytes."""
+        for low, high in (self.observation, self.action):
+            if len(low) != len(high) or len(low) % 4:
+                raise ValueError(f"bounds of {len(low)} and {len(high)} bytes, expected as many float32 each")
+
     @classmethod
     def of(
         cls,

@@ -153,8 +153,11 @@ def read_episode(path: Path) -> RecordedEpisode:
         with path.open("rb") as file, zipfile.ZipFile(file):
             pass
         with np.load(path, allow_pickle=False) as archive:
-            about = msgspec.json.decode(archive["about"].tobytes(), type=_About)
-            arrays = {name: archive[name] for name in archive.files if name != "about"}
+            arrays = {name: archive[name] for name in archive.files}
+            # What does not begin as an array does is handed out as bytes.
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("not all that it holds are arrays")  # noqa: TRY301  # told like the rest
+            about = msgspec.json.decode(arrays.pop("about").tobytes(), type=_About)
     except (
         OSError,
         EOFError,

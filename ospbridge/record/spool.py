@@ -36,6 +36,8 @@ BUSY_AFTER: Final = 0.2
 CLOSE_WITHIN: Final = 10.0
 """Seconds for which ``close`` waits for what is not on disk yet."""
 
+_REFUSED: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the disk or the file says no with; a message about a damaged file may hold bytes of it that are no text."""
 _SCHEMA: Final = """
 CREATE TABLE entry (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -105,10 +107,10 @@ class Spool:
         self._when_full = when_full
         self._unwritten = unwritten
         self._on_stored = on_stored
+        self._entries = self._bytes = 0
         self._database = self._open()
         self._lock = threading.Lock()
         """Whose turn it is to use the database."""
-        self._entries, self._bytes = self._count()
         self._dropped = 0
         self._trouble = ""
         self._taken = 0
@@ -131,7 +133,8 @@ class Spool:
                 self.path, timeout=BUSY_AFTER, check_same_thread=False, isolation_level=None
             )
             self._claim(database)
-        except (sqlite3.Error, OSError, OspBridgeError) as error:
+            self._entries, self._bytes = self._count(database)
+        except (*_REFUSED, OSError, OspBridgeError) as error:
             if database is not None:
                 database.close()
             raise error if isinstance(error, OspBridgeError) else self._cannot_open(error) from None
@@ -161,15 +164,15 @@ class Spool:
 
     def _cannot_open(self, error: Exception) -> ConfigurationError:
         hint = "name a file in a directory that can be written to"
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, _REFUSED):
             if "locked" in str(error):
                 hint = "another process uses it: give each daemon a spool of its own (--rllink-spool FILE)"
             elif not isinstance(error, sqlite3.OperationalError):
                 hint = "move the file away, a new one is made; `sqlite3 FILE .recover` may save what is in it"
         return ConfigurationError(f"the spool {self.path} cannot be opened: {error}", hint=hint)
 
-    def _count(self) -> tuple[int, int]:
-        entries, size = self._database.execute(
+    def _count(self, database: sqlite3.Connection) -> tuple[int, int]:
+        entries, size = database.execute(
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM entry"
         ).fetchone()
         return int(entries), int(size)
@@ -219,7 +222,7 @@ class Spool:
                 self._database.execute("BEGIN IMMEDIATE")
                 lost = sum(self._insert(*each) for each in group)
                 self._database.execute("COMMIT")
-            except sqlite3.Error as error:
+            except _REFUSED as error:
                 self._undo()
                 self._trouble = f"cannot write to the spool {self.path}: {error}"
                 self._entries, self._bytes = self._recount()
@@ -234,8 +237,8 @@ class Spool:
 
     def _recount(self) -> tuple[int, int]:
         try:
-            return self._count()
-        except sqlite3.Error:
+            return self._count(self._database)
+        except _REFUSED:
             return self._entries, self._bytes
 
     def _insert(self, key: str, steps: int, body: bytes) -> int:
@@ -255,7 +258,9 @@ class Spool:
     def _make_room(self, wanted: int) -> int:
         """How many entries were lost that nobody has been handed."""
         lost = 0
-        with closing(self._database.execute("SELECT seq, length(body) FROM entry ORDER BY seq")) as oldest:
+        with closing(
+            self._database.execute("SELECT seq, coalesce(length(body), 0) FROM entry ORDER BY seq")
+        ) as oldest:
             going = []
             for seq, size in oldest:
                 if self._bytes + wanted <= self._limit:
@@ -278,7 +283,7 @@ class Spool:
         with self._lock:
             try:
                 found = list(self._up_to(after, steps, size))
-            except sqlite3.Error as error:
+            except _REFUSED as error:
                 raise ConfigurationError(
                     f"the spool {self.path} cannot be read: {error}",
                     hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
@@ -295,6 +300,8 @@ class Spool:
             first = True
             for row in rows:
                 entry = Entry(*row)
+                if type(entry.steps) is not int or type(entry.body) is not bytes:
+                    raise sqlite3.DatabaseError(f"entry {entry.seq} is damaged")
                 steps -= entry.steps
                 size -= len(entry.body)
                 if not first and (steps < 0 or size < 0):
@@ -317,7 +324,7 @@ class Spool:
                     gone += found.rowcount
                     size += found.rowcount * len(entry.body)
                 self._database.execute("COMMIT")
-            except sqlite3.Error as error:
+            except _REFUSED as error:
                 self._undo()
                 self._trouble = f"cannot write to the spool {self.path}: {error}"
                 return

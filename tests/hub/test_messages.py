@@ -77,7 +77,9 @@ requests = st.one_of(
     st.builds(MomentsSince, texts, st.integers(0, 2**62), st.floats(0, 10)),
     st.just(Status()),
 )
-bounds = st.tuples(st.binary(max_size=12), st.binary(max_size=12))
+bounds = st.integers(0, 3).flatmap(
+    lambda count: st.tuples(*[st.binary(min_size=4 * count, max_size=4 * count)] * 2)
+)
 descriptions = st.builds(
     AgentDescription, texts, texts, ranges, ranges, ranges, bounds, bounds, st.integers(0, 2**31 - 1)
 )
@@ -318,3 +320,17 @@ def test_an_interface_crosses_the_hub_with_infinite_ranges_and_without_its_local
     assert told.interface() == AgentInterface(0, "cart", agent.inputs, agent.outputs, (), "Robot")
     assert told.action_space() == DiscreteSpace(2)
     assert told.observation_space().high.tolist() == [math.inf]
+
+
+@pytest.mark.parametrize(
+    "observation, action",
+    [((bytes(5), bytes(5)), (b"", b"")), ((bytes(4), bytes(8)), (b"", b"")), ((b"", b""), (bytes(4), b""))],
+)
+def test_bounds_that_are_no_vectors_of_one_length_are_refused(
+    observation: tuple[bytes, bytes], action: tuple[bytes, bytes]
+) -> None:
+    data = msgspec.msgpack.encode(
+        ["observing", ["cart", "Agent", [], [], [], observation, action, 0, [], []], 0]
+    )
+    with pytest.raises(RemoteProtocolError, match="bounds of"):
+        decode_reply(data)

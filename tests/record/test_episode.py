@@ -106,6 +106,16 @@ def test_an_archive_that_asks_for_a_password_is_told_as_damaged(tmp_path: Path) 
         read_episode(path)
 
 
+@pytest.mark.parametrize("name", ["about", "rewards"])
+def test_a_part_that_is_no_array_is_told_as_damage_of_its_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(io.BytesIO(whole())) as whole_one, zipfile.ZipFile(path, "w") as archive:
+        for part in whole_one.namelist():
+            archive.writestr(part, b"text" if part == f"{name}.npy" else whole_one.read(part))
+    with pytest.raises(ConfigurationError, match=r"a\.npz.*not all that it holds are arrays"):
+        read_episode(path)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, len(whole()) - 1), st.integers(0, 7))
 def test_a_bit_that_toppled_leaves_an_episode_or_a_clear_error(tmp_path: Path, place: int, bit: int) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.record.spool import Spool, WhenFull
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ALL = 10**9
@@ -268,3 +270,42 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         Spool(tmp_path / "file" / "spool")
+
+
+def test_a_file_whose_entries_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    path = damaged(tmp_path, lambda data: data[:4096] + b"\xff" * 4096 + data[8192:])
+    with pytest.raises(ConfigurationError, match=r"cannot be opened.*malformed"):
+        Spool(path)
+
+
+def test_a_file_whose_damage_is_told_with_bytes_that_are_no_text_is_refused(tmp_path: Path) -> None:
+    path = damaged(tmp_path, lambda data: data.replace(b"CREATE TABLE entry", b"CREATE \xff\xffBLE entry", 1))
+    with pytest.raises(ConfigurationError, match=r"cannot be opened.*move the file away"):
+        Spool(path)
+
+
+@pytest.mark.parametrize("column, value", [("steps", "many"), ("body", "text"), ("body", 3)])
+def test_an_entry_of_other_kinds_than_were_put_is_told_as_damage(
+    tmp_path: Path, column: str, value: object
+) -> None:
+    path = tmp_path / "spool"
+    with Spool(path) as spool:
+        put(spool, "a")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"UPDATE entry SET {column} = ?", (value,))
+        database.commit()
+    with Spool(path) as spool, pytest.raises(ConfigurationError, match="cannot be read: entry 1 is damaged"):
+        spool.take(steps=1, size=1)
+
+
+def damaged(directory: Path, bend: Callable[[bytes], bytes]) -> Path:
+    """A spool that holds an episode, closed, and then bent."""
+    path = directory / "spool"
+    with Spool(path) as spool:
+        put(spool, "a")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode=DELETE")
+    bent = bend(path.read_bytes())
+    assert bent != path.read_bytes()
+    path.write_bytes(bent)
+    return path
