@@ -1,0 +1,102 @@
+"""`python -m tests.fuzz TARGET`: run a target on many inputs; the first it does not stand is printed, in hexadecimal.
+
+python -m tests.fuzz --list
+python -m tests.fuzz osp-reply --seed 17             # the input of that number once more
+python -m tests.fuzz osp-reply --inputs 1000000      # those from number 0, or from --seed, on
+python -m tests.fuzz osp-reply --hex 5501
+python -m tests.fuzz osp-reply --atheris --inputs 100000    # guided by coverage (`pip install atheris`)
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.fuzz.target import Target
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("target", nargs="?")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--inputs", type=int)
+    parser.add_argument("--long", action="store_true", help="as many inputs as the long check runs")
+    parser.add_argument("--hex")
+    parser.add_argument("--atheris", action="store_true")
+    options = parser.parse_args()
+    if options.atheris:
+        import atheris
+
+        # Only what is imported below is guided by.
+        with atheris.instrument_imports(include=["ospbridge"]):
+            from tests.fuzz.running import TARGETS
+    else:
+        from tests.fuzz.running import TARGETS
+    if options.list:
+        print("\n".join(TARGETS))
+        return 0
+    if options.target not in TARGETS:
+        parser.error(f"name one of {', '.join(TARGETS)}")
+    target = TARGETS[options.target]
+    if options.atheris:
+        return guided(target, options.inputs or 100_000, options.seed or 1)
+    return seeded(target, options)
+
+
+def seeded(target: Target, options: argparse.Namespace) -> int:
+    from tests.fuzz.running import Found, attempt, run_corpus, run_many
+
+    count = options.inputs or (1 if options.seed is not None else target.inputs)
+    count = target.long if options.long else count
+    began = perf_counter()
+    try:
+        if options.hex is not None:
+            attempt(target, "--hex", bytes.fromhex(options.hex))
+            return 0
+        corpus = 0 if count == 1 else run_corpus(target)
+        run_many(target, options.seed or 0, count)
+    except Found as found:
+        print(found, file=sys.stderr)
+        raise
+    print(f"{target.name}: {corpus} + {count} inputs in {perf_counter() - began:.0f} s")
+    return 0
+
+
+def guided(target: Target, count: int, seed: int) -> int:
+    """What was found is printed, in hexadecimal; the process ends with it, as libFuzzer has it."""
+    import atheris
+
+    from tests.fuzz.running import Found, attempt
+
+    corpus = list(target.corpus.values())
+
+    def one(data: bytes) -> None:
+        try:
+            attempt(target, "atheris", data)
+        except Found as found:
+            print(found, file=sys.stderr, flush=True)
+            raise
+
+    def mutate(data: bytes, longest: int, number: int) -> bytes:
+        chance = random.Random(number)
+        return target.mutate(chance, bytes(data), corpus)[:longest]
+
+    with tempfile.TemporaryDirectory() as directory:
+        for number, data in enumerate(corpus):
+            (Path(directory) / str(number)).write_bytes(data)
+        # Its own way to say how many: libFuzzer's ends the process without leaving the block.
+        arguments = [sys.argv[0], f"-atheris_runs={count}", f"-seed={seed}", "-max_len=20000", directory]
+        atheris.Setup(arguments, one, custom_mutator=mutate)
+        atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""Bytes bent at random: what a damaged line, an older release or an enemy makes of a good message."""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+INTEGERS = (
+    *(
+        -(2**31),
+        -1000,
+        -3,
+        -2,
+        -1,
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        7,
+        8,
+        15,
+        16,
+        64,
+        100,
+        120,
+        127,
+        128,
+        250,
+        253,
+        254,
+        255,
+    ),
+    *(256, 257, 300, 1000, 1022, 1023, 1024, 4096, 32767, 65535, 65536, 10**6, 2**24, 2**30, 2**31 - 1),
+)
+"""Counts, lengths and ids that protocols stumble over."""
+LARGE = (*INTEGERS, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-38, 3.4e38, float("inf"), float("-inf"), float("nan"))
+LONGEST = 20_000
+_DIGITS = re.compile(rb"-?\d+(?:\.\d+)?")
+
+Mutate = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
+"""Makes a new input of one of the corpus, and of the others there."""
+
+
+def _place(chance: random.Random, data: bytes, width: int = 4) -> int:
+    """Where a value of ``width`` bytes may stand: behind a code, in steps of its width, more often than not."""
+    room = max(len(data) - width, 0)
+    if chance.random() < 0.7:
+        return min(1 + chance.randrange(room // width + 1) * width, room)
+    return chance.randint(0, room)
+
+
+def _put(data: bytes, place: int, value: bytes) -> bytes:
+    return data[:place] + value + data[place + len(value) :]
+
+
+def _flip(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    if not data:
+        return b"\0"
+    place = chance.randrange(len(data))
+    return _put(data, place, bytes((data[place] ^ 1 << chance.randrange(8),)))
+
+
+def _byte(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    return _put(data, chance.randint(0, len(data)), bytes((chance.randrange(256),)))
+
+
+def _integer(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    form = chance.choice(("<i", "<i", "<i", ">i"))
+    return _put(data, _place(chance, data), struct.pack(form, chance.choice(INTEGERS)))
+
+
+def _length(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """What is there, in bytes or in values, or a little more or less."""
+    length = len(data) // chance.choice((1, 1, 4, 8)) + chance.randint(-2, 2)
+    return _put(data, _place(chance, data), struct.pack("<i", length))
+
+
+def _float(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    return _put(data, _place(chance, data), struct.pack("<f", chance.choice(FLOATS)))
+
+
+def _truncated(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    return data[: chance.randint(0, len(data))]
+
+
+def _slice(chance: random.Random, data: bytes) -> tuple[int, int]:
+    begin = chance.randint(0, len(data))
+    return begin, min(len(data), begin + chance.choice((1, 2, 4, 4, 8, 32)))
+
+
+def _left_out(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    begin, end = _slice(chance, data)
+    return data[:begin] + data[end:]
+
+
+def _repeated(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    begin, end = _slice(chance, data)
+    return data[:end] + data[begin:end] * chance.choice((1, 1, 2, 30, 300)) + data[end:]
+
+
+def _inserted(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    place = chance.randint(0, len(data))
+    return data[:place] + chance.randbytes(chance.choice((1, 2, 4, 9))) + data[place:]
+
+
+def _spliced(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    other = chance.choice(others)
+    place = chance.randint(0, len(data))
+    # The same place of the other one, where fields of messages of one kind meet.
+    return data[:place] + other[place if chance.random() < 0.5 else chance.randint(0, len(other)) :]
+
+
+def _borrowed(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    other = chance.choice(others)
+    begin, end = _slice(chance, other)
+    return _put(data, _place(chance, data), other[begin:end])
+
+
+def _swapped(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Two fields change places."""
+    one, two = sorted((_place(chance, data), _place(chance, data)))
+    if one + 4 > two or two + 4 > len(data):
+        return data
+    return data[:one] + data[two : two + 4] + data[one + 4 : two] + data[one : one + 4] + data[two + 4 :]
+
+
+def _other_digits(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Another number where one is written in digits."""
+    found = list(_DIGITS.finditer(data))
+    if not found:
+        return data
+    match = chance.choice(found)
+    number = chance.choice(LARGE) if chance.random() < 0.7 else chance.choice(FLOATS)
+    return data[: match.start()] + str(number).encode() + data[match.end() :]
+
+
+_WAYS = (
+    *(_flip, _byte, _integer, _integer, _length, _float, _truncated, _left_out, _repeated, _inserted),
+    *(_spliced, _borrowed, _swapped, _other_digits),
+)
+
+
+def bend(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """``data`` with one to four things wrong with it."""
+    for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 4))):
+        data = chance.choice(_WAYS)(chance, data, others)
+    return data[:LONGEST]
+
+
+# --- trees of plain data -------------------------------------------------------------------------------------------
+
+Tree = Any
+"""Lists, maps, texts, numbers, bytes."""
+
+
+def _leaf(chance: random.Random) -> Tree:
+    kinds: tuple[Tree, ...] = (
+        None,
+        True,
+        False,
+        "",
+        "x",
+        "PING",
+        b"",
+        bytes(8),
+        [],
+        {},
+        [[]],
+        [{}],
+        {"x": {}},
+        1e300,
+        -1.5,
+    )
+    return chance.choice((*kinds, chance.choice(LARGE), chance.choice(LARGE), chance.choice(FLOATS)))
+
+
+def _changed(chance: random.Random, value: Tree, spare: Sequence[Tree]) -> Tree:
+    """Another value in this one's place."""
+    kind = chance.random()
+    if isinstance(value, bool) and kind < 0.5:
+        return not value
+    if isinstance(value, bytes) and kind < 0.7:
+        return bend(chance, value, (value,))
+    if isinstance(value, int | float) and kind < 0.6:
+        return chance.choice(LARGE)
+    if isinstance(value, list) and kind < 0.6:
+        at = chance.randint(0, len(value))
+        return chance.choice((value[:at], value[at:], value + value[:at], [value], value[::-1]))
+    return chance.choice(spare) if kind < 0.8 else _leaf(chance)
+
+
+def _nodes(tree: Tree, found: list[tuple[Any, Any]]) -> None:
+    """Every container of ``tree`` with each of its keys."""
+    if isinstance(tree, dict):
+        keys: Sequence[Any] = list(tree)
+    elif isinstance(tree, list):
+        keys = range(min(len(tree), 30))
+    else:
+        return
+    for key in keys:
+        found.append((tree, key))
+        _nodes(tree[key], found)
+
+
+def bend_tree(chance: random.Random, tree: Tree, spare: Sequence[Tree]) -> Tree:
+    """``tree`` with one to three things wrong with it; it is changed where it stands. ``spare``: values to put in."""
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        found: list[tuple[Any, Any]] = []
+        _nodes(tree, found)
+        if not found:
+            return _leaf(chance)
+        holder, key = chance.choice(found)
+        way = chance.random()
+        if way < 0.15:
+            del holder[key]
+        elif way < 0.25 and isinstance(holder, dict):
+            other_holder, other_key = chance.choice(found)
+            holder[other_key if isinstance(other_holder, dict) else "x"] = holder.pop(key)
+        elif way < 0.4:
+            other_holder, other_key = chance.choice(found)
+            # As deep as it is now: a tree must not come to hold itself.
+            holder[key] = _copied(other_holder[other_key])
+        else:
+            holder[key] = _changed(chance, holder[key], spare)
+    return tree
+
+
+def _copied(tree: Tree) -> Tree:
+    if isinstance(tree, dict):
+        return {key: _copied(value) for key, value in tree.items()}
+    return [_copied(value) for value in tree] if isinstance(tree, list) else tree
+
+
+# --- lines of text -------------------------------------------------------------------------------------------------
+
+
+def bend_lines(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """A text with lines that are lost, doubled, swapped or another's, or bent as bytes."""
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        lines = data.splitlines(keepends=True) or [b"\n"]
+        at = chance.randrange(len(lines))
+        more = chance.choice(others).splitlines(keepends=True) or [b"\n"]
+        way = chance.randrange(7)
+        if way == 0:
+            del lines[at]
+        elif way == 1:
+            lines.insert(at, lines[at])
+        elif way == 2:
+            other = chance.randrange(len(lines))
+            lines[at], lines[other] = lines[other], lines[at]
+        elif way == 3:
+            lines.insert(at, chance.choice(more))
+        elif way == 4:
+            # The value of one key for another.
+            key, equals, _ = lines[at].partition(b"=")
+            lines[at] = key + equals + chance.choice(more).partition(b"=")[2] if equals else lines[at]
+        elif way == 5:
+            lines[at] = _other_digits(chance, lines[at], others)
+        else:
+            lines[at] = bend(chance, lines[at], more)
+        data = b"".join(lines)
+    return data[:LONGEST]

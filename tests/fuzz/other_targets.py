@@ -1,0 +1,208 @@
+"""The hub's messages, scenario files, and what lies on a disk for a while."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from ospbridge.errors import ConfigurationError, OspBridgeError, RemoteProtocolError, ScenarioInvalid
+from ospbridge.hub.framing import HEAD, Incoming, encode
+from ospbridge.hub.messages import (
+    LONGEST_HOLD,
+    LONGEST_WAIT,
+    Attached,
+    Held,
+    MomentsSince,
+    Observing,
+    Refusal,
+    decode_reply,
+    decode_request,
+)
+from ospbridge.hub.refusals import raised_again
+from ospbridge.record.episode import read_episode
+from ospbridge.record.spool import Spool
+from ospbridge.rllink.parcels import unpacked
+from ospbridge.task.loading import read
+from ospbridge.toml.parsing import NoToml, decoded
+from tests.fuzz import scripts
+from tests.fuzz.mutating import bend, bend_lines
+from tests.fuzz.rllink_targets import bend_msgpack
+from tests.fuzz.target import Target
+
+LARGEST = 100_000
+
+
+# --- the hub -------------------------------------------------------------------------------------------------------
+
+
+def _decoded(decode: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        message = decode(data)
+    except RemoteProtocolError as error:
+        assert error.data == data
+        return None
+    assert decode(msgspec.msgpack.encode(message)) is not None
+    return message
+
+
+def hub_request(data: bytes) -> None:
+    message = _decoded(decode_request, data)
+    if isinstance(message, MomentsSince):
+        assert 0 <= message.wait <= LONGEST_WAIT
+
+
+def hub_reply(data: bytes) -> None:
+    """What a client makes of a reply at once is made, too."""
+    message = _decoded(decode_reply, data)
+    if isinstance(message, Held):
+        assert 0 <= message.seconds <= LONGEST_HOLD
+    elif isinstance(message, Refusal):
+        assert isinstance(raised_again(message), OspBridgeError)
+    elif isinstance(message, Attached | Observing):
+        for agent in message.agents if isinstance(message, Attached) else [message.agent]:
+            agent.interface()
+            agent.observation_space()
+            agent.action_space()
+
+
+def hub_framing(data: bytes) -> None:
+    """However a stream is cut, the messages in it are those that were announced."""
+    _, pieces = scripts.read(data)
+    incoming = Incoming(largest=LARGEST)
+    found = 0
+    stream = b"".join(piece.data for piece in pieces)
+    for piece in pieces:
+        rest = memoryview(piece.data)
+        while rest:
+            space = incoming.space()
+            count = min(len(space), len(rest))
+            assert 0 < len(space) <= 4 * LARGEST
+            space[:count] = rest[:count]
+            incoming.received(count)
+            rest = rest[count:]
+            try:
+                while (message := incoming.next_message()) is not None:
+                    (length,) = HEAD.unpack_from(stream, found)
+                    assert message == stream[found + 4 : found + 4 + length]
+                    found += 4 + length
+            except RemoteProtocolError:
+                (length,) = HEAD.unpack_from(stream, found)
+                assert length > LARGEST
+                return
+
+
+def _framed(chance: Any, data: bytes, others: Any) -> bytes:
+    if chance.random() < 0.4:
+        return bend(chance, data, others)
+    body = bend_msgpack(chance, data[4:], [other[4:] for other in others])
+    return struct.pack("<I", len(body)) + body
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def scenario(data: bytes) -> None:
+    try:
+        text = decoded(data)
+    except NoToml:
+        return
+    try:
+        read(text)
+    except ScenarioInvalid as error:
+        assert error.mistakes
+
+
+def parcel(data: bytes) -> None:
+    """With a checksum that is right, too: nobody wrote it on purpose, but nothing rules it out."""
+    for parcel in (data, struct.pack("<I", zlib.crc32(data[4:])) + data[4:]):
+        try:
+            unpacked(parcel)
+        except ConfigurationError as error:
+            assert str(error)
+
+
+def _on_disk(data: bytes, look: Callable[[Path], object]) -> None:
+    with tempfile.TemporaryDirectory(prefix="ospb-", dir=_memory()) as directory:
+        path = Path(directory) / "file.npz"
+        path.write_bytes(data)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # numpy's and the parser's, about a strange header
+                look(path)
+        except ConfigurationError as error:
+            assert str(error)
+
+
+def _memory() -> Path | None:
+    """A directory that is no disk, where the system has one."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() else None
+
+
+def recorded_episode(data: bytes) -> None:
+    """Also where the archive's checksums are right, which would keep most of what is bent from being looked at."""
+    with mock.patch.object(zipfile.ZipExtFile, "_update_crc", return_value=None):
+        _on_disk(data, read_episode)
+
+
+def spool(data: bytes) -> None:
+    _on_disk(data, _spooled)
+
+
+def _spooled(path: Path) -> None:
+    raised: list[object] = []
+    with mock.patch("threading.excepthook", raised.append):
+        _filled(path)
+    assert not raised
+
+
+def _filled(path: Path) -> None:
+    """Taken from until nothing is left, and put to until the oldest must give way."""
+    with Spool(path, limit=500) as spool:
+        entries = spool.take(steps=10**6, size=10**9)
+        for entry in entries:
+            try:
+                unpacked(entry.body)
+            except ConfigurationError:
+                spool.forget([entry])
+        for number in range(4):
+            spool.put(f"new {number}", 3, b"x" * 200)
+
+
+def spool_of(*bodies: bytes) -> bytes:
+    """The file of a spool that holds these, closed."""
+    with tempfile.TemporaryDirectory(prefix="ospb-", dir=_memory()) as directory:
+        path = Path(directory) / "spool"
+        with Spool(path) as spool:
+            for number, body in enumerate(bodies):
+                spool.put(f"episode-{number}", 3, body)
+        with sqlite3.connect(path) as database:
+            database.execute("PRAGMA journal_mode=DELETE")
+        return path.read_bytes()
+
+
+def hub_message(message: Any) -> bytes:
+    """As it travels."""
+    told = bytearray()
+    encode(message, told)
+    return bytes(told)
+
+
+TARGETS = (
+    Target("hub-request", hub_request, bend_msgpack),
+    Target("hub-reply", hub_reply, bend_msgpack),
+    Target("hub-framing", hub_framing, scripts.bending(_framed), inputs=10_000),
+    Target("scenario", scenario, bend_lines, inputs=2000, long=50_000),
+    Target("parcel", parcel, inputs=10_000),
+    Target("recorded-episode", recorded_episode, inputs=1000, long=50_000),
+    Target("spool", spool, inputs=500, long=20_000),
+)
