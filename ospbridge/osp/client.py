@@ -244,9 +244,6 @@ class ClientMachine:
         exchange.close()
         self._finish(None, error)
 
-    def next_deadline(self) -> float | None:
-        return self.deadline
-
     def result(self) -> Any:
         """What the finished exchange returned, or the error it ended with."""
         if not self.finished:

@@ -116,7 +116,4 @@ RESET_TABLE: Final = (
 
 def decide(table: tuple[Row, ...], evidence: Evidence) -> Row:
     """The first row of ``table`` that fits. Both tables are complete: a test walks all evidence there is."""
-    for row in table:
-        if row.fits(evidence):
-            return row
-    raise AssertionError(f"no row for {evidence}")
+    return next(row for row in table if row.fits(evidence))

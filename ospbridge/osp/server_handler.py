@@ -142,10 +142,8 @@ class Handler:
         if self._awaits_greeting:
             self._awaits_greeting = False
             self._send_greeting()
-            self._go_on(now)
-        elif self._stalled:
-            self._stalled = False
-            self._go_on(now)
+        self._stalled = False
+        self._go_on(now)
 
     def _wait_until(self, deadline: float) -> None:
         self.deadline = deadline

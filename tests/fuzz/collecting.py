@@ -104,9 +104,8 @@ def answered(profile: Profile, number: int) -> bytes:
             pieces.append(Piece(2, data))
             machine.receive(data, server.now)
         if not came:
-            deadline = machine.next_deadline()
-            assert deadline is not None
-            server.wait(max(deadline - server.now, 0.001))
+            assert machine.deadline is not None
+            server.wait(max(machine.deadline - server.now, 0.001))
             machine.handle_timer(server.now)
             pieces.append(Piece(0x85, b""))
     with suppress(ValueRejected):  # the clock cannot be set

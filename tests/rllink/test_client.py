@@ -426,3 +426,14 @@ def test_requests_are_sent_as_recorded_ones_are() -> None:
     pair.do(get_state(pair.client))
     sent: list[Message] = [Ping(), GetState()]
     assert pair.to_server == b"".join(bytes(MSGPACK.encode(message)) for message in sent)
+
+
+def test_the_reply_to_an_interrupted_greeting_is_nothing_to_tell() -> None:
+    client = ClientMachine(MSGPACK)
+    client.begin(greet(client), 0.0)
+    client.interrupt(RuntimeError("the caller was cancelled"))
+    client.receive(MSGPACK.encode(Pong()), 1.0)
+    assert client.connected
+    assert not client.events
+    client.receive(MSGPACK.encode(Pong()), 2.0)
+    assert [event.text for event in client.events if isinstance(event, Notice)] == ["Pong came unasked"]

@@ -279,6 +279,10 @@ def test_what_is_put_into_an_object_is_kept_with_it(protocol: int) -> None:
     assert tree[1].entries == [3, 4]
 
 
+def test_a_dict_made_of_all_that_stands_behind_a_mark_is_read() -> None:
+    assert read_pickle(b"\x80\x02(K\x01K\x02NK\x03d.") == {1: 2, None: 3}
+
+
 def test_an_object_of_the_first_protocols_is_a_record() -> None:
     tree = read_pickle(b"(cmodule\nName\nK\1o.")
     assert isinstance(tree, Record)

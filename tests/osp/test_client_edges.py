@@ -1,0 +1,474 @@
+"""The client machine where little happens: idle, refused, out of turn; and questions that nobody answers well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import (
+    BarrierStuck,
+    IncompleteListing,
+    LocalProtocolError,
+    OutputsIncomplete,
+    RemoteProtocolError,
+    SessionLost,
+    SimulatorNotFound,
+    SimulatorSilent,
+    UsageError,
+)
+from ospbridge.interface import Endpoint, ValueEntry
+from ospbridge.osp import asking, barrier
+from ospbridge.osp.client import COMPLETIONS_KEPT, ClientMachine
+from ospbridge.osp.codes import Code
+from ospbridge.osp.connecting import COLLECT, ConnectMachine
+from ospbridge.osp.listing import find_value, list_values
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
+    DeregisterFromEventAck,
+    DeregisterFromValueAck,
+    EndAck,
+    GetValueIds,
+    InitAck,
+    NextSimulationStepAck,
+    RegisterForValueAck,
+    ResetSimulationAck,
+    ValueContent,
+    ValueIds,
+    ValueInfo,
+    decode_request,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
+from ospbridge.osp.restore import restore
+from ospbridge.osp.timekeeping import start_clock
+from ospbridge.osp.timing import Limits, Waits
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import MAIN, Pair
+from tests.osp.test_hostile_server import SHORT, brought, give, joined, on_stage
+
+if TYPE_CHECKING:
+    from ospbridge.osp.client import Exchange
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+
+
+def silence(machine: ClientMachine) -> float:
+    """Nothing comes until the exchange ends: seconds until then."""
+    began = machine.now
+    while not machine.finished:
+        assert machine.deadline is not None
+        machine.handle_timer(machine.deadline)
+        assert machine.now < began + 1000
+    return machine.now - began
+
+
+def asked(machine: ClientMachine) -> list[Code]:
+    """The codes of what was sent since the last look."""
+    codes = [decode_request(bytes(data)).CODE for data in machine.outgoing]
+    machine.outgoing.clear()
+    return codes
+
+
+# --- one exchange at a time ----------------------------------------------------------------------------------------
+
+
+def test_a_second_exchange_is_refused_while_one_is_under_way_and_never_begins() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.get_value(machine, 5), 0.0)
+    asked(machine)
+    with pytest.raises(LocalProtocolError, match="under way on this session already"):
+        machine.begin(asking.get_value(machine, 6), 0.0)
+    with pytest.raises(LocalProtocolError, match="still under way"):
+        machine.result()
+    assert not machine.outgoing
+    give(machine, ValueContent(5, "1"))
+    assert machine.result() == "1"
+
+
+def test_a_lost_session_begins_nothing_and_says_why() -> None:
+    machine, _ = on_stage(NERD)
+    give(machine, EndAck())
+    with pytest.raises(SessionLost, match="ended this session"):
+        machine.begin(asking.get_value(machine, 5), 0.0)
+    assert not machine.outgoing
+    assert machine.finished
+
+
+def test_time_that_passes_without_an_exchange_changes_nothing() -> None:
+    machine, _ = on_stage(NERD)
+    machine.handle_timer(7.0)
+    assert (machine.now, machine.finished, machine.deadline, machine.outgoing) == (7.0, True, None, [])
+
+
+def test_an_error_is_raised_once() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.get_value(machine, 5), 0.0)
+    machine.interrupt(TimeoutError("enough"))
+    with pytest.raises(TimeoutError, match="enough"):
+        machine.result()
+    assert machine.result() is None
+
+
+def test_interrupting_nothing_leaves_the_last_result() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.get_value(machine, 5), 0.0)
+    give(machine, ValueContent(5, "1"))
+    machine.interrupt(TimeoutError("too late"))
+    assert machine.result() == "1"
+
+
+def test_an_acknowledged_reset_that_nobody_asked_for_makes_the_session_careful() -> None:
+    machine, _ = on_stage(NERD)
+    give(machine, ResetSimulationAck())
+    assert (machine.guarded, machine.disturbed, machine.suspect) == (True, True, "")
+
+
+def test_of_endlessly_many_completions_the_latest_are_known_again() -> None:
+    machine, _ = on_stage(NERD)
+    machine.anomaly("a network that disturbs")
+    for number in range(COMPLETIONS_KEPT + 1):
+        machine.completed(brought(number))
+    assert not machine.recalls(brought(0))
+    assert machine.recalls(brought(1))
+    assert machine.recalls(brought(COMPLETIONS_KEPT))
+
+
+def test_a_flood_of_the_steps_own_acknowledgements_does_not_stop_the_time() -> None:
+    machine, vote = on_stage(NERD)
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, NextSimulationStepAck(1))
+    codes: list[Code] = []
+    for number in range(2000):
+        machine.receive(NextSimulationStepAck(1).encode(), 1.0 + number / 1000)
+        codes += asked(machine)
+    assert Code.GET_VALUE in codes, "the clock was looked at"
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan")])
+def test_a_limit_that_is_no_time_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="step limit must be a positive number of seconds"):
+        Limits(step=wrong)
+
+
+def test_waits_double_up_to_a_second_and_jitter_only_lengthens_them() -> None:
+    waits = Waits(0.25, lambda: 1.0)
+    assert [waits.next() for _ in range(5)] == pytest.approx([0.275, 0.55, 1.1, 1.1, 1.1])
+    assert Waits(0.25, lambda: 0.0).next() == 0.25
+
+
+# --- finding the server --------------------------------------------------------------------------------------------
+
+HANDLER = Endpoint(MAIN.host, 50_000)
+
+
+def test_a_closed_main_port_is_no_simulator() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    with pytest.raises(SimulatorNotFound, match=r"nothing listens at .*45454"):
+        machine.handle_refused()
+
+
+def test_an_early_timer_sends_nothing() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    machine.outgoing.clear()
+    machine.handle_timer(machine.deadline - 0.01)
+    assert not machine.outgoing
+    machine.handle_timer(machine.deadline)
+    assert len(machine.outgoing) == 1
+
+
+def test_an_answer_to_the_only_init_is_adopted_at_once() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), HANDLER, 0.05)
+    assert (machine.adopted, machine.profile) == (HANDLER, NERD)
+
+
+def test_each_surplus_handler_is_ended_once_and_the_adopted_one_never() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    ack = InitAck(form=InitForm.INTS).encode()
+    other = Endpoint(MAIN.host, 50_001)
+    for source in (HANDLER, HANDLER, other, other):
+        machine.receive(ack, source, 0.05)
+    assert machine.adopted is None, "a second answer is waited for"
+    assert machine.deadline == COLLECT
+    machine.handle_timer(COLLECT)
+    adopted: Endpoint | None = machine.adopted
+    assert (adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
+    assert [to for _, to in machine.outgoing] == [other]
+    assert decode_request(machine.outgoing[0][0]).CODE == Code.END_COMMUNICATION
+
+
+def test_a_server_that_speaks_another_form_than_was_asked_for_is_taken_as_it_speaks() -> None:
+    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), HANDLER, 0.05)
+    assert machine.profile is NERD
+
+
+def test_only_the_first_of_many_strangers_are_named() -> None:
+    machine = ConnectMachine(MAIN, NERD, limits=Limits(connect=1.0), now=0.0)
+    machine.receive(EndAck().encode(), HANDLER, 0.1)
+    for port in range(1, 9):
+        machine.receive(b"\xff", Endpoint(MAIN.host, port), 0.1)
+    while machine.deadline < 1.0:
+        machine.handle_timer(machine.deadline)
+    with pytest.raises(SimulatorSilent) as silent:
+        machine.handle_timer(machine.deadline)
+    assert f"EndAck from {HANDLER}" in silent.value.message
+    assert silent.value.message.count("from 10.") == 3
+
+
+# --- questions -----------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_of_which_only_the_head_is_told_is_incomplete_not_empty() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(asking.agent_info(machine, 1), 0.0)
+    give(machine, AgentInfo(1, 2, 1, 0, "agent"), AgentInfoNext(0, -1.0, 1.0, "/in"))
+    silence(machine)
+    with pytest.raises(
+        IncompleteListing, match="only 1 interface values of agent 1 arrived, 3 were announced"
+    ):
+        machine.result()
+
+
+def test_an_overview_of_which_only_a_part_is_told_is_incomplete() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(asking.overview(machine), 0.0)
+    give(machine, AgentOverview(3), AgentOverviewNext(0, 1, "Agent", 1, "a"))
+    silence(machine)
+    with pytest.raises(IncompleteListing, match="only 1 agents"):
+        machine.result()
+
+
+@pytest.mark.parametrize("count", [-1, 2**31 - 1])
+def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(asking.overview(machine), 0.0)
+    give(machine, AgentOverview(count))
+    with pytest.raises(RemoteProtocolError, match=f"a count of {count} pieces"):
+        machine.result()
+
+
+@pytest.mark.parametrize(
+    "exchange", [lambda m: asking.observe(m, {1: "/x"}), lambda m: asking.unobserve(m, (1,))]
+)
+def test_values_are_not_observed_where_the_server_pushes_none(exchange: Any) -> None:
+    machine = ClientMachine(NERD)
+    machine.begin(exchange(machine), 0.0)
+    with pytest.raises(LocalProtocolError, match="not pushed by a server of profile 'nerd'"):
+        machine.result()
+    assert not machine.outgoing
+
+
+def test_a_goodbye_that_nobody_answers_is_unconfirmed_after_a_short_limit() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.end(machine), 0.0)
+    assert silence(machine) == pytest.approx(SHORT.close)
+    assert machine.result() is False
+    assert set(asked(machine)) == {Code.END_COMMUNICATION, Code.NEXT_SIMULATION_STEP_COMPLETED_ACK}
+
+
+def test_a_goodbye_that_is_answered_gives_every_agent_back() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.end(machine), 0.0)
+    give(machine, EndAck())
+    assert machine.result() is True
+    assert not machine.controlled
+    assert machine.lost is None
+
+
+def test_a_handler_that_is_gone_when_we_have_said_goodbye_is_a_confirmation() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.end(machine), 0.0)
+    machine.handle_refused(0.1)
+    assert machine.result() is True
+    assert not machine.controlled
+
+
+def test_a_handler_that_is_gone_in_the_middle_of_a_question_is_a_lost_session() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.get_value(machine, 5), 0.0)
+    machine.handle_refused(0.1)
+    with pytest.raises(SessionLost, match="connection refused"):
+        machine.result()
+    assert isinstance(machine.lost, SessionLost)
+
+
+def test_an_event_that_was_given_back_is_forgotten_and_its_name_may_have_another_id() -> None:
+    machine, _ = on_stage(NERD)
+    machine.events = {3: "/a", 4: "/b"}
+    machine.begin(asking.deregister_event(machine, 3), 0.0)
+    give(machine, DeregisterFromEventAck(4), DeregisterFromEventAck(3))
+    assert machine.finished
+    machine.result()
+    assert machine.events == {4: "/b"}
+
+
+def test_values_that_are_observed_no_more_are_forgotten() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.observed = {3: "/a", 4: "/b", 5: "/c"}
+    machine.begin(asking.unobserve(machine, (3, 5)), 0.0)
+    give(machine, DeregisterFromValueAck((3, 5)))
+    machine.result()
+    assert machine.observed == {4: "/b"}
+
+
+def test_only_the_ids_that_were_confirmed_are_observed() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.begin(asking.observe(machine, {3: "/a", 4: "/b"}), 0.0)
+    give(machine, RegisterForValueAck((0, 4)))
+    assert machine.result() == (4,)
+    assert machine.observed == {4: "/b"}
+
+
+def test_an_acknowledgement_that_was_owed_casts_no_doubt_when_it_comes_between_steps() -> None:
+    machine, _ = on_stage(NERD)
+    machine.controlled[2] = machine.controlled[1]
+    machine.owed_acks.add(1)
+    give(machine, NextSimulationStepAck(1))
+    assert (machine.owed_acks, machine.doubles, machine.suspect) == (set(), False, "")
+    assert not machine.punctual
+    give(machine, NextSimulationStepAck(1))
+    assert machine.doubles
+    assert "agent 1 was acknowledged once more than it was sent" in machine.suspect
+
+
+def test_an_unanswered_restart_of_the_communication_is_unconfirmed_and_nothing_is_controlled() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.reset_communication(machine), 0.0)
+    assert silence(machine) < 1.0
+    assert machine.result() is False
+    assert not machine.controlled
+
+
+@BOTH
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_barrier_that_does_not_open_names_who_is_missing_if_anybody(profile: Profile, shared: bool) -> None:
+    pair = Pair(SyntheticWorld(1, 1, agents=2), profile)
+    client = joined(pair, "agent1")
+    if shared:
+        joined(pair, "agent2")
+    else:
+        pair.server.controlled += 1  # a server that waits for nobody
+    with pytest.raises(
+        BarrierStuck, match="other clients, .*: agent2" if shared else "no other client controls"
+    ):
+        client.do(client.conversation.step({"agent1": [0.1]}))
+
+
+# --- the repository ------------------------------------------------------------------------------------------------
+
+
+def listed(machine: ClientMachine, exchange: Exchange[Any], number: int, *entries: tuple[int, str]) -> None:
+    """Answer an exchange's first question with a burst of ``number`` variables, of which only these arrive."""
+    machine.begin(exchange, 0.0)
+    infos = [ValueInfo(index, index + 1, "Double", name) for index, name in entries]
+    give(machine, ValueIds(number), *infos)
+
+
+def test_an_expression_that_python_does_not_know_cannot_be_listed_in_parts() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    listed(machine, list_values(machine, "*["), 400, (0, "/a"))
+    silence(machine)
+    with pytest.raises(UsageError, match=r"cannot list '\*\[' in parts"):
+        machine.result()
+
+
+def test_a_repository_of_which_nothing_arrives_is_told_as_incomplete() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    listed(machine, list_values(machine, ".*"), 400, (0, "/a"))
+    while not machine.finished:
+        assert machine.deadline is not None
+        machine.handle_timer(machine.deadline)
+        if Code.GET_VALUE_IDS in asked(machine) and not machine.finished:
+            give(machine, ValueIds(400))
+    with pytest.raises(
+        IncompleteListing, match=r"nothing of the values|did not arrive completely within 4 s"
+    ):
+        machine.result()
+
+
+def test_a_listing_in_parts_ends_with_the_limit_where_the_numbers_never_agree() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    a, b = ValueInfo(0, 1, "Double", "/a"), ValueInfo(1, 2, "Double", "/b")
+    machine.begin(list_values(machine, "/.*"), 0.0)
+    while not machine.finished:
+        for data in machine.outgoing:
+            request = decode_request(bytes(data))
+            if isinstance(request, GetValueIds):
+                whole = request.expression in ("/.*", "^.*$")
+                machine.now += 0.01
+                give(machine, *([ValueIds(400), a, b] if whole else [ValueIds(0)]))
+        machine.outgoing.clear()
+        if machine.deadline is not None:
+            machine.handle_timer(machine.deadline)
+    with pytest.raises(IncompleteListing, match="did not arrive completely within 4 s, 2 values did"):
+        machine.result()
+    assert machine.now == pytest.approx(SHORT.listing, abs=2.0)
+
+
+def test_a_value_of_which_the_answer_does_not_arrive_is_not_told_as_unknown() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    listed(machine, find_value(machine, "/x"), 2, (0, "/x/y"))
+    silence(machine)
+    with pytest.raises(IncompleteListing, match="the answer about value '/x' did not arrive completely"):
+        machine.result()
+
+
+def test_what_is_read_back_must_be_a_number() -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
+    machine.begin(restore(machine, vote.agent, None), 0.0)
+    give(machine, ValueContent(9, "much"))
+    with pytest.raises(OutputsIncomplete, match="/out of agent 'agent' reads 'much' in the repository"):
+        machine.result()
+
+
+def test_what_is_read_back_is_the_number() -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
+    machine.begin(restore(machine, vote.agent, None), 0.0)
+    give(machine, ValueContent(9, "-0.25"))
+    np.testing.assert_array_equal(machine.result().outputs, [-0.25])
+    assert not machine.result().outputs.flags.writeable
+
+
+@pytest.mark.parametrize("text", ["", "soon", "nan"])
+def test_a_clock_that_is_no_number_is_not_started(text: str) -> None:
+    machine, _ = on_stage(NERD)
+    machine.clock.forget()
+    machine.begin(start_clock(machine), 0.0)
+    give(machine, ValueContent(5, text))
+    while not machine.finished:
+        give(machine, ValueContent(5, text))
+    assert machine.clock.base is None
+    assert machine.guarded
+
+
+def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given() -> None:
+    machine, _ = on_stage(NERD)
+    machine.clock.believe(0.01)
+    machine.begin(barrier.audit(machine), 0.0)
+    give(machine, ValueContent(5, "0.03"))
+    assert machine.result() == machine.suspect == "1 steps were given, the clock shows 3"
+
+
+def test_an_audit_without_a_clock_finds_nothing() -> None:
+    machine, _ = on_stage(NERD)
+    machine.clock.value_id = 0
+    machine.begin(barrier.audit(machine), 0.0)
+    assert machine.result() == ""
+
+
+def test_an_audit_knows_of_a_step_that_never_ended() -> None:
+    machine, _ = on_stage(NERD)
+    machine.vote_outstanding = True
+    machine.begin(barrier.audit(machine), 0.0)
+    assert "still outstanding" in machine.result()

@@ -1,0 +1,379 @@
+"""Steps and resets that something is wrong with: what is found out, and when no step is believed any more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import OspBridgeError, OutputsIncomplete, QueryTimeout, StepUncertain
+from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
+from ospbridge.osp import barrier
+from ospbridge.osp.client import ClientMachine, Notice
+from ospbridge.osp.codes import Code
+from ospbridge.osp.echo import KEPT, AgentEcho
+from ospbridge.osp.messages import (
+    AgentOverview,
+    AgentOverviewNext,
+    GetValue,
+    Message,
+    NextSimulationStepAck,
+    ResetSimulationAck,
+    ResetSimulationCompleted,
+    SetValueAck,
+    StepCompleted,
+    ValueContent,
+    ValueIds,
+    ValueInfo,
+    decode_request,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.resetting import SEED
+from ospbridge.osp.votes import Vote
+from tests.osp.test_hostile_server import SHORT, brought, give, on_stage
+
+CLOCK = 5
+ACK = NextSimulationStepAck(1)
+OURS = (AgentOverview(1), AgentOverviewNext(0, 1, "Agent", 0, "agent"))
+"""An overview in which nobody but us controls anything."""
+
+
+def at(seconds: float) -> ValueContent:
+    return ValueContent(CLOCK, f"{seconds:g}")
+
+
+def sent(machine: ClientMachine) -> list[Message]:
+    """What was sent since the last look."""
+    messages = [decode_request(bytes(data)) for data in machine.outgoing]
+    machine.outgoing.clear()
+    return messages
+
+
+def codes(machine: ClientMachine) -> list[Code]:
+    return [message.CODE for message in sent(machine)]
+
+
+def stepping(*, guarded: bool = False, outputs: int = 1) -> tuple[ClientMachine, Vote]:
+    """A machine that has sent its vote."""
+    machine, vote = on_stage(NERD, outputs=outputs)
+    machine.guarded = guarded
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    assert codes(machine) == [Code.NEXT_SIMULATION_STEP]
+    return machine, vote
+
+
+def silence(machine: ClientMachine) -> None:
+    """Nothing comes until the machine acts."""
+    assert machine.deadline is not None
+    machine.handle_timer(machine.deadline)
+
+
+def until_the_end(machine: ClientMachine) -> None:
+    while not machine.finished:
+        silence(machine)
+
+
+# --- steps that are not even begun ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "state, told",
+    [
+        ({"suspect": "a dog ate it"}, "cannot be trusted: a dog ate it"),
+        ({"vote_outstanding": True}, "a vote of an earlier step is still outstanding"),
+        ({"resets_outstanding": 1}, "a reset of this session is still outstanding"),
+    ],
+    ids=["suspect", "vote", "reset"],
+)
+def test_no_vote_is_given_while_something_is_left_of_before(state: dict[str, object], told: str) -> None:
+    machine, vote = on_stage(NERD)
+    for name, value in state.items():
+        setattr(machine, name, value)
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    with pytest.raises(StepUncertain, match=told):
+        machine.result()
+    assert not machine.outgoing
+
+
+def test_no_reset_is_asked_for_while_a_vote_is_outstanding() -> None:
+    machine, _ = on_stage(NERD)
+    machine.vote_outstanding = True
+    machine.begin(barrier.reset(machine, 0), 0.0)
+    with pytest.raises(StepUncertain, match="it would fire later"):
+        machine.result()
+    assert not machine.outgoing
+
+
+# --- steps that met silence ----------------------------------------------------------------------------------------
+
+
+def test_a_vote_that_was_lost_is_sent_again_once_the_clock_was_asked_twice_and_nobody_else_votes() -> None:
+    machine, _ = stepping()
+    silence(machine)
+    assert codes(machine) == [Code.NEXT_SIMULATION_STEP_COMPLETED_ACK, Code.GET_VALUE]
+    give(machine, at(0))
+    assert codes(machine) == [Code.GET_AGENT_OVERVIEW]
+    give(machine, *OURS)
+    assert codes(machine) == [Code.AGENT_OVERVIEW_ACK, Code.GET_VALUE]
+    give(machine, at(0))
+    assert codes(machine) == [Code.NEXT_SIMULATION_STEP]
+    give(machine, ACK, brought(0.5), at(0.01))
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+
+
+@pytest.mark.parametrize("late", [[ACK], []], ids=["acknowledged", "clock moved"])
+def test_a_vote_is_not_sent_again_where_the_second_look_at_the_clock_shows_that_it_came(
+    late: list[Message],
+) -> None:
+    machine, _ = stepping()
+    silence(machine)
+    give(machine, at(0), *OURS)
+    sent(machine)
+    give(machine, *late, at(0 if late else 0.01))
+    assert Code.NEXT_SIMULATION_STEP not in codes(machine)
+
+
+@pytest.mark.parametrize("before", range(2))
+def test_a_step_that_ends_while_it_is_being_found_out_is_believed(before: int) -> None:
+    """``before``: how many answers came before the acknowledgement and the completion did."""
+    machine, _ = stepping()
+    silence(machine)
+    give(machine, *[at(0)][:before], ACK, brought(0.5), *([*OURS] if before else [at(0)]))
+    for _ in range(3):
+        if not machine.finished:
+            silence(machine)
+            give(machine, at(0.01))
+    assert Code.NEXT_SIMULATION_STEP not in codes(machine)
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+    assert not machine.suspect
+
+
+def test_a_vote_that_is_never_acknowledged_leaves_the_step_in_doubt() -> None:
+    machine, _ = stepping()
+    machine.clock.value_id = 0
+    until_the_end(machine)
+    with pytest.raises(StepUncertain, match="the vote was not acknowledged within 3 s"):
+        machine.result()
+    assert machine.suspect
+    assert machine.vote_outstanding
+
+
+def test_a_world_that_was_reset_in_the_middle_of_a_step_leaves_it_in_doubt() -> None:
+    machine, _ = stepping()
+    silence(machine)
+    give(machine, ResetSimulationCompleted(), at(0))
+    with pytest.raises(StepUncertain, match="the world was reset in the middle of it"):
+        machine.result()
+
+
+# --- completions that are not believed -----------------------------------------------------------------------------
+
+
+def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    give(machine, ACK, ACK, brought(0.5), at(0.02))
+    with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
+        machine.result()
+
+
+def test_a_clock_that_shows_two_steps_leaves_the_step_in_doubt() -> None:
+    machine, _ = stepping(guarded=True)
+    give(machine, ACK, brought(0.5), at(0.02))
+    with pytest.raises(StepUncertain, match=r"the clock shows 0\.02 s, 1 steps were given"):
+        machine.result()
+
+
+def test_a_completion_that_the_clock_disowns_is_waited_for_again() -> None:
+    machine, _ = stepping(guarded=True)
+    give(machine, ACK, brought(0.5), at(0))
+    assert not machine.finished
+    give(machine, brought(0.75))
+    while not machine.finished:
+        silence(machine)
+        give(machine, at(0.01))
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.75])
+
+
+def test_two_completions_of_one_step_are_both_not_believed_but_read_back() -> None:
+    machine, vote = stepping(guarded=True)
+    machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
+    two = on_stage(NERD)[1]
+    two.agent_id = 2
+    machine.interrupt(TimeoutError())
+    machine.vote_outstanding = False
+    machine.begin(barrier.step(machine, [vote, two]), 0.0)
+    give(machine, ACK, NextSimulationStepAck(2), brought(0.5), brought(0.75))
+    give(machine, StepCompleted(2, np.zeros(1, np.float32), np.empty(0, np.float32)), at(0.01))
+    asked = [message.value_id for message in sent(machine) if isinstance(message, GetValue)]
+    assert asked[-1] == 9
+    give(machine, ValueContent(9, "0.75"), ValueContent(9, "0.75"))
+    result = machine.result()
+    np.testing.assert_array_equal(result.completions[1].outputs, [0.75])
+    assert result.restored == {1}
+
+
+def test_completions_and_acknowledgements_of_agents_that_are_not_ours_are_no_part_of_a_step() -> None:
+    machine, _ = stepping(guarded=True)
+    stranger = StepCompleted(8, np.zeros(1, np.float32), np.empty(0, np.float32))
+    give(machine, NextSimulationStepAck(8), stranger, ACK)
+    assert not machine.finished
+    assert "agent 8 came that belongs to no step" in machine.suspect
+    give(machine, brought(0.5), at(0.01))
+    assert machine.result().completions.keys() == {1}
+    assert not machine.doubles
+
+
+def test_an_acknowledgement_that_was_owed_is_not_taken_for_a_second_one() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.owed_acks.add(1)
+    give(machine, ACK, ACK, brought(0.5), at(0.01))
+    assert machine.finished
+    machine.result()
+    assert not machine.owed_acks
+    assert not machine.doubles
+
+
+def test_what_cannot_be_read_back_in_time_leaves_the_step_in_doubt() -> None:
+    machine, _ = stepping(outputs=300)
+    machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
+    whole = StepCompleted(1, np.zeros(300, np.float32), np.empty(0, np.float32)).encode()
+    give(machine, ACK)
+    machine.receive(whole[:1021] + b"x", 0.0)
+    until_the_end(machine)
+    with pytest.raises((QueryTimeout, OutputsIncomplete)) as caught:
+        machine.result()
+    assert machine.suspect == caught.value.message
+
+
+def test_an_input_that_reads_back_as_no_number_tells_nothing_and_is_not_read_again() -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.anomaly("a network that disturbs")
+    agent = machine.echo.of(vote, as_given=True)
+    agent.ids = [7]
+    agent.remember(np.array([0.25], np.float32))
+    vote.fill([0.5])
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, "much"), ValueContent(7, "much"))
+    assert machine.result().completions.keys() == {1}
+    assert agent.ids == [None]
+
+
+@pytest.mark.parametrize("text, other", [("0.5", False), ("0.25", True)])
+def test_an_input_that_reads_back_as_anothers_leaves_the_step_in_doubt(text: str, other: bool) -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.anomaly("a network that disturbs")
+    agent = machine.echo.of(vote, as_given=True)
+    agent.ids = [7]
+    agent.inputs[0].sure = True
+    agent.remember(np.array([0.25], np.float32))
+    vote.fill([0.5])
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, text), ValueContent(7, text))
+    if other:
+        with pytest.raises(StepUncertain, match=r"/in of agent 'agent' reads 0\.25, it was given 0\.5"):
+            machine.result()
+    else:
+        assert machine.result().completions.keys() == {1}
+
+
+def test_of_the_inputs_that_were_given_the_latest_are_remembered() -> None:
+    _, vote = on_stage(NERD)
+    agent = AgentEcho(vote, as_given=False)
+    for number in range(KEPT + 3):
+        agent.remember(np.array([number], np.float32))
+    agent.remember(np.array([3], np.float32))
+    agent.remember(np.array([-1], np.float32))
+    kept = [np.frombuffer(body, np.float32)[0] for body in agent.recent]
+    assert kept == [*range(5, KEPT + 3), 3, -1]
+
+
+def test_the_scale_of_an_input_without_a_range_is_not_taken_for_known() -> None:
+    vote = Vote(AgentInterface(1, "agent", (InterfaceValue("/in", 1.0, 1.0),), (), ()), DOCUMENT)
+    assert AgentEcho(vote, as_given=True).inputs[0].points == []
+
+
+# --- resets --------------------------------------------------------------------------------------------------------
+
+
+def resetting(before: float, seed: int = 0) -> ClientMachine:
+    """A machine that has asked for a reset; the clock showed ``before``."""
+    machine, _ = on_stage(NERD)
+    machine.seedless = not seed
+    machine.begin(barrier.reset(machine, seed), 0.0)
+    if not seed:
+        give(machine, at(before))
+    return machine
+
+
+def test_the_completion_of_an_earlier_reset_is_told_by_the_clock_that_it_left_standing() -> None:
+    machine = resetting(0.5)
+    give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0.5))
+    assert not machine.finished
+    give(machine, at(0.5))
+    assert not machine.finished
+    give(machine, ResetSimulationCompleted())
+    while not machine.finished:
+        give(machine, at(0))
+    assert machine.result() is True
+    assert machine.resets_outstanding == 0
+    assert any("an earlier reset" in notice.text for notice in machine.notices)
+
+
+def test_a_seed_that_the_simulator_has_no_variable_for_is_told_once_and_never_asked_for_again() -> None:
+    machine = resetting(0, seed=7)
+    give(machine, ValueIds(0))
+    assert machine.seedless
+    assert [notice.text for notice in machine.notices] == [
+        f"the simulator has no variable {SEED}: seeds have no effect"
+    ]
+    machine.interrupt(TimeoutError())
+    sent(machine)
+    machine.begin(barrier.reset(machine, 8), 0.0)
+    (question,) = sent(machine)
+    assert isinstance(question, GetValue)
+    assert question.value_id == CLOCK, "the clock, as without a seed"
+
+
+def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:
+    machine = resetting(0, seed=7)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 0))
+    assert Notice(f"{machine.peer} refused the seed 7") in machine.notices
+    while Code.RESET_SIMULATION not in codes(machine):
+        give(machine, at(0))
+    give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0))
+    assert machine.result() is True
+
+
+def test_a_seed_travels_with_the_reset_where_the_server_takes_it_there() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.begin(barrier.reset(machine, 7), 0.0)
+    give(machine, at(0))
+    assert sent(machine)[-1].encode() == b"\x46\x07\0\0\0"
+
+
+def test_a_reset_whose_completion_was_lost_is_told_by_the_clock() -> None:
+    machine = resetting(0.5)
+    give(machine, ResetSimulationAck())
+    silence(machine)
+    give(machine, at(0), *OURS, at(0), at(0))
+    assert machine.result() is False, "it was not seen"
+
+
+def test_a_lost_reset_is_voted_for_again_where_nobody_else_controls_an_agent() -> None:
+    machine = resetting(0.5)
+    sent(machine)
+    silence(machine)
+    give(machine, at(0.5), *OURS)
+    assert codes(machine).count(Code.RESET_SIMULATION) == 1
+    give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0), at(0))
+    assert machine.result() is True
+
+
+def test_a_reset_that_never_completes_is_stuck_and_the_episode_in_doubt() -> None:
+    machine = resetting(0.5)
+    machine.clock.value_id = 0
+    machine.foreign = frozenset({"other"})
+    until_the_end(machine)
+    with pytest.raises(OspBridgeError):
+        machine.result()
+    assert machine.now <= 2 * SHORT.reset + SHORT.query
