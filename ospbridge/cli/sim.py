@@ -10,10 +10,13 @@ import click
 
 if TYPE_CHECKING:
     from ospbridge.osp.world import World
+    from ospbridge.simulator.udp import UdpSimulator
 
 __all__ = ["sim"]
 
 PROBABILITY = click.FloatRange(0.0, 1.0)
+STEP_WITHIN = 2.0
+"""Seconds that a step which is under way may take when the simulator is told to end."""
 
 
 def _sizes(
@@ -142,7 +145,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
         )
         stack.callback(simulator.close)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: simulator.stop_soon())
+            signal.signal(number, lambda *_: _stop(simulator))
         click.echo(str(simulator.address))
         if log is not None:
             log.info(
@@ -152,6 +155,18 @@ def sim(  # noqa: PLR0917  # click passes options by name
                 agents=[agent.name for agent in world.agents][:20],
             )
         simulator.run()
+
+
+def _stop(simulator: UdpSimulator) -> None:
+    """End with the step that is under way, or without it where the world thinks for too long."""
+    import os
+    import threading
+
+    simulator.stop_soon()
+    # The ledger is flushed line by line, and nothing else would be written.
+    timer = threading.Timer(STEP_WITHIN, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
 
 
 def _make_world(  # noqa: PLR0917  # the options of the command, in their order

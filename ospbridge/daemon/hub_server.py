@@ -55,6 +55,8 @@ class HubServer:
         self._started = trio.current_time()
         self._connections: dict[int, HubConnection] = {}
         self._hang_ups = select.epoll()
+        self.at_rest = trio.Event()
+        """Nobody is served any more."""
 
     def __enter__(self) -> Self:
         return self
@@ -66,11 +68,14 @@ class HubServer:
 
     async def serve(self) -> None:
         """Accept until cancelled; all connections are closed then."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_hang_ups)
-            if self._remote is not None:
-                nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
-            await self._accept(self._listener.socket, nursery, self._serve_local)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_hang_ups)
+                if self._remote is not None:
+                    nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
+                await self._accept(self._listener.socket, nursery, self._serve_local)
+        finally:
+            self.at_rest.set()
 
     async def _accept(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ospbridge.daemon.writing_thread import WritingThread
+from ospbridge.daemon.writing_thread import DRAIN, WritingThread
 from ospbridge.hub.status import RecordingStatus
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ class Recording:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._thread = WritingThread(directory)
+        self.drain = DRAIN
+        """Seconds for writing what still waits in the end."""
 
     def __enter__(self) -> Self:
         self._thread.__enter__()
@@ -31,7 +33,7 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._thread.close()
+        self._thread.close(self.drain)
 
     @property
     def status(self) -> RecordingStatus:

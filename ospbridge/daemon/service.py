@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 log = logs.get(__name__)
+LEAVE_WITHIN: Final = 2.8
+"""Seconds from a signal to the end. Only an upstream's weights that are due may take longer."""
+WRITE_WITHIN: Final = 0.5
+"""Seconds of them that are left at least for writing what still waits to be recorded."""
 
 
 async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()) -> None:
@@ -59,21 +63,28 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
         ]
         conductors = [door.conductor for door in doors]
         async with trio.open_nursery() as outer:
-            left = list(conductors)
-            for conductor in conductors:
-                outer.start_soon(_keep, conductor, left)
-            # First the environments, so that no step is under way when the session says goodbye.
-            async with trio.open_nursery() as environments:
-                for conductor, server in zip(conductors, servers, strict=True):
-                    environments.start_soon(_attend, server, conductor)
-                for relay in relays.values():
-                    environments.start_soon(relay.run)
-                async for number in signals:
-                    log.info("leaving", signal=signal.Signals(number).name)
-                    break
-                outer.start_soon(_hurry, signals, tuple(relays.values()))
-                environments.cancel_scope.cancel()
+            async with trio.open_nursery() as sessions:
+                left = list(conductors)
+                for conductor in conductors:
+                    sessions.start_soon(_keep, conductor, left)
+                # First the environments, so that no step is under way when the session says goodbye.
+                async with trio.open_nursery() as environments:
+                    for conductor, server in zip(conductors, servers, strict=True):
+                        environments.start_soon(_attend, server, conductor)
+                    for relay in relays.values():
+                        environments.start_soon(relay.run)
+                    async for number in signals:
+                        log.info("leaving", signal=signal.Signals(number).name)
+                        break
+                    end = trio.current_time() + LEAVE_WITHIN
+                    outer.start_soon(_hurry, signals, tuple(relays.values()))
+                    drivers: list[HubServer | Relay] = [*servers, *relays.values()]
+                    sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)
+                    environments.cancel_scope.cancel()
             outer.cancel_scope.cancel()
+        for door in doors:
+            if door.recording is not None:
+                door.recording.drain = max(end - trio.current_time(), WRITE_WITHIN)
         for conductor in conductors:
             with conductor.logging():
                 log.info("left", steps=conductor.steps, resets=conductor.resets)
@@ -86,6 +97,7 @@ class _Door:
     conductor: Conductor
     listener: HubSocket
     remote: TlsListener | None
+    recording: Recording | None
 
     @classmethod
     def opened(cls, settings: Settings, stack: ExitStack) -> _Door:
@@ -102,7 +114,7 @@ class _Door:
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
         log.info("hub open", hub=str(settings.hub), **settings.whose, **where)
-        return cls(Conductor(settings, trace=trace, recording=recording), listener, remote)
+        return cls(Conductor(settings, trace=trace, recording=recording), listener, remote, recording)
 
 
 def _feeds(feeding: Feeding, door: _Door) -> bool:
@@ -124,6 +136,13 @@ async def _keep(conductor: Conductor, left: list[Conductor]) -> None:
 async def _attend(server: HubServer, conductor: Conductor) -> None:
     with conductor.logging():
         await server.serve()
+
+
+async def _leave_simulators(drivers: Sequence[HubServer | Relay], sessions: trio.CancelScope) -> None:
+    """As soon as nobody drives their agents; an upstream may take longer to be left."""
+    for driver in drivers:
+        await driver.at_rest.wait()
+    sessions.cancel()
 
 
 async def _hurry(signals: AsyncIterator[int], relays: Sequence[Relay]) -> None:

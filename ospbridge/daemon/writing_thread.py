@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ospbridge.record.episode import RecordedEpisode
 
-__all__ = ["WritingThread"]
+__all__ = ["DRAIN", "WritingThread"]
 
 log = logs.get(__name__)
 LARGEST_WAITING: Final = 256 * 2**20

@@ -10,7 +10,8 @@ import difflib
 import fnmatch
 import os
 import random
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import (
     AgentNotFound,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversation"]
 
+AROUND: Final = 0.2
+"""Seconds of the time for leaving that are kept for what surrounds the goodbye."""
+
 
 class Conversation:
     """One connection's exchanges, bookkeeping and lease."""
@@ -57,6 +61,7 @@ class Conversation:
         self.server = server
         self.handler = handler
         self.local = local
+        limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
         self.machine = ClientMachine(profile, limits=limits, jitter=random.random, peer=str(server))
         self.agents: tuple[AgentEntry, ...] = ()
         self.votes: dict[str, Vote] = {}

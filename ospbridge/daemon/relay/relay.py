@@ -37,6 +37,8 @@ class Relay:
 
     def __init__(self, upstream: Upstream, conductors: Sequence[Conductor]) -> None:
         self.upstream = upstream
+        self.at_rest = trio.Event()
+        """It drives no agent any more; its server may still have something to say."""
         self.link = Link(
             upstream.address, dialect=upstream.dialect, limits=upstream.limits, on_event=self._event
         )
@@ -83,7 +85,13 @@ class Relay:
         """Raises ConfigurationError or UsageError for what no waiting can mend."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.link.run)
-            nursery.start_soon(self._work.run)
+            nursery.start_soon(self._at_work)
+
+    async def _at_work(self) -> None:
+        try:
+            await self._work.run()
+        finally:
+            self.at_rest.set()
 
     def __enter__(self) -> Self:
         if isinstance(self._work, Observing):
