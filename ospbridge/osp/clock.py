@@ -13,6 +13,8 @@ from typing import Final
 
 __all__ = ["SIMULATION_TIME", "Moved", "StepClock"]
 
+UNEVEN: Final = 0.25
+"""Of a step: clocks print few digits, and steps may be small."""
 SIMULATION_TIME: Final = "/Simulation/SimulationTime"
 
 
@@ -64,11 +66,16 @@ class StepClock:
         self.count = 0
 
     def steps_shown(self, time: float) -> int | None:
-        """How many steps ``time`` is away from the base; None while the step size is not known."""
+        """How many steps ``time`` is away from the base; None while the step size is not known.
+
+        -1 where it is no whole number of them: then the step that the size was learned from was not one.
+        """
         if self.base is None or not self.size:
             return None
         steps = (time - self.base) / self.size
-        return round(steps) if isfinite(steps) else None
+        if not isfinite(steps):
+            return None
+        return round(steps) if abs(steps - round(steps)) < UNEVEN else -1
 
     def judge(self, time: float) -> Moved:
         """What ``time`` says about the step after the ``count`` steps believed so far."""

@@ -12,7 +12,7 @@ from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, decide
-from ospbridge.osp.timekeeping import read_clock, seconds, start_clock
+from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
 
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
@@ -72,7 +72,7 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
         yield from _seed_by_value(m, seed)
     if m.clock.base is None:
         yield from start_clock(m)
-    before = yield from read_clock(m)
+    before = yield from settled_clock(m)
     r = _Reset(m, seed)
     limit = m.now + m.limits.reset
     waits = m.waits()
@@ -100,11 +100,19 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
             if not before or m.clock.base is None or m.clock.base != before:
                 m.vote_outstanding = False
                 m.resets_outstanding = 0
+                _look_for_a_step(m)
                 return r.finished
             # What was taken for our reset's completion belonged to an older one.
             m.anomaly("a completion of an earlier reset was taken for this one")
             r.completed = False
         quiet_at = min(m.now + waits.next(), limit)
+
+
+def _look_for_a_step(m: ClientMachine) -> None:
+    """Where votes outlive a reset and those who gave them, one may have run a step behind it. Raises StepUncertain."""
+    if m.guarded and m.profile.votes_survive_reset and m.clock.base:
+        m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
+        raise StepUncertain(f"the episode cannot begin: {m.suspect}")
 
 
 def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["audit", "read_clock", "seconds", "start_clock"]
+__all__ = ["audit", "read_clock", "seconds", "settled_clock", "start_clock"]
 
 
 def start_clock(m: ClientMachine) -> Exchange[None]:
@@ -29,11 +29,16 @@ def start_clock(m: ClientMachine) -> Exchange[None]:
             entry = None
         m.clock.value_id = entry.id if entry else 0
         m.clock.known = True
-    if not m.clock.available:
-        return
-    time = seconds(m, (yield from settled_value(m, m.clock.value_id)))
+    time = yield from settled_clock(m)
     if time is not None:
         m.clock.start(time)
+
+
+def settled_clock(m: ClientMachine) -> Exchange[float | None]:
+    """As ``read_clock``, where nothing else would show that the answer is a late one to an earlier question."""
+    if not m.clock.available:
+        return None
+    return seconds(m, (yield from settled_value(m, m.clock.value_id)))
 
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:

@@ -117,6 +117,10 @@ class StepUnderWay:
     def _acknowledgement(self, agent_id: int) -> None:
         if agent_id in self.unacked:
             self.unacked.discard(agent_id)
+            if self.resent and self.early:
+                # The step ran by the repetition, whose acknowledgement is lost: this one is for the first request,
+                # which was only late, and counts for a step that is still to come.
+                self.doubled = self.m.doubles = True
             if self.unsent and not self.unacked:
                 self.send_next()
             return

@@ -74,6 +74,7 @@ class Pair:
         self._ports = itertools.count(50_001)
         self._handler_ports = itertools.count(60_001)
         self._ports_of: dict[int, int] = {}
+        self._by_port: dict[int, int] = {}
 
     def client(self, profile: Profile | None = None, *, limits: Limits | None = None) -> Client:
         """A client that is not connected yet."""
@@ -98,7 +99,8 @@ class Pair:
                 case OpenHandler(handler_id, peer):
                     assert isinstance(peer, Endpoint)
                     self._handlers[handler_id] = peer
-                    self._ports_of[handler_id] = next(self._handler_ports)
+                    port = self._ports_of[handler_id] = next(self._handler_ports)
+                    self._by_port[port] = handler_id
                 case CloseHandler(handler_id):
                     self._handlers.pop(handler_id, None)
                 case Send(handler_id, data):
@@ -109,8 +111,9 @@ class Pair:
         if peer is None:
             return
         source = Endpoint(MAIN.host, self._ports_of[handler_id])
-        client = self._clients[peer]
-        self.carry(data, to_server=False, deliver=lambda d: client.arrive(d, source))
+        client = self._clients.get(peer)
+        if client is not None:
+            self.carry(data, to_server=False, deliver=lambda d: client.arrive(d, source))
 
     def to_main(self, data: bytes, peer: Endpoint) -> None:
         self.carry(data, to_server=True, deliver=lambda d: self._at_main(d, peer))
@@ -123,13 +126,14 @@ class Pair:
         self.carry(data, to_server=True, deliver=lambda d: self._at_handler(d, port, peer))
 
     def _at_handler(self, data: bytes, port: int, peer: Endpoint) -> None:
-        for handler_id, known in self._ports_of.items():
-            if known == port and self._handlers.get(handler_id) == peer:
-                self.server.receive(handler_id, data, self.now)
-                self.flush_server()
-                return
+        handler_id = self._by_port.get(port)
+        if handler_id is not None and self._handlers.get(handler_id) == peer:
+            self.server.receive(handler_id, data, self.now)
+            self.flush_server()
+            return
         # Nobody listens there any more: the client's connected socket learns of it.
-        self.at(self.now + LATENCY, self._clients[peer].refused)
+        if peer in self._clients:
+            self.at(self.now + LATENCY, self._clients[peer].refused)
 
     def advance(self, *, until: float) -> None:
         """Let the next thing happen. Raises Hang behind ``until``."""
@@ -204,31 +208,50 @@ class Client:
 
     def connect(self) -> Client:
         """Find the handler, as the real drivers do."""
-        machine = ConnectMachine(MAIN, self._profile, limits=self.limits, now=self.pair.now)
-        self._connecting = machine
+        self.begin_to_connect()
         until = self.pair.now + self.limits.connect + 1
-        while True:
-            for data, to in machine.outgoing:
-                if to == MAIN:
-                    self.pair.to_main(data, self.address)
-                else:
-                    self.pair.to_handler(data, to.port, self.address)
-            machine.outgoing.clear()
-            if machine.adopted is not None:
-                break
+        while self._connecting is not None:
             self.pair.advance(until=until)
-            if self._error is not None:
-                raise self._error
-        self._connecting = None
-        assert machine.profile is not None
-        self._conversation = Conversation(
-            MAIN, machine.adopted, self.address, machine.profile, limits=self.limits, keep_lease=False
-        )
+        if self._error is not None:
+            raise self._error
         return self
+
+    def begin_to_connect(self) -> None:
+        """Send the first INIT; ``connected`` or ``failed`` tell how it goes on."""
+        self._connecting = ConnectMachine(MAIN, self._profile, limits=self.limits, now=self.pair.now)
+        self._go_on_connecting(self._connecting)
+
+    @property
+    def connected(self) -> bool:
+        return self._conversation is not None
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why it did not connect."""
+        return self._error
+
+    def _go_on_connecting(self, machine: ConnectMachine) -> None:
+        for data, to in machine.outgoing:
+            if to == MAIN:
+                self.pair.to_main(data, self.address)
+            else:
+                self.pair.to_handler(data, to.port, self.address)
+        machine.outgoing.clear()
+        if machine.adopted is not None:
+            self._connecting = None
+            assert machine.profile is not None
+            self._conversation = Conversation(
+                MAIN, machine.adopted, self.address, machine.profile, limits=self.limits, keep_lease=False
+            )
+
+    def vanish(self) -> None:
+        """Its socket is closed: what is still on its way to it meets nobody."""
+        del self.pair._clients[self.address]
 
     def arrive(self, data: bytes, source: Endpoint) -> None:
         if self._connecting is not None:
             self._connecting.receive(data, source, self.pair.now)
+            self._go_on_connecting(self._connecting)
         elif self._conversation and source == self.conversation.handler:
             self.conversation.machine.receive(data, self.pair.now)
             self._flush()
@@ -241,13 +264,14 @@ class Client:
         try:
             if self._connecting is not None:
                 self._connecting.handle_timer(self.pair.now)
+                self._go_on_connecting(self._connecting)
             else:
                 self.conversation.machine.handle_timer(self.pair.now)
                 self._flush()
         except Exception as error:
             if self._connecting is None:
                 raise
-            self._error = error
+            self._connecting, self._error = None, error
 
     def begin(self, exchange: Exchange[Any]) -> None:
         self.conversation.machine.begin(exchange, self.pair.now)

@@ -1,0 +1,295 @@
+"""Sockets and polls for one trio run: a whole bridge in one process, under virtual time.
+
+What is sent is there at once; nothing is lost here: that is what the simulator's own faults are for. Blocking code
+waits through greenback, which lets the other tasks of the run go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import select
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import greenback
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Epoll", "Kernel", "Poll", "Socket"]
+
+HOST: Final = "127.0.0.1"
+FIRST_DESCRIPTOR: Final = 1_000_000
+"""Far from those that are real."""
+FIRST_PORT: Final = 50_000
+_HANGS_UP: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+
+
+class Kernel:
+    """All that the sockets of one run share."""
+
+    current: Kernel
+
+    def __init__(self) -> None:
+        self.descriptors = itertools.count(FIRST_DESCRIPTOR)
+        self.ports = itertools.count(FIRST_PORT)
+        self.files: dict[int, Socket | Epoll] = {}
+        self.bound: dict[tuple[str, int], Socket] = {}
+        self.listening: dict[str, Socket] = {}
+        self.carried = 0
+
+    def carry(self, sender: Socket, to: tuple[str, int], data: bytes) -> None:
+        self.carried += 1
+        receiver = self.bound.get(to)
+        if receiver is None:
+            if sender.peer == to:
+                sender.refused = True
+                sender.changed()
+        elif receiver.peer in (None, sender.name):
+            assert sender.name is not None
+            receiver.datagrams.append((data, sender.name))
+            receiver.changed()
+
+    def file(self, which: Any) -> Socket | Epoll | None:
+        """A socket or poll of this kernel's, by itself or its descriptor."""
+        if isinstance(which, (Socket, Epoll)):
+            return which
+        return self.files.get(which) if isinstance(which, int) else None
+
+
+async def until_ready(files: Iterable[Socket | Epoll], until: float) -> None:
+    """Until something changes at one of them, or that time has come."""
+    news = trio.Event()
+    sockets = [each for file in files for each in ([file] if isinstance(file, Socket) else file.sockets)]
+    for each in sockets:
+        each.watchers.append(news)
+    try:
+        with trio.move_on_at(until):
+            await news.wait()
+    finally:
+        for each in sockets:
+            each.watchers.remove(news)
+
+
+class Socket:
+    """A non-blocking one: UDP over IPv4, or a Unix stream."""
+
+    def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM, proto: int = 0) -> None:
+        self.kernel = Kernel.current
+        self.family, self.type, self.proto = family, kind, proto
+        self.name: tuple[str, int] | None = None
+        self.peer: tuple[str, int] | None = None
+        self.datagrams: deque[tuple[bytes, tuple[str, int]]] = deque()
+        self.refused = False
+        self.other: Socket | None = None
+        self.path = ""
+        self.backlog: deque[Socket] = deque()
+        self.stream = bytearray()
+        self.ended = False
+        """The other end of the stream was closed."""
+        self.watchers: list[trio.Event] = []
+        self._descriptor = next(self.kernel.descriptors)
+        self.kernel.files[self._descriptor] = self
+
+    @classmethod
+    def pair(cls) -> tuple[Socket, Socket]:
+        one, other = cls(socket.AF_UNIX), cls(socket.AF_UNIX)
+        one.other, other.other = other, one
+        return one, other
+
+    # --- what it is ------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def setsockopt(self, *_: object) -> None:
+        pass
+
+    def getsockopt(self, _: int, option: int, size: int = 0) -> Any:
+        if option == socket.SO_PEERCRED:
+            return struct.pack("3i", os.getpid(), 0, 0)
+        return 2**23
+
+    def getsockname(self) -> tuple[str, int]:
+        if self.name is None:
+            self.bind((HOST, 0))
+        assert self.name is not None
+        return self.name
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.datagrams or self.refused or self.backlog or self.stream or self.ended)
+
+    def changed(self) -> None:
+        for each in self.watchers:
+            each.set()
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def bind(self, address: Any) -> None:
+        if self.family == socket.AF_UNIX:
+            self.path = str(address)
+            return
+        port = address[1] or next(self.kernel.ports)
+        if (HOST, port) in self.kernel.bound:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        self.name = HOST, port
+        self.kernel.bound[self.name] = self
+
+    def listen(self, _: int = 0) -> None:
+        self.kernel.listening[self.path] = self
+
+    def accept(self) -> tuple[Socket, str]:
+        if not self.backlog:
+            raise BlockingIOError
+        return self.backlog.popleft(), ""
+
+    def connect(self, address: Any) -> None:
+        if self.family == socket.AF_UNIX:
+            listener = self.kernel.listening.get(str(address))
+            if listener is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            theirs = Socket(socket.AF_UNIX)
+            self.other, theirs.other = theirs, self
+            listener.backlog.append(theirs)
+            listener.changed()
+            return
+        self.getsockname()
+        self.peer = address[0], address[1]
+
+    def close(self) -> None:
+        if self._descriptor < 0:
+            return
+        self.kernel.files.pop(self._descriptor)
+        self._descriptor = -1
+        if self.name is not None:
+            self.kernel.bound.pop(self.name, None)
+        if self.kernel.listening.get(self.path) is self:
+            del self.kernel.listening[self.path]
+        if self.other is not None:
+            self.other.ended = True
+            self.other.other = None
+            self.other.changed()
+            self.other = None
+        self.changed()
+
+    # --- datagrams and bytes ---------------------------------------------------------------------------------------
+
+    def sendto(self, data: bytes, address: tuple[str, int]) -> int:
+        self.getsockname()
+        self.kernel.carry(self, address, bytes(data))
+        return len(data)
+
+    def send(self, data: Any) -> int:
+        if self.type == socket.SOCK_DGRAM:
+            self._raise_refusal()
+            assert self.peer is not None
+            return self.sendto(data, self.peer)
+        if self.other is None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        self.other.stream += data
+        self.other.changed()
+        return len(data)
+
+    def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
+        self._raise_refusal()
+        if not self.datagrams:
+            raise BlockingIOError
+        return self.datagrams.popleft()
+
+    def recv(self, size: int) -> bytes:
+        if self.type == socket.SOCK_DGRAM:
+            return self.recvfrom(size)[0]
+        if not self.stream and not self.ended:
+            raise BlockingIOError
+        data = bytes(self.stream[:size])
+        del self.stream[:size]
+        return data
+
+    def recv_into(self, buffer: Any) -> int:
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _raise_refusal(self) -> None:
+        if self.refused:
+            self.refused = False
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+class Epoll:
+    """``select.epoll``, as far as it is used."""
+
+    def __init__(self) -> None:
+        self._masks: dict[int, int] = {}
+        self._kernel = Kernel.current
+        self._descriptor = next(self._kernel.descriptors)
+        self._kernel.files[self._descriptor] = self
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def register(self, file: Any, mask: int = select.EPOLLIN) -> None:
+        self._masks[file if isinstance(file, int) else file.fileno()] = mask
+
+    def unregister(self, file: Any) -> None:
+        self._masks.pop(file if isinstance(file, int) else file.fileno(), None)
+
+    def close(self) -> None:
+        self._kernel.files.pop(self._descriptor, None)
+
+    @property
+    def sockets(self) -> list[Socket]:
+        found = (self._kernel.files.get(descriptor) for descriptor in self._masks)
+        return [each for each in found if isinstance(each, Socket)]
+
+    @property
+    def readable(self) -> bool:
+        return bool(self._ready())
+
+    def _ready(self) -> list[tuple[int, int]]:
+        ready = []
+        for each in self.sockets:
+            mask = self._masks[each.fileno()]
+            now = (select.EPOLLIN if each.readable else 0) | (select.EPOLLRDHUP if each.ended else 0)
+            if now & (mask | _HANGS_UP if mask else 0):
+                ready.append((each.fileno(), now))
+        return ready
+
+    def poll(self, timeout: float | None = -1, _: int = -1) -> list[tuple[int, int]]:
+        """``timeout`` in seconds."""
+        ready = self._ready()
+        if not ready and timeout != 0:
+            forever = timeout is None or timeout < 0
+            until = float("inf") if forever else trio.current_time() + (timeout or 0.0)
+            greenback.await_(until_ready([self], until))
+            ready = self._ready()
+        for descriptor, _now in ready:
+            if self._masks[descriptor] & select.EPOLLONESHOT:
+                self._masks[descriptor] = 0
+        return ready
+
+
+class Poll:
+    """``select.poll``, as far as it is used: for reading."""
+
+    def __init__(self) -> None:
+        self._files: list[Socket] = []
+
+    def register(self, file: Socket, mask: int = select.POLLIN) -> None:
+        assert mask == select.POLLIN, "streams here always have room"
+        self._files.append(file)
+
+    def poll(self, milliseconds: float | None = None) -> list[tuple[int, int]]:
+        if not any(file.readable for file in self._files):
+            until = float("inf") if milliseconds is None else trio.current_time() + milliseconds / 1000
+            greenback.await_(until_ready(self._files, until))
+        return [(file.fileno(), select.POLLIN) for file in self._files if file.readable]

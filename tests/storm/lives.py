@@ -1,0 +1,101 @@
+"""What a storm is, and what environments believe of their episodes in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+__all__ = ["HARSH", "HORIZON", "INPUTS", "MILD", "OUTPUTS", "Episode", "Life", "Storm", "Weather", "inputs"]
+
+HORIZON: Final = 20
+"""Steps of an episode that nothing ends before."""
+INPUTS: Final = 2
+OUTPUTS: Final = 3
+DIFFERENT: Final = 1999
+"""Inputs of an agent, before one comes again."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What may happen to each datagram, either way."""
+
+    drop: float = 0.1
+    duplicate: float = 0.1
+    reorder: float = 0.1
+    delay: float = 0.1
+    delay_max: float = 3.0
+
+
+HARSH: Final = Weather()
+MILD: Final = Weather(0.005, 0.005, 0.005, 0.005)
+"""Most episodes get to their end in it."""
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What one seed stands for. ``clients``: the first is a daemon with all agents that are not the others'."""
+
+    seed: int
+    profile: str
+    agents: int
+    clients: int
+    weather: Weather
+    steps: int = 100
+    """That each environment takes."""
+    told: int = 0
+    """After so many episodes whose end was told an environment has lived enough; 0: never."""
+
+    @classmethod
+    def of(cls, seed: int, weather: Weather | None = None, *, told: int = 0) -> Storm:
+        """Each number of agents and clients that there can be, in both profiles, comes again every 18 seeds."""
+        crews = [(agents, clients) for agents in range(1, 5) for clients in range(1, min(agents, 3) + 1)]
+        agents, clients = crews[seed // 2 % len(crews)]
+        return cls(seed, ("document", "nerd")[seed % 2], agents, clients, weather or HARSH, told=told)
+
+    @property
+    def direct(self) -> list[str]:
+        """Agents of environments that join the simulator themselves."""
+        return [f"agent{number}" for number in range(self.agents - self.clients + 1, self.agents)]
+
+    @property
+    def attached(self) -> list[str]:
+        """Agents of environments at the daemon's hub."""
+        return [f"agent{number}" for number in range(self.agents - self.clients + 1)]
+
+
+@dataclass
+class Episode:
+    """What an environment believes of one."""
+
+    actions: list[list[float]] = field(default_factory=list)
+    observations: list[list[float]] = field(default_factory=list)
+    """Of the reset, and of each step that came back."""
+    ended: bool = False
+    """A step said so."""
+    told: str = ""
+    """Why the bridge ended it."""
+
+
+@dataclass
+class Life:
+    """One environment's."""
+
+    agent: str
+    episodes: list[Episode] = field(default_factory=list)
+    steps: int = 0
+    done: bool = False
+    troubles: list[str] = field(default_factory=list)
+    """Errors outside of an episode."""
+
+    def enough(self, storm: Storm) -> bool:
+        """Whether it took its steps, or was told so often that more would show nothing new."""
+        often = bool(storm.told) and sum(bool(episode.told) for episode in self.episodes) >= storm.told
+        return self.steps >= storm.steps or often
+
+
+def inputs(number: int) -> list[float]:
+    """The inputs of an environment's step: no others of its are the same, for long, and none are neutral."""
+    value = np.float32(((number * 37) % DIFFERENT - DIFFERENT / 2) / 1000)
+    return [float(value)] * INPUTS

@@ -1,0 +1,204 @@
+"""Puts the modules of a bridge onto a kernel and a clock of the run's own, and makes trio's choices repeatable."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import select
+import signal
+import socket
+import threading
+import time
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import greenback
+import trio
+import trio.testing
+
+import ospbridge.daemon.hub_server
+import ospbridge.daemon.relay.link
+import ospbridge.daemon.service
+import ospbridge.envs.sharing
+import ospbridge.record.spool
+import ospbridge.session.blocking
+import ospbridge.session.hub_client
+import ospbridge.session.hub_seat
+import ospbridge.session.link
+import ospbridge.simulator.udp
+import ospbridge.transport.udp
+import ospbridge.transport.unix
+from ospbridge.record.spool import Spool
+from tests.storm.kernel import Epoll, Kernel, Poll, Socket, until_ready
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["Signals", "Streams", "pause", "virtual"]
+
+
+def pause(seconds: float) -> None:
+    """``time.sleep`` for whoever blocks."""
+    greenback.await_(trio.sleep(seconds))
+
+
+class Signals:
+    """What a daemon is told: by ``end``, as by SIGTERM."""
+
+    def __init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[int](8)
+
+    @contextmanager
+    def receiver(self, *_: int) -> Iterator[AsyncIterator[int]]:
+        yield self._receive
+
+    def end(self) -> None:
+        self._send.send_nowait(signal.SIGTERM)
+
+
+class Streams:
+    """TCP to one server: ``serve`` gets each connection."""
+
+    def __init__(self, nursery: trio.Nursery, serve: Callable[[Any], Awaitable[None]]) -> None:
+        self._nursery = nursery
+        self._serve = serve
+
+    async def open(self, *_: object, **__: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        ours, theirs = trio.testing.memory_stream_pair()
+        for end, name in ((ours, "client"), (theirs, "server")):
+            end.transport_stream = end  # type: ignore[attr-defined]
+            end.socket = SimpleNamespace(  # type: ignore[attr-defined]
+                setsockopt=lambda *_: None, getpeername=lambda name=name: (name, 1), family=socket.AF_INET
+            )
+        self._nursery.start_soon(self._serve, theirs)
+        return ours
+
+
+class HubListener:
+    """As ``HubSocket``, without a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.socket = Socket(socket.AF_UNIX)
+        self.socket.bind(str(path))
+        self.socket.listen()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class PromptSpool(Spool):
+    """Writes what is put at once, in the thread of whoever puts it."""
+
+    def put(self, key: str, steps: int, body: bytes) -> bool:
+        kept = super().put(key, steps, body)
+        with self._state:
+            group = list(self._waiting)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        if group and self._written(group):
+            self._on_stored()
+        return kept
+
+
+class _NoThread:
+    """A thread that never runs."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def join(self, _: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+async def _at_once(function: Callable[..., Any], *arguments: Any, **_: object) -> Any:
+    await trio.lowlevel.checkpoint()
+    return function(*arguments)
+
+
+def _instead(module: Any, **other: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{**vars(module), **other})
+
+
+@asynccontextmanager
+async def virtual(seed: int) -> AsyncIterator[Kernel]:
+    """Within it, in a run under ``trio.testing.MockClock(autojump_threshold=0)``, the bridge lives on the kernel."""
+    kernel = Kernel.current = Kernel()
+    numbers: dict[int, int] = {}
+    counting = itertools.count(1)
+    wait_readable, wait_writable = trio.lowlevel.wait_readable, trio.lowlevel.wait_writable
+    notify_closing = trio.lowlevel.notify_closing
+
+    def task_number() -> int:
+        """A task stands for a thread of a process."""
+        task = id(trio.lowlevel.current_task())
+        if task not in numbers:
+            numbers[task] = next(counting)
+        return numbers[task]
+
+    async def readable(file: Any) -> None:
+        found = kernel.file(file)
+        if found is None:
+            await wait_readable(file)
+            return
+        await trio.lowlevel.checkpoint()
+        while not found.readable:
+            if isinstance(found, Socket) and found.fileno() < 0:
+                raise trio.ClosedResourceError
+            await until_ready([found], float("inf"))
+
+    async def writable(file: Any) -> None:
+        if kernel.file(file) is None:
+            await wait_writable(file)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def closing(file: Any) -> None:
+        if kernel.file(file) is None:
+            notify_closing(file)
+
+    sockets = _instead(socket, socket=Socket, socketpair=Socket.pair)
+    polls = _instead(select, poll=Poll, epoll=Epoll)
+    clock = _instead(time, monotonic=trio.current_time, sleep=pause)
+    patches: dict[Any, dict[str, Any]] = {
+        trio.lowlevel: {"wait_readable": readable, "wait_writable": writable, "notify_closing": closing},
+        trio.to_thread: {"run_sync": _at_once},
+        ospbridge.transport.udp: {"socket": sockets},
+        ospbridge.transport.unix: {"socket": sockets},
+        ospbridge.simulator.udp: {
+            "socket": sockets,
+            "select": polls,
+            "time": clock,
+            "signal": _instead(signal, set_wakeup_fd=lambda *_, **__: -1),
+        },
+        ospbridge.daemon.hub_server: {"select": polls},
+        ospbridge.daemon.service: {"HubSocket": HubListener},
+        ospbridge.session.link: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.session.blocking: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.session.hub_client: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
+        ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
+        ospbridge.envs.sharing: {
+            "monotonic": trio.current_time,
+            "sleep": pause,
+            "threading": _instead(threading, get_ident=task_number),
+        },
+        ospbridge.record.spool: {"threading": _instead(threading, Thread=_NoThread)},
+        ospbridge.daemon.relay.observing: {"Spool": PromptSpool},
+        trio._core._run: {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": random.Random(seed)},
+    }
+    random.seed(seed)
+    with ExitStack() as stack:
+        for module, others in patches.items():
+            for name, other in others.items():
+                stack.enter_context(mock.patch.object(module, name, other))
+        yield kernel
