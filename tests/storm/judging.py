@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ def played(storm: Storm) -> tuple[Work, list[str]]:
         try:
             work = run(storm, Path(directory))
         except Exception as error:  # noqa: BLE001  # told with its seed
-            return Work(storm), [f"{type(error).__name__}: {error}"]
+            return Work(storm), [_in_full(error)]
         return work, list(faults(work))
 
 
@@ -41,8 +42,12 @@ def played_by_machines(storm: Storm) -> tuple[Work, list[str]]:
     try:
         work.lives, work.ledger, work.datagrams = play(storm)
     except Exception as error:  # noqa: BLE001  # told with its seed
-        return work, [f"{type(error).__name__}: {error}"]
+        return work, [_in_full(error)]
     return work, list(untrue(work.lives, work.ledger))
+
+
+def _in_full(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def faults(work: Work) -> Iterator[str]:

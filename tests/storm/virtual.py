@@ -81,6 +81,8 @@ class Streams:
 class HubListener:
     """As ``HubSocket``, without a file."""
 
+    stands = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.socket = Socket(socket.AF_UNIX)
