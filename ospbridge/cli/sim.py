@@ -213,9 +213,11 @@ def _logger() -> Any:
 
     import structlog
 
+    from ospbridge.observe.logs import unfailing
+
     tty = sys.stderr.isatty()
     return structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
+        structlog.WriteLogger(unfailing(sys.stderr)),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import orjson
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-__all__ = ["LEVELS", "bound", "configure", "get"]
+__all__ = ["LEVELS", "bound", "configure", "get", "unfailing"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _FIRST: Final = ("timestamp", "level", "event", "logger_name")
@@ -53,7 +54,7 @@ def configure(*, json: bool | None = None, level: str = "info", stream: TextIO |
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=structlog.WriteLoggerFactory(file=unfailing(target)),
         cache_logger_on_first_use=False,  # a cached logger would keep writing to a stream of before
     )
 
@@ -64,6 +65,30 @@ def get(name: str) -> FilteringBoundLogger:
     May be called before ``configure``, when a module is imported.
     """
     return cast("FilteringBoundLogger", structlog.get_logger(logger_name=name))
+
+
+def unfailing(stream: TextIO) -> TextIO:
+    """The same, but a full disk or a closed pipe behind it costs the lines, and never the program that logs."""
+    return cast("TextIO", _Unfailing(stream))
+
+
+class _Unfailing:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        # What a stream could not write it keeps, and the interpreter would fail at it in the end.
+        self._descriptor = stream.fileno() if stream is sys.__stderr__ else None
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            if self._descriptor is None:
+                self._stream.write(text)
+            else:
+                os.write(self._descriptor, text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        if self._descriptor is None:
+            with suppress(OSError):
+                self._stream.flush()
 
 
 def bound(**fields: str) -> AbstractContextManager[object]:

@@ -1,0 +1,164 @@
+"""A full disk under recordings, the spool or the log: playing goes on, and so does writing once there is room."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.session.hub_client import HubClient
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import PROGRAM, Daemon, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+SIZE = 512
+"""KiB of the small disk."""
+WITHIN = 20.0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}k", "ospbridge-test", str(place)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no small disk can be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=10)
+
+
+@pytest.fixture
+def big() -> Iterator[UdpSimulator]:
+    """An episode of 20 steps is some 80 KB."""
+    with UdpSimulator(SyntheticWorld(2, 1000), port=0, profile=DOCUMENT) as running:
+        yield running
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> str:
+    scenario = tmp_path / "short.toml"
+    scenario.write_text('name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 20\n')
+    return str(scenario)
+
+
+def play(env: gymnasium.Env[Any, Any], episodes: int) -> None:
+    """Of numbers that cannot be compressed."""
+    random = np.random.default_rng(episodes)
+    for seed in range(1, episodes + 1):
+        env.reset(seed=seed)
+        for number in range(20):
+            *_, truncated, info = env.step(random.uniform(-1, 1, 2).astype(np.float32))
+            assert truncated == (number == 19), info["reason"]
+
+
+def until(condition: Callable[[], object], daemon: Daemon) -> None:
+    give_up = time.monotonic() + WITHIN
+    while not condition():
+        assert time.monotonic() < give_up, daemon.log.read_text()[-3000:]
+        time.sleep(0.02)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room for anything."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return filler
+
+
+def test_recording_goes_on_once_there_is_room_again(
+    big: UdpSimulator, small_disk: Path, short: str, tmp_path: Path
+) -> None:
+    directory = small_disk / "recorded"
+    options = ("--scenario", short, "--record", str(directory))
+    with Daemon(big.address, *options, directory=tmp_path) as daemon:
+        env = gymnasium.make("ospbridge/Agent-v0")
+        filler = fill(small_disk)
+        play(env, 3)
+        until(lambda: _recording(daemon).dropped == 3, daemon)
+        (line,) = daemon.lines("episodes are not recorded")
+        assert "No space left" in line["reason"]
+        filler.unlink()
+        play(env, 1)
+        until(lambda: _recording(daemon).recorded == 1, daemon)
+        assert len(daemon.lines("episodes are recorded again")) == 1
+        env.close()
+        assert daemon.end() == 0
+    assert len(list(directory.glob("*.npz"))) == 1
+    assert not list(directory.glob(".*.part"))
+
+
+def _recording(daemon: Daemon) -> Any:
+    found = daemon.status().recording
+    assert found is not None
+    return found
+
+
+def test_what_finds_no_room_in_the_spool_waits_in_memory_until_there_is(
+    big: UdpSimulator, small_disk: Path, short: str, tmp_path: Path
+) -> None:
+    options = ("--rllink", f"127.0.0.1:{free_port()}", "--rllink-mode", "observe", "--rllink-unannotated")
+    spool = ("--rllink-spool", str(small_disk / "spool"))
+    with Daemon(big.address, "--scenario", short, *options, *spool, directory=tmp_path) as daemon:
+        env = gymnasium.make("ospbridge/Agent-v0")
+        filler = fill(small_disk)
+        play(env, 3)
+        until(lambda: "full" in _spool(daemon).trouble, daemon)
+        assert _spool(daemon).unwritten == 3
+        assert _spool(daemon).dropped == 0
+        filler.unlink()
+        until(lambda: _spool(daemon).entries == 3, daemon)
+        assert _spool(daemon).trouble == ""
+        # Told to end over a full disk it ends all the same.
+        fill(small_disk)
+        play(env, 5)
+        env.close()
+        begun = time.monotonic()
+        assert daemon.end() == 0
+        assert time.monotonic() - begun < 3
+
+
+def _spool(daemon: Daemon) -> Any:
+    (upstream,) = daemon.status().upstreams
+    assert upstream.spool is not None
+    return upstream.spool
+
+
+def test_a_log_that_cannot_be_written_costs_its_lines_only() -> None:
+    programs = {
+        "connect": ("--simulator", f"127.0.0.1:{free_port()}"),
+        "sim": ("--synthetic", "1,1", "--port", "0"),
+        "sink": ("--listen", "127.0.0.1:0"),
+    }
+    with open("/dev/full", "wb") as full:  # noqa: PTH123  # a device
+        processes = [
+            subprocess.Popen([*PROGRAM, program, *options], stdout=subprocess.PIPE, stderr=full, text=True)
+            for program, options in programs.items()
+        ]
+    for process in processes[1:]:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("127.0.0.1:")
+    HubClient.connect(wait=WITHIN).close()
+    # By then they have logged it.
+    time.sleep(0.3)
+    for process in processes:
+        process.terminate()
+        process.communicate(timeout=WITHIN)
+    assert [process.returncode for process in processes] == [0, 0, 0]
