@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["HubServer"]
 
 log = logs.get(__name__)
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks at whether the hub's socket can still be found."""
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -55,6 +57,8 @@ class HubServer:
         self._started = trio.current_time()
         self._connections: dict[int, HubConnection] = {}
         self._hang_ups = select.epoll()
+        self._said = ""
+        """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
         """Nobody is served any more."""
 
@@ -73,7 +77,10 @@ class HubServer:
                 nursery.start_soon(self._watch_hang_ups)
                 if self._remote is not None:
                     nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
-                await self._accept(self._listener.socket, nursery, self._serve_local)
+                while True:
+                    with trio.move_on_after(LOOK_EVERY):
+                        await self._accept(self._listener.socket, nursery, self._serve_local)
+                    self._look_after_the_socket()
         finally:
             self.at_rest.set()
 
@@ -99,6 +106,22 @@ class HubServer:
                 continue
             sock.setblocking(False)
             nursery.start_soon(serve, sock, str(address[0]) if address else "")
+
+    def _look_after_the_socket(self) -> None:
+        """Somebody may have removed its file, with a whole runtime directory for instance: nobody could come in."""
+        listener = self._listener
+        if listener.stands:
+            return
+        try:
+            trio.lowlevel.notify_closing(listener.socket)
+            listener.renew()
+        except ConfigurationError as error:
+            if error.message != self._said:
+                self._said = error.message
+                log.warning("the hub's socket is gone", reason=error.message, hint=error.hint)
+        else:
+            self._said = ""
+            log.warning("the hub's socket was gone, and is there again", hub=str(listener.path))
 
     async def _serve_local(self, sock: socket.socket, host: str) -> None:
         await self._serve_one(sock.fileno(), self._connection(sock, host))

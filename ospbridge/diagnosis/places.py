@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.diagnosis.checks import Check, advice, problem, skipped, well
 from ospbridge.observe.runtime import default_hub, hubs, runtime_directory
 from ospbridge.session.lease import SUFFIX, Lease
-from ospbridge.transport.unix import LONGEST_PATH, connect_unix
+from ospbridge.transport.unix import LOCK, LONGEST_PATH, connect_unix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,9 +91,26 @@ def _to_be_made(subject: str, directory: Path) -> Check:
 def check_hub_sockets() -> list[Check]:
     """The hubs of daemons on this host, at the usual places."""
     paths = [path for path in (default_hub(), *hubs()) if path.exists() or path.is_symlink()]
-    if not paths:
-        return [skipped("hub", f"no daemon listens in {runtime_directory()}")]
-    return [check_hub_socket(path) for path in paths]
+    found = [check_hub_socket(path) for path in paths] + _without_socket()
+    return found or [skipped("hub", f"no daemon listens in {runtime_directory()}")]
+
+
+def _without_socket() -> list[Check]:
+    """Daemons that run, and cannot be found."""
+    try:
+        held = set(_locked(LOCKS.read_text().splitlines()))
+        locks = sorted(default_hub().parent.glob(f"*{LOCK}"))
+        lost = [path for path in locks if path.stat().st_ino in held and not path.with_suffix("").exists()]
+    except OSError:
+        return []
+    return [
+        problem(
+            f"hub {path.stem}",
+            f"a daemon runs, and somebody removed its socket {path.with_suffix('')}",
+            "it makes a new one within a second; if it does not, see its log, and restart it",
+        )
+        for path in lost
+    ]
 
 
 def check_hub_socket(path: Path) -> Check:

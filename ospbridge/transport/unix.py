@@ -13,11 +13,13 @@ from typing import Final
 
 from ospbridge.errors import ConfigurationError
 
-__all__ = ["LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid"]
+__all__ = ["LOCK", "LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid"]
 
 LONGEST_PATH: Final = 107
 """Bytes of a path that a Unix socket's address holds."""
 SCHEME: Final = "unix:"
+LOCK: Final = ".lock"
+"""Behind the name of a hub's socket: the file that tells a live listener."""
 MODE: Final = 0o660
 BACKLOG: Final = 128
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -72,19 +74,53 @@ class HubSocket:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock_path = path.with_name(path.name + ".lock")
+        self._lock_path = path.with_name(path.name + LOCK)
+        self._lock = -1
+        self.socket, self._file = self._opened()
+
+    def _opened(self) -> tuple[socket.socket, os.stat_result]:
+        """A socket that listens, and its file; the lock is held then."""
+        before = self._lock
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = self._locked()
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._lock_stands:
+                self._lock = self._locked()
             try:
-                self.socket = self._listening()
+                return self._listening(), self.path.stat()
             except BaseException:
-                self._unlock()
+                if self._lock != before:
+                    self._unlock()
+                    self._lock, before = before, -1
                 raise
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen at {path}: {error.strerror}", hint="choose another path with --hub unix:PATH"
+                f"cannot listen at {self.path}: {error.strerror}",
+                hint="choose another path with --hub unix:PATH",
             ) from None
+        finally:
+            if before not in {-1, self._lock}:
+                os.close(before)
+
+    @property
+    def stands(self) -> bool:
+        """Clients find it: nobody has removed or replaced its file."""
+        try:
+            return os.path.samestat(self.path.stat(), self._file)
+        except OSError:
+            return False
+
+    @property
+    def _lock_stands(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._lock), self._lock_path.stat())
+        except OSError:
+            return False
+
+    def renew(self) -> None:
+        """Listen at a new file of that path. Raises ConfigurationError as making it does, and is as before then."""
+        before = self.socket
+        self.socket, self._file = self._opened()
+        before.close()
 
     def _locked(self) -> int:
         """A lock on a file beside the socket. Its owner removes it, so what was locked must still be there."""
@@ -143,11 +179,13 @@ class HubSocket:
     def close(self) -> None:
         """Stop listening and remove the files."""
         self.socket.close()
-        with suppress(OSError):
-            self.path.unlink()
+        if self.stands:
+            with suppress(OSError):
+                self.path.unlink()
         self._unlock()
 
     def _unlock(self) -> None:
-        with suppress(OSError):
-            self._lock_path.unlink()
+        if self._lock_stands:
+            with suppress(OSError):
+                self._lock_path.unlink()
         os.close(self._lock)
