@@ -1,0 +1,115 @@
+"""A network between clients and a simulator that swallows everything for a while, now and then."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from ospbridge.interface import Endpoint
+
+LARGEST: Final = 65_536
+
+
+class HoledNetwork:
+    """Clients find the simulator at ``address``. ``holed`` may be set at any time: nothing passes then, either way.
+
+    A handler answers from a port of its own. So each answer of a new port gets a socket of its own here too, which is
+    the handler for its client, and hands on what the client says to it.
+    """
+
+    def __init__(self, simulator: Endpoint) -> None:
+        self.holed = False
+        self.swallowed = 0
+        self._simulator = (simulator.host, simulator.port)
+        self._main = self._bound()
+        self.address = "{}:{}".format(*self._main.getsockname())
+        self._epoll = select.epoll()
+        self._epoll.register(self._main, select.EPOLLIN)
+        self._sockets = {self._main.fileno(): self._main}
+        self._outside: dict[tuple[str, int], socket.socket] = {}
+        """By client: where the simulator sees it."""
+        self._client_of: dict[int, tuple[str, int]] = {}
+        """By descriptor of an outside."""
+        self._inside: dict[tuple[int, tuple[str, int]], socket.socket] = {}
+        """By outside and handler: where the client sees the handler."""
+        self._way_of: dict[int, tuple[socket.socket, tuple[str, int]]] = {}
+        """By descriptor of an inside: the outside to send from, and the handler."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _bound(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+        return sock
+
+    def _added(self) -> socket.socket:
+        sock = self._bound()
+        self._sockets[sock.fileno()] = sock
+        self._epoll.register(sock, select.EPOLLIN)
+        return sock
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for descriptor, _ in self._epoll.poll(0.1):
+                sock = self._sockets[descriptor]
+                try:
+                    data, source = sock.recvfrom(LARGEST)
+                except (BlockingIOError, ConnectionError):
+                    continue
+                if self.holed:
+                    self.swallowed += 1
+                else:
+                    self._pass_on(descriptor, data, source)
+
+    def _pass_on(self, descriptor: int, data: bytes, source: tuple[str, int]) -> None:
+        client = self._client_of.get(descriptor)
+        if client is not None:
+            self._inside_for(descriptor, source).sendto(data, client)
+        elif descriptor in self._way_of:
+            outside, handler = self._way_of[descriptor]
+            outside.sendto(data, handler)
+        else:
+            self._outside_for(source).sendto(data, self._simulator)
+
+    def _outside_for(self, client: tuple[str, int]) -> socket.socket:
+        found = self._outside.get(client)
+        if found is None:
+            found = self._outside[client] = self._added()
+            self._client_of[found.fileno()] = client
+        return found
+
+    def _inside_for(self, outside: int, handler: tuple[str, int]) -> socket.socket:
+        found = self._inside.get((outside, handler))
+        if found is None:
+            found = self._inside[outside, handler] = self._added()
+            self._way_of[found.fileno()] = (self._sockets[outside], handler)
+        return found
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(10)
+        for sock in self._sockets.values():
+            sock.close()
+        self._epoll.close()
+
+
+def holes(network: HoledNetwork, count: int, *, seconds: float, between: float) -> list[float]:
+    """Make so many holes, and wait before and after each; when each has ended."""
+    ends = []
+    for _ in range(count):
+        time.sleep(between)
+        network.holed = True
+        time.sleep(seconds)
+        network.holed = False
+        ends.append(time.monotonic())
+    time.sleep(between)
+    return ends

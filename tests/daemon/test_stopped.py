@@ -1,0 +1,134 @@
+"""Five seconds in which a process does not run (SIGSTOP, a busy machine, a debugger): no step is lost or run twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.simulator.ledger import Ledger
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import PROGRAM, Daemon
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+assert ospbridge.__version__
+pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
+STOPPED = 5.0
+STEPS = 60
+
+
+def hold(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(STOPPED)
+    os.kill(pid, signal.SIGCONT)
+
+
+def play(env: gymnasium.Env[Any, Any], pid: int, at: int = 20) -> float:
+    """``STEPS`` steps, in one of which that process is stopped; the longest that one took."""
+    env.reset(seed=1)
+    longest = 0.0
+    stopping = threading.Thread(target=hold, args=(pid,))
+    for number in range(STEPS):
+        if number == at:
+            stopping.start()
+            time.sleep(0.05)
+        begun = time.monotonic()
+        *_, truncated, info = env.step(np.full(1, number / 1024, np.float32))
+        assert not truncated, info["reason"]
+        longest = max(longest, time.monotonic() - begun)
+    stopping.join(STOPPED + 10)
+    return longest
+
+
+def ran(path: Path, agent: str = "agent") -> list[float]:
+    """The inputs of every step behind the reset's neutral one."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [record["agents"][agent]["inputs"][0] for record in records if record["kind"] == "step"][1:]
+
+
+GIVEN = [number / 1024 for number in range(STEPS)]
+
+
+def a_simulator_is_stopped(directory: Path) -> None:
+    path = directory / "simulator.jsonl"
+    options = ("--synthetic", "1,1,0", "--port", "0", "--ledger", str(path))
+    process = subprocess.Popen([*PROGRAM, "sim", *options], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        env = gymnasium.make("ospbridge/Agent-v0", simulator=process.stdout.readline().strip())
+        assert play(env, process.pid) > STOPPED / 2
+        env.close()
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+    assert ran(path) == GIVEN
+
+
+def a_daemon_is_stopped(directory: Path) -> None:
+    path, hub = directory / "daemon.jsonl", f"unix:{directory}/d"
+    with (
+        Ledger(path) as ledger,
+        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT, ledger=ledger) as simulator,
+        Daemon(simulator.address, "--hub", hub, directory=directory, hub=hub) as daemon,
+    ):
+        env = gymnasium.make("ospbridge/Agent-v0", bridge=hub)
+        assert play(env, daemon.process.pid) > STOPPED / 2
+        env.close()
+        assert daemon.end() == 0
+    assert ran(path)[:STEPS] == GIVEN
+
+
+PLAYER = """
+import sys
+import gymnasium, numpy as np, ospbridge
+env = gymnasium.make("ospbridge/Agent-v0", bridge=sys.argv[1], agent="agent2")
+env.reset(seed=1)
+for number in range(int(sys.argv[2])):
+    *_, truncated, info = env.step(np.full(1, number / 1024, np.float32))
+    assert not truncated, info["reason"]
+env.close()
+"""
+
+
+def an_environment_is_stopped(directory: Path) -> None:
+    path, hub = directory / "environment.jsonl", f"unix:{directory}/e"
+    with (
+        Ledger(path) as ledger,
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=DOCUMENT, ledger=ledger) as simulator,
+        Daemon(simulator.address, "--hub", hub, "--quorum", "2", directory=directory, hub=hub) as daemon,
+    ):
+        other = subprocess.Popen([sys.executable, "-c", PLAYER, hub, str(STEPS)])
+        try:
+            env = gymnasium.make("ospbridge/Agent-v0", bridge=hub, agent="agent1")
+            assert play(env, other.pid) > STOPPED / 2
+            assert other.wait(20) == 0
+            env.close()
+        finally:
+            other.kill()
+            other.wait(10)
+        assert daemon.end() == 0
+    assert ran(path, "agent1")[:STEPS] == GIVEN
+    assert ran(path, "agent2")[:STEPS] == GIVEN
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_run_for_five_seconds_costs_no_step(runtime_directory: Path) -> None:
+    cases = (a_simulator_is_stopped, a_daemon_is_stopped, an_environment_is_stopped)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        for case in [pool.submit(case, runtime_directory) for case in cases]:
+            case.result(100)

@@ -1,0 +1,56 @@
+"""The wall clock may jump at any time: it says when something was, and never how long to wait."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import ospbridge
+
+STAMPS: Final = {
+    "record/collecting.py": "when an episode began and ended",
+    "sink/store.py": "when an episode came",
+}
+"""Who may ask for it, and what it is written down for."""
+CLOCKS: Final = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "localtime"),
+    ("time", "gmtime"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+ROOT: Final = Path(ospbridge.__file__).parent
+
+
+def asks(tree: ast.Module) -> bool:
+    """Whether a module asks what time of day it is."""
+    for node in ast.walk(tree):
+        names: list[tuple[str | None, str]] = []
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names = [(node.value.id, node.attr)]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module, alias.name) for alias in node.names]
+        if not CLOCKS.isdisjoint(names):
+            return True
+    return False
+
+
+def test_nothing_waits_by_the_wall_clock() -> None:
+    found = {
+        str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if asks(ast.parse(path.read_text("utf-8")))
+    }
+    assert found == set(STAMPS)
+
+
+def test_the_look_finds_what_it_looks_for() -> None:
+    for code in (
+        "import time\ntime.time()",
+        "from time import time",
+        "from datetime import datetime\ndatetime.now()",
+    ):
+        assert asks(ast.parse(code))
+    assert not asks(ast.parse("import time\nfrom time import monotonic\ntime.monotonic()"))
