@@ -8,6 +8,7 @@ of their own (NERD: as the motor has it), so what a number given looks like ther
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentEcho", "Echo", "InputSeen"]
 
+_FLOAT: Final = struct.Struct("<f")
 KEPT: Final = 1024
 """So many different inputs of an agent are told apart from the latest."""
 READ_AT_MOST: Final = 8
@@ -85,6 +87,10 @@ class AgentEcho:
 
     def __init__(self, vote: Vote, *, as_given: bool) -> None:
         self.recent: dict[bytes, None] = {}
+        self._favourite = -1
+        """The input that told the latest apart from all before, by itself; -1 where it took several."""
+        self._seen: dict[float, int] = {}
+        """How often it had which value among the recent ones."""
         self.ids: list[int | None] = [None] * len(vote.agent.inputs)
         self.inputs = [InputSeen(value.min, value.max) for value in vote.agent.inputs]
         for seen in self.inputs if as_given else ():
@@ -97,12 +103,30 @@ class AgentEcho:
 
     def telling(self, given: NDArray[np.float32]) -> list[int]:
         """Which inputs tell ``given`` from the others that were given lately; the fewest that will do."""
-        usable = np.array(
-            [
-                seen.usable and value_id is not None
-                for seen, value_id in zip(self.inputs, self.ids, strict=True)
-            ]
-        )
+        at = self._favourite
+        if at >= 0 and self._usable(at) and given[at].item() not in self._seen:
+            return [at]
+        chosen = self._chosen(given)
+        self._favourite = chosen[0] if len(chosen) == 1 else -1
+        self._seen = {}
+        if self._favourite >= 0:
+            for body in self.recent:
+                self._count(body, 1)
+        return chosen
+
+    def _usable(self, at: int) -> bool:
+        return self.ids[at] is not None and self.inputs[at].usable
+
+    def _count(self, body: bytes, more: int) -> None:
+        (value,) = _FLOAT.unpack_from(body, 4 * self._favourite)
+        left = self._seen.get(value, 0) + more
+        if left:
+            self._seen[value] = left
+        else:
+            del self._seen[value]
+
+    def _chosen(self, given: NDArray[np.float32]) -> list[int]:
+        usable = np.array([self._usable(at) for at in range(len(self.inputs))])
         others = np.frombuffer(b"".join(self.recent), np.float32).reshape(len(self.recent), len(given))
         differs = (others != given) & usable
         chosen: list[int] = []
@@ -116,10 +140,14 @@ class AgentEcho:
 
     def remember(self, given: NDArray[np.float32]) -> None:
         body = given.tobytes()
-        self.recent.pop(body, None)
+        going = body if body in self.recent else next(iter(self.recent)) if len(self.recent) == KEPT else None
+        if going is not None:
+            del self.recent[going]
         self.recent[body] = None
-        if len(self.recent) > KEPT:
-            del self.recent[next(iter(self.recent))]
+        if self._favourite >= 0:
+            if going is not None:
+                self._count(going, -1)
+            self._count(body, 1)
 
 
 class Echo:

@@ -17,7 +17,7 @@ from tests.storm.lives import INPUTS, OUTPUTS
 from tests.storm.machines import play
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.storm.lives import Episode, Life, Storm
 
@@ -59,25 +59,32 @@ def faults(work: Work) -> Iterator[str]:
 def untrue(lives: Sequence[Life], ledger: Sequence[dict[str, Any]]) -> Iterator[str]:
     """What is believed of an episode that nothing was told about, and was otherwise."""
     for life in lives:
+        used = [entry["agents"][life.agent]["inputs"] for entry in ledger]
+        ran: dict[tuple[float, ...], int] = {}
+        for at, inputs in enumerate(used):
+            if ledger[at]["kind"] == "step":
+                ran.setdefault(tuple(inputs), at)
         for number, episode in enumerate(life.episodes):
             if episode.ended and not episode.told:
-                for fault in _untrue(episode, life.agent, ledger):
+                for fault in _untrue(episode, used, ran, ledger):
                     yield f"{life.agent}, episode {number}: {fault}"
 
 
-def _untrue(episode: Episode, agent: str, ledger: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _untrue(
+    episode: Episode,
+    used: Sequence[list[float]],
+    ran: Mapping[tuple[float, ...], int],
+    ledger: Sequence[dict[str, Any]],
+) -> Iterator[str]:
     """What an environment believes of an episode that it was told nothing about, although it was otherwise.
 
-    What runs between two episodes, when a request is late, belongs to neither.
+    ``used``: the agent's inputs of each entry of the ledger; ``ran``: where which were first used. What runs between
+    two episodes, when a request is late, belongs to neither.
     """
-    used = [entry["agents"][agent]["inputs"] for entry in ledger]
-    ran = [
-        at for at, inputs in enumerate(used) if inputs == episode.actions[0] and ledger[at]["kind"] == "step"
-    ]
-    if not ran:
+    first = ran.get(tuple(episode.actions[0]))
+    if first is None:
         yield f"its first step, with {episode.actions[0]}, never ran"
         return
-    first = ran[0]
     begun: dict[str, Any] = ledger[first - 2] if first >= 2 else {"kind": "nothing"}
     if begun["kind"] != "reset" or used[first - 1] != NEUTRAL:
         yield f"its first step was number {ledger[first]['n']}, which no reset and neutral step went before"

@@ -13,7 +13,7 @@ HORIZON: Final = 20
 """Steps of an episode that nothing ends before."""
 INPUTS: Final = 2
 OUTPUTS: Final = 3
-DIFFERENT: Final = 1999
+DIFFERENT: Final = 19_997
 """Inputs of an agent, before one comes again."""
 
 
@@ -97,5 +97,5 @@ class Life:
 
 def inputs(number: int) -> list[float]:
     """The inputs of an environment's step: no others of its are the same, for long, and none are neutral."""
-    value = np.float32(((number * 37) % DIFFERENT - DIFFERENT / 2) / 1000)
+    value = np.float32(((number * 37) % DIFFERENT - DIFFERENT / 2) / 10_000)
     return [float(value)] * INPUTS
