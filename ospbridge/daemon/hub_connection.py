@@ -64,6 +64,10 @@ SPINS: Final = 100
 """Tries of a receive before it waits, at most: some 50 us in which no other task runs."""
 CORES: Final = 3
 """Of the environment, the daemon and the simulator: with fewer, spinning here delays the one that is waited for."""
+LONGEST_NAME: Final = 200
+"""Characters of a client's name that are kept."""
+MOST_PATTERNS: Final = 1024
+"""Names and globs that one request may give."""
 PATIENCE: Final = 10.0
 """Seconds for a client to say who it is, and to take a reply."""
 
@@ -163,7 +167,7 @@ class HubConnection:
             raise _unfit(
                 f"the client speaks version {hello.version} of the hub's messages, the daemon {VERSION}"
             )
-        name = hello.client or "a client"
+        name = hello.client[:LONGEST_NAME] or "a client"
         if self._host:
             # Its certificate vouches for it; the kernel knows no process of another host.
             self._driver = Driver(name, hello.pid, self._host, self._held)
@@ -297,6 +301,10 @@ class HubConnection:
     def _attach(self, request: Attach) -> Attached:
         assert self._driver is not None
         conductor = self._conductor
+        if len(request.agents) > MOST_PATTERNS:
+            raise LocalProtocolError(
+                f"{len(request.agents)} agents were named, the limit is {MOST_PATTERNS}", hint="name a glob"
+            )
         attachments = conductor.attach(request.agents, self._driver, annotates=request.annotates)
         if any(a.name in self._attachments for a in attachments):
             conductor.leave(attachments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -12,8 +13,10 @@ import trio
 import ospbridge
 from ospbridge.daemon.admission import admit
 from ospbridge.daemon.hub_connection import HubConnection
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, HubError
+from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import StatusReply
+from ospbridge.hub.refusals import refusal
 from ospbridge.hub.status import AgentStatus
 from ospbridge.observe import logs
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["HubServer"]
 
 log = logs.get(__name__)
+MOST_CLIENTS: Final = 512
+"""Connections at a time. A process may have 1,024 descriptors, and some must be left to join a simulator with."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -56,6 +61,8 @@ class HubServer:
         self._spin = spin
         self._started = trio.current_time()
         self._connections: dict[int, HubConnection] = {}
+        self._clients = 0
+        """Those that are connected, and those that are about to be."""
         self._hang_ups = select.epoll()
         self._said = ""
         """Why the hub's socket, which is gone, cannot be made anew."""
@@ -105,7 +112,23 @@ class HubServer:
                 await trio.sleep(0.5)
                 continue
             sock.setblocking(False)
-            nursery.start_soon(serve, sock, str(address[0]) if address else "")
+            host = str(address[0]) if address else ""
+            if self._clients >= MOST_CLIENTS:
+                log.warning(
+                    "an environment is turned away", reason=f"{MOST_CLIENTS} are connected", host=host
+                )
+                _turn_away(sock, speaks_tls=bool(host))
+                continue
+            self._clients += 1
+            nursery.start_soon(self._counted, serve, sock, host)
+
+    async def _counted(
+        self, serve: Callable[[socket.socket, str], Awaitable[None]], sock: socket.socket, host: str
+    ) -> None:
+        try:
+            await serve(sock, host)
+        finally:
+            self._clients -= 1
 
     def _look_after_the_socket(self) -> None:
         """Somebody may have removed its file, with a whole runtime directory for instance: nobody could come in."""
@@ -185,6 +208,20 @@ class HubServer:
             recording=conductor.recording.status if conductor.recording is not None else None,
             upstreams=[relay.status for relay in self._relays],
         )
+
+
+def _turn_away(sock: socket.socket, *, speaks_tls: bool) -> None:
+    """Say why, where nobody need shake hands for it."""
+    said = bytearray()
+    full = HubError(
+        f"the daemon serves {MOST_CLIENTS} connections, which is all it takes",
+        hint="close environments that are not needed, or start another daemon",
+    )
+    encode(refusal(full), said)
+    with suppress(OSError):
+        if not speaks_tls:
+            sock.send(said)
+    sock.close()
 
 
 def _agent(held: HeldAgent) -> AgentStatus:

@@ -17,6 +17,7 @@ from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
+from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.link import Link
 from ospbridge.session.reclaim import reclaim, successor
@@ -268,7 +269,10 @@ def _find_handler(
             machine.handle_refused()
         except BlockingIOError:
             pass
-        while (packet := _try_receive_from(sock)) is not None:
+        for _ in range(MOST_AT_ONCE):
+            packet = _try_receive_from(sock)
+            if packet is None:
+                break
             data, source = packet
             if trace is not None:
                 trace.received(data, source.port)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import ClientMachine
 
-__all__ = ["Datagrams"]
+__all__ = ["MOST_AT_ONCE", "Datagrams"]
 
 IDLE: Final = 0.01
 """Seconds after which a link that rested first reads what came meanwhile."""

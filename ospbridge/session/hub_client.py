@@ -138,7 +138,11 @@ class HubClient:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._greeted = False
-        welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
+        try:
+            welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
+        except BaseException:
+            self.lose()
+            raise
         self._greeted = True
         self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
 

@@ -15,6 +15,7 @@ from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
+from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.reclaim import reclaim, successor
 from ospbridge.session.trio_link import TrioLink
@@ -256,7 +257,7 @@ async def _find_handler(
         with trio.move_on_at(min(machine.deadline, trio.current_time() + PROBE_EVERY)):
             await trio.lowlevel.wait_readable(sock)
         _look_at(probe, machine)
-        while True:
+        for _ in range(MOST_AT_ONCE):
             try:
                 data, address = sock.recvfrom(LARGEST_DATAGRAM)
             except BlockingIOError:

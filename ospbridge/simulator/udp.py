@@ -297,6 +297,9 @@ class UdpSimulator:
         try:
             sock.bind((self._bound_host, 0))
             sock.connect(peer)
+            with contextlib.suppress(BlockingIOError):  # what came before that is a stranger's
+                while True:
+                    sock.recv(LARGEST)
         except OSError:
             # An INIT from an address that cannot be answered; the handler stays, as a client that vanished would.
             sock.close()

@@ -1,0 +1,91 @@
+"""How many may come to the hub, and how much they may say."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ospbridge.daemon import hub_server
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.hub_connection import LONGEST_NAME, MOST_PATTERNS
+from ospbridge.daemon.hub_server import HubServer
+from ospbridge.daemon.settings import Settings
+from ospbridge.errors import HubError, LocalProtocolError
+from ospbridge.session import hub_client
+from ospbridge.session.hub_client import HubClient
+from ospbridge.transport.unix import HubSocket
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ospbridge.simulator.udp import UdpSimulator
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+WITHIN = 20.0
+
+
+@asynccontextmanager
+async def serving(simulator: UdpSimulator, path: Path) -> AsyncIterator[Conductor]:
+    conductor = Conductor(Settings(hub=path, simulator=simulator.address))
+    listener = HubSocket(path)
+    with HubServer(listener, conductor, spin=False) as server, trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conductor.run)
+            nursery.start_soon(server.serve)
+            while not conductor.ready:
+                await trio.sleep(0.01)
+            yield conductor
+            nursery.cancel_scope.cancel()
+    listener.close()
+
+
+async def connected(path: Path) -> HubClient:
+    return await trio.to_thread.run_sync(partial(HubClient.connect, f"unix:{path}"))
+
+
+async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_server, "MOST_CLIENTS", 2)
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        first, second = await connected(path), await connected(path)
+        with pytest.raises(HubError, match="serves 2 connections, which is all it takes"):
+            await connected(path)
+        first.close()
+        while True:
+            await trio.sleep(0.01)
+            try:
+                (await connected(path)).close()
+                break
+            except HubError:
+                continue
+        second.close()
+
+
+async def test_a_request_that_names_too_many_agents_is_refused(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        client = await connected(path)
+        with pytest.raises(LocalProtocolError, match="the limit is"):
+            await trio.to_thread.run_sync(client.attach_all, ["agent1"] * (MOST_PATTERNS + 1))
+
+
+async def test_of_a_long_name_the_beginning_is_kept(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_client, "_program", lambda: "x" * 1_000_000)
+    path = tmp_path / "hub"
+    async with serving(document, path) as conductor:
+        client = await connected(path)
+        await trio.to_thread.run_sync(client.attach_all, ["agent1"])
+        (attachment,) = conductor.lockstep.attachments
+        assert attachment.driver.name == "x" * LONGEST_NAME
+        client.close()
