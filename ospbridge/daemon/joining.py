@@ -119,6 +119,7 @@ async def join(
                     raise SessionLost(
                         f"joining {settings.simulator} failed too often: {broken.message}", hint=broken.hint
                     ) from None
+                away = False
                 error = broken
             except BaseException:
                 await session.aclose()
