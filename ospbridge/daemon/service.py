@@ -30,7 +30,7 @@ log = logs.get(__name__)
 LEAVE_WITHIN: Final = 2.8
 """Seconds from a signal to the end. Only an upstream's weights that are due may take longer."""
 WRITE_WITHIN: Final = 0.5
-"""Seconds of them that are left at least for writing what still waits to be recorded."""
+"""Seconds that are left of them at least for writing what is to be recorded or spooled."""
 
 
 async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()) -> None:
@@ -82,9 +82,12 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
                     sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)
                     environments.cancel_scope.cancel()
             outer.cancel_scope.cancel()
+        seconds = max(end - trio.current_time(), WRITE_WITHIN)
         for door in doors:
             if door.recording is not None:
-                door.recording.drain = max(end - trio.current_time(), WRITE_WITHIN)
+                door.recording.drain = seconds
+        for relay in relays.values():
+            relay.drain_within(seconds)
         for conductor in conductors:
             with conductor.logging():
                 log.info("left", steps=conductor.steps, resets=conductor.resets)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Entry", "Spool", "SpoolFigures", "WhenFull"]
+__all__ = ["CLOSE_WITHIN", "Entry", "Spool", "SpoolFigures", "WhenFull"]
 
 APPLICATION_ID: Final = 0x4F535042
 """'OSPB', in the database's header: what `file` shows, and how another program's database is told from a spool."""
@@ -341,12 +341,12 @@ class Spool:
         with self._state:
             return self._state.wait_for(lambda: not self._waiting, timeout)
 
-    def close(self) -> bool:
+    def close(self, within: float = CLOSE_WITHIN) -> bool:
         """Write what waits, and let go of the file. False where the disk refused some of it. Safe to call again."""
         with self._state:
             self._closing = True
             self._state.notify_all()
-        self._writer.join(CLOSE_WITHIN)
+        self._writer.join(within)
         with self._state:
             left = len(self._waiting)
             self._dropped += left

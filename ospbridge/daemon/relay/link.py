@@ -37,7 +37,7 @@ log = logs.get(__name__)
 READ_AT_ONCE: Final = 256 * 1024
 CONNECT_WITHIN: Final = 10.0
 """Seconds for TCP and TLS to come about."""
-LEAVE_WITHIN: Final = 2.0
+LEAVE_WITHIN: Final = 1.5
 """Seconds for what was sent to arrive when a connection is left."""
 LEARN_WITHIN: Final = 30.0
 """Seconds to wait, when the daemon leaves, for weights that are due: some servers do not survive it otherwise."""

@@ -22,7 +22,7 @@ from ospbridge.hub.status import SpoolStatus
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
-from ospbridge.record.spool import Spool
+from ospbridge.record.spool import CLOSE_WITHIN, Spool
 from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import cut
 from ospbridge.rllink.dialects import MSGPACK
@@ -71,6 +71,8 @@ class Observing:
         self._shipping: Shipping | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._complaint = Sparing()
+        self.drain = CLOSE_WITHIN
+        """Seconds for what is not on disk yet, in the end."""
         self._said = (0, "")
         """Of the spool: how many were dropped, and its trouble."""
 
@@ -95,7 +97,7 @@ class Observing:
         for conductor in self._conductors:
             conductor.chronicle.listeners.remove(self)
         assert self._spool is not None
-        self._spool.close()
+        self._spool.close(self.drain)
         self._look()
         figures = self._spool.figures
         log.info(

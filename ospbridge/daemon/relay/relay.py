@@ -81,6 +81,11 @@ class Relay:
             discarded=learner.discarded + self.driving.dropped,
         )
 
+    def drain_within(self, seconds: float) -> None:
+        """What is not in the spool then is dropped when the context is left."""
+        if isinstance(self._work, Observing):
+            self._work.drain = seconds
+
     async def run(self) -> None:
         """Raises ConfigurationError or UsageError for what no waiting can mend."""
         async with trio.open_nursery() as nursery:
