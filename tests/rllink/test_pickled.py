@@ -279,6 +279,13 @@ def test_what_is_put_into_an_object_is_kept_with_it(protocol: int) -> None:
     assert tree[1].entries == [3, 4]
 
 
+@pytest.mark.parametrize("layers, found", [(64, True), (65, False)])
+def test_a_network_has_as_many_layers_as_any_real_one_at_most(layers: int, found: bool) -> None:
+    settings = {"_model_config": {"fcnet_hiddens": [8] * layers}}
+    hiddens = config_in(pickle.dumps(settings)).model.fcnet_hiddens
+    assert hiddens == ((8,) * layers if found else None)
+
+
 def test_a_dict_made_of_all_that_stands_behind_a_mark_is_read() -> None:
     assert read_pickle(b"\x80\x02(K\x01K\x02NK\x03d.") == {1: 2, None: 3}
 

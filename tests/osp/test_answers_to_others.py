@@ -1,0 +1,232 @@
+"""Answers that are late from another question, and the parts that a listing falls into."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import AgentTaken, RemoteProtocolError
+from ospbridge.osp import asking, barrier
+from ospbridge.osp.client import OVERDUE_AT_MOST, ClientMachine
+from ospbridge.osp.codes import Code
+from ospbridge.osp.listing import _Part
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
+    DeregisterFromAgentAck,
+    DeregisterFromEventAck,
+    Message,
+    RegisterForAgentAck,
+    ResetSimulationAck,
+    ResetSimulationCompleted,
+    SetValueAck,
+    ValueContent,
+    decode_request,
+)
+from ospbridge.osp.profile import NERD
+from tests.osp.test_hostile_server import give, on_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.osp.client import Exchange
+
+QUESTIONS: dict[str, tuple[Callable[[ClientMachine], Exchange[Any]], Message, Message, Any]] = {
+    "register": (
+        lambda m: asking.register(m, m.controlled[1]),
+        RegisterForAgentAck(2, 0),
+        RegisterForAgentAck(1, 1),
+        None,
+    ),
+    "deregister": (
+        lambda m: asking.deregister(m, 1),
+        DeregisterFromAgentAck(2, 0),
+        DeregisterFromAgentAck(1, 1),
+        True,
+    ),
+    "deregister an event": (
+        lambda m: asking.deregister_event(m, 3),
+        DeregisterFromEventAck(4),
+        DeregisterFromEventAck(3),
+        None,
+    ),
+    "value": (lambda m: asking.get_value(m, 7), ValueContent(8, "no"), ValueContent(7, "yes"), "yes"),
+    "set": (lambda m: asking.set_value(m, 7, "1"), SetValueAck(8, 0), SetValueAck(7, 1), True),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_answer_about_another_one_is_late_and_not_this_ones(question: str) -> None:
+    exchange, late, answer, expected = QUESTIONS[question]
+    machine, _ = on_stage(NERD)
+    machine.begin(exchange(machine), 0.0)
+    give(machine, late)
+    assert not machine.finished
+    assert machine.disturbed
+    assert not machine.punctual
+    give(machine, answer)
+    assert machine.result() == expected
+
+
+def test_an_agent_that_another_client_has_is_not_controlled() -> None:
+    machine, _ = on_stage(NERD)
+    agent = machine.controlled.pop(1)
+    machine.begin(asking.register(machine, agent), 0.0)
+    give(machine, RegisterForAgentAck(1, 0))
+    with pytest.raises(AgentTaken, match="'agent' of the simulator is controlled by another client"):
+        machine.result()
+    assert not machine.controlled
+
+
+def test_an_agent_that_was_not_ours_is_given_back_as_such() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.deregister(machine, 1), 0.0)
+    give(machine, DeregisterFromAgentAck(1, 2))
+    assert machine.result() is False
+    assert not machine.controlled
+
+
+def test_the_info_of_another_agent_is_not_this_ones() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.agent_info(machine, 1), 0.0)
+    give(machine, AgentInfo(2, 1, 0, 0, "other"), AgentInfo(1, 1, 0, 1, "agent"))
+    give(machine, AgentInfoNext(1, 0.0, 2.0, "/info"), AgentInfoNext(0, -1.0, 1.0, "/in"))
+    found = machine.result()
+    assert (found.id, found.name) == (1, "agent")
+    assert [(value.name, value.min, value.max) for value in found.inputs] == [("/in", -1.0, 1.0)]
+    assert found.outputs == ()
+    assert [(value.name, value.min, value.max) for value in found.infos] == [("/info", 0.0, 2.0)]
+
+
+def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.overview(machine), 0.0)
+    pieces = [AgentOverviewNext(at, at + 1, "Agent", at % 2, f"a{at}") for at in (2, 0, 1)]
+    give(machine, AgentOverview(3), *pieces)
+    entries = machine.result()
+    assert [(entry.id, entry.name, entry.available) for entry in entries] == [
+        (1, "a0", False),
+        (2, "a1", True),
+        (3, "a2", False),
+    ]
+    assert machine.foreign == {"a2"}, "the first is ours"
+    assert machine.agent_names == {1: "a0", 2: "a1", 3: "a2"}
+    assert machine.guarded
+
+
+# --- bytes that are no answer --------------------------------------------------------------------------------------
+
+
+def test_garbage_that_comes_to_an_idle_session_is_refused_and_nothing_happens() -> None:
+    machine, _ = on_stage(NERD)
+    with pytest.raises(RemoteProtocolError):
+        machine.receive(b"\xff", 1.0)
+    assert (machine.outgoing, machine.lost, machine.disturbed) == ([], None, False)
+
+
+def test_garbage_makes_nobody_impatient() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.get_value(machine, 7), 0.0)
+    machine.outgoing.clear()
+    for _ in range(2 * OVERDUE_AT_MOST):
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(b"\xff", 0.01)
+    assert not machine.outgoing
+    assert not machine.disturbed
+
+
+def test_garbage_that_never_ends_cannot_stop_the_time() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.get_value(machine, 7), 0.0)
+    machine.outgoing.clear()
+    for number in range(1, OVERDUE_AT_MOST + 1):
+        assert not machine.outgoing, number
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(b"\xff", 1.0)
+    assert decode_request(bytes(machine.outgoing[-1])).CODE == Code.GET_VALUE, "asked again"
+
+
+# --- resets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock_first", [True, False])
+def test_a_reset_that_completes_while_it_is_being_found_out_was_seen(clock_first: bool) -> None:
+    machine, _ = on_stage(NERD)
+    machine.seedless = True
+    machine.begin(barrier.reset(machine, 0), 0.0)
+    give(machine, ValueContent(5, "0.5"))
+    assert machine.deadline is not None
+    machine.handle_timer(machine.deadline)
+    if clock_first:
+        give(machine, ValueContent(5, "0.5"))
+    give(machine, ResetSimulationAck(), ResetSimulationCompleted())
+    if not clock_first:
+        give(machine, ValueContent(5, "0"))
+    give(machine, AgentOverview(1), AgentOverviewNext(0, 1, "Agent", 0, "agent"))
+    while not machine.finished:
+        give(machine, ValueContent(5, "0"))
+    assert machine.result() is True
+    codes = [data[0] for data in machine.outgoing]
+    assert codes.count(Code.RESET_SIMULATION) == 1, "not voted for twice"
+    assert machine.resets_outstanding == 0
+
+
+# --- parts of a listing --------------------------------------------------------------------------------------------
+
+letters = st.text("ab/.", min_size=1, max_size=4)
+
+
+@given(
+    names=st.sets(letters, min_size=1, max_size=12),
+    others=st.sets(letters, max_size=12),
+    prefix=st.text("ab/", max_size=2),
+    only=st.frozensets(st.sampled_from("ab/.")),
+    never=st.frozensets(st.sampled_from("ab/.")),
+)
+def test_the_parts_of_a_part_hold_every_name_of_it_exactly_once(
+    names: set[str], others: set[str], prefix: str, only: frozenset[str], never: frozenset[str]
+) -> None:
+    part = _Part(prefix, only=only, never=frozenset() if only else never)
+    known = sorted(name for name in names if part.holds(name))
+    parts, alone = part.split(known)
+    if not parts:
+        assert all(len(name) <= len(prefix) for name in known)
+        return
+    assert len(set(alone)) == len(alone)
+    for name in names | others:
+        holders = [smaller for smaller in parts if smaller.holds(name)]
+        holders += [_Part(one) for one in alone if one == name]
+        assert len(holders) == part.holds(name), (name, parts, alone)
+
+
+@given(
+    name=letters,
+    prefix=st.text("ab/.", max_size=2),
+    only=st.frozensets(st.sampled_from("ab/.-^]")),
+    never=st.frozensets(st.sampled_from("ab/.-^]")),
+)
+def test_the_expression_of_a_part_finds_what_the_part_holds(
+    name: str, prefix: str, only: frozenset[str], never: frozenset[str]
+) -> None:
+    part = _Part(prefix, only=only, never=frozenset() if only else never)
+    assert bool(re.search(part.expression, name)) == part.holds(name)
+
+
+def test_parts_become_smaller_until_they_hold_one_beginning() -> None:
+    part = _Part()
+    names = [f"/{first}{second}" for first in "abcd" for second in "xy"]
+    seen = 0
+    while True:
+        parts, _ = part.split([name for name in names if part.holds(name)])
+        if not parts:
+            break
+        part = parts[0]
+        seen += 1
+        assert seen < 10
+    assert sum(part.holds(name) for name in names) == 1
