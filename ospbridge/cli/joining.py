@@ -77,6 +77,12 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         help="How long the simulator may be absent. Default: for ever.",
     ),
     click.option(
+        "--force-restart",
+        is_flag=True,
+        help="Free wanted agents that other clients hold, and a world that waits for others, by disconnecting every "
+        "client of the simulator: those that died, and those that live.",
+    ),
+    click.option(
         "--quorum",
         type=click.IntRange(1, 10_000),
         metavar="N",
@@ -162,6 +168,7 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
             connect=said["connect_timeout"], step=said["step_timeout"], reset=said["reset_timeout"]
         ),
         wait=said["wait"],
+        force_restart=said["force_restart"],
         quorum=said["quorum"],
         reset_policy=ResetPolicy(said["reset_policy"]),
         spin=said["spin"],

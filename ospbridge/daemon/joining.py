@@ -22,6 +22,7 @@ from ospbridge.session.trio_session import TrioSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ospbridge.daemon.forcing import Forcing
     from ospbridge.daemon.settings import Settings
     from ospbridge.interface import AgentInterface
     from ospbridge.observe.trace import TraceWriter
@@ -79,6 +80,7 @@ async def join(
     *,
     first: bool,
     budget: Budget,
+    forcing: Forcing,
     trace: TraceWriter | None,
     report: Callable[[str], None],
 ) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
@@ -107,6 +109,8 @@ async def join(
             error = wrong
         else:
             try:
+                if await forcing.free(session):
+                    continue
                 return session, await _registered(session, settings, first=first)
             except (AgentNotFound, AgentTaken, ConfigurationError) as unfit:
                 await session.aclose()

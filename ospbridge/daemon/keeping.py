@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.equipping import equip
+from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
-from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
+from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
 from ospbridge.session.budget import Budget
 
@@ -57,6 +58,8 @@ class SessionKeeper:
         self._joined = joined
         self._lock = trio.Lock()
         """Whose turn it is to use the session while nobody plays."""
+        self._stuck = False
+        """The session was given up because others did not vote."""
         self._listening: trio.CancelScope | None = None
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -88,6 +91,7 @@ class SessionKeeper:
         if self.broken:
             return
         self.broken = error.message
+        self._stuck = isinstance(error, BarrierStuck)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
         log.warning("the session is given up", reason=error.message, **risk)
@@ -105,10 +109,16 @@ class SessionKeeper:
         """Join, listen, and rebuild what is lost, until cancelled. Raises SessionLost when that happens too often."""
         settings = self._settings
         budget = Budget(trio.current_time())
+        forcing = Forcing(settings)
         first = True
         while True:
             session, interfaces = await join(
-                settings, first=first, budget=budget, trace=self._trace, report=self._not_joined
+                settings,
+                first=first,
+                budget=budget,
+                forcing=forcing,
+                trace=self._trace,
+                report=self._not_joined,
             )
             try:
                 first = False
@@ -122,6 +132,8 @@ class SessionKeeper:
                 self.connection = "joined"
                 self._joined()
                 await self._keep(session)
+                if self._stuck and session.machine.foreign:
+                    await forcing.restart(session, sorted(session.machine.foreign), self.broken)
             except (SessionLost, QueryTimeout) as error:
                 if self.session is not None:
                     raise

@@ -35,6 +35,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     wait: float | None = None
     """Seconds for which the simulator may be absent; None: for ever."""
+    force_restart: bool = False
+    """Whether every client of the simulator may be disconnected, to free agents that others hold."""
     quorum: int = 1
     reset_policy: ResetPolicy = ResetPolicy.ALL
     listen: TlsAddress | None = None
