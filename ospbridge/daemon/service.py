@@ -77,6 +77,8 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
                         log.info("leaving", signal=signal.Signals(number).name)
                         break
                     end = trio.current_time() + LEAVE_WITHIN
+                    for relay in relays.values():
+                        relay.link.hurry_if_it_waits()
                     outer.start_soon(_hurry, signals, tuple(relays.values()))
                     drivers: list[HubServer | Relay] = [*servers, *relays.values()]
                     sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)

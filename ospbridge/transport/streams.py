@@ -18,6 +18,7 @@ import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.lingering import linger
 from ospbridge.transport.securing import no_authorities, refusal, see, show
 from ospbridge.transport.settling import settle
 
@@ -29,6 +30,7 @@ __all__ = [
     "Stream",
     "StreamAddress",
     "close_gently",
+    "linger_on",
     "listening_at",
     "open_stream",
     "parse_stream",
@@ -241,6 +243,12 @@ def refused(error: ssl.SSLError, peer: str) -> ConfigurationError | UpstreamLost
         expected="TLS as expected",
         hint="RLlib's own server speaks no TLS; a TLS tunnel such as stunnel may stand before it",
     )
+
+
+def linger_on(stream: Stream, seconds: float) -> None:
+    """Have another process read what comes, for ``seconds`` at most; ``stream`` is to be closed forcefully then."""
+    plain = stream if isinstance(stream, trio.SocketStream) else stream.transport_stream
+    linger(plain.socket.fileno(), seconds)
 
 
 async def close_gently(stream: Stream, *, within: float) -> None:

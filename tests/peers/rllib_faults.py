@@ -360,7 +360,7 @@ def test_a_daemon_that_is_ended_while_weights_are_learned_leaves_the_server_aliv
         assert len(server.lines()) == 1, "it has learned already"
         assert first.end() == 0
         assert first.log(
-            "waiting for the upstream's weights, since some servers end when they cannot deliver them"
+            "another process waits for the upstream's weights, since some servers end when they cannot deliver them"
         )
         second = drive(place, address, port + runners)
         place.until("two rounds", lambda: len(server.lines()) > 3, 3 * WITHIN, server, second)

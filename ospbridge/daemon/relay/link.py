@@ -19,7 +19,7 @@ from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
 from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.framing import LARGEST_BODY
-from ospbridge.transport.streams import close_gently, open_stream
+from ospbridge.transport.streams import close_gently, linger_on, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -40,7 +40,11 @@ CONNECT_WITHIN: Final = 10.0
 LEAVE_WITHIN: Final = 1.5
 """Seconds for what was sent to arrive when a connection is left."""
 LEARN_WITHIN: Final = 30.0
-"""Seconds to wait, when the daemon leaves, for weights that are due: some servers do not survive it otherwise."""
+"""Seconds to wait for weights that are due when a connection is given up: some servers do not survive it otherwise."""
+LEARN_SOON: Final = 0.75
+"""The same when the daemon ends; another process waits on then, ..."""
+LINGER: Final = 600.0
+"""... for so many seconds."""
 SAID_AGAIN_AFTER: Final = 60.0
 
 
@@ -180,6 +184,7 @@ class Link:
         self._news = trio.lowlevel.ParkingLot()
         self._said = ("", float("-inf"))
         self._leaving: trio.CancelScope | None = None
+        self._hurried = False
 
     @property
     def connected(self) -> Connection | None:
@@ -241,23 +246,31 @@ class Link:
             # The reading outlives a cancellation from outside, until what is due has come.
             scope = trio.CancelScope(shield=True)
             nursery.start_soon(_shielded, scope, connection.read)
+            leaving = False
             try:
                 yield
+            except trio.Cancelled:
+                leaving = True
+                raise
             finally:
-                if not connection.machine.may_close:
-                    log.info(
-                        "waiting for the upstream's weights, since some servers end when they cannot deliver them",
-                        upstream=str(self.address),
-                        seconds=LEARN_WITHIN,
-                        hint="a second signal leaves at once",
-                    )
-                with trio.move_on_after(LEARN_WITHIN, shield=True) as self._leaving:
+                with trio.move_on_after(LEARN_SOON if leaving else LEARN_WITHIN, shield=True) as self._leaving:
                     await connection.learned()
                 scope.cancel()
-                await close_gently(stream, within=LEAVE_WITHIN)
+                if (leaving or self._hurried) and not connection.machine.may_close:
+                    log.info(
+                        "another process waits for the upstream's weights, since some servers end when they cannot "
+                        "deliver them",
+                        upstream=str(self.address),
+                        seconds=LINGER,
+                    )
+                    linger_on(stream, LINGER)
+                    await trio.aclose_forcefully(stream)
+                else:
+                    await close_gently(stream, within=LEAVE_WITHIN)
 
     def hurry(self) -> None:
         """Whatever is waited for in order to leave, wait no longer."""
+        self._hurried = True
         if self._leaving is not None:
             self._leaving.cancel()
 
@@ -269,6 +282,11 @@ class Link:
         self._news.unpark_all()
         log.info("upstream connected", upstream=str(self.address), dialect=connection.dialect.name)
         self._on_change()
+
+    def hurry_if_it_waits(self) -> None:
+        """The daemon ends: a connection that was given up before is waited for elsewhere."""
+        if self._leaving is not None:
+            self.hurry()
 
     def _lost(self, error: OspBridgeError) -> None:
         """Say it: at once what is new, and rarely what goes on."""

@@ -41,6 +41,8 @@ class TinyLearner:
         """Rounds in which the connection ends without an answer, and nothing is learned."""
         self.connections = 0
         self.wrong: list[str] = []
+        self.delivered = 0
+        """Batches whose weights were sent to whoever read."""
         self._random = np.random.default_rng(seed)
         self.weights = self._drawn()
 
@@ -85,6 +87,7 @@ class TinyLearner:
                         return
                 for part in machine.data_to_send():
                     await stream.send_all(part)
+                self.delivered = len(self.batches)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:

@@ -1,0 +1,37 @@
+"""Leaving a connection to a process of its own, which reads what is still due on it and then closes it.
+
+Some servers do not survive a connection that is reset before they have delivered what they owe, and what they owe may
+take them minutes. A program that must end does not wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Final
+
+__all__ = ["QUIET", "linger"]
+
+QUIET: Final = 1.0
+"""Seconds without another byte after which what came was all."""
+_READER: Final = """
+import os, select, sys
+descriptor, wait, quiet = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+while select.select([descriptor], [], [], wait)[0] and os.read(descriptor, 1 << 20):
+    wait = quiet
+"""
+
+
+def linger(descriptor: int, seconds: float) -> None:
+    """Read a socket elsewhere, for ``seconds`` until something comes; ours may be closed then, but not shut down.
+
+    What is read is thrown away. Where no process can be started, nobody reads.
+    """
+    # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
+    command = [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"]
+    nowhere = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in range(3)]
+    with suppress(OSError):
+        os.set_inheritable(descriptor, True)
+        # Nobody waits for its end: this process is about to end itself.
+        os.posix_spawn(sys.executable, command, os.environ, file_actions=nowhere, setsid=True)
