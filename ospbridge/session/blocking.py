@@ -214,6 +214,10 @@ class BlockingSession:
         try:
             if self.machine.lost is None:
                 confirmed = self.run(self.conversation.leave())
+            elif not self._over:
+                # It may be there again, and would keep the agents.
+                self.link = self.link.successor(self.conversation.take_heart())
+                confirmed = self.link.run(self.conversation.leave())
         except OspBridgeError:
             pass
         finally:
@@ -221,9 +225,14 @@ class BlockingSession:
 
     def left(self, *, confirmed: bool) -> None:
         """``conversation.leave`` was run for this session, and ended so: nothing more is to be said."""
-        if self.machine.lost is not None or confirmed:
+        if confirmed or self._over:
             self.conversation.forget_lease()
         self._drop()
+
+    @property
+    def _over(self) -> bool:
+        """Nobody keeps an agent for this session."""
+        return self.link.gone or self.conversation.evicted
 
     def disown(self) -> None:
         """In a forked child: the session is the parent's. Let go of it without a word."""

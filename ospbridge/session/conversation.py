@@ -20,12 +20,14 @@ from ospbridge.errors import (
     OspBridgeError,
     QueryTimeout,
     SessionClosed,
+    SessionEvicted,
     ValueNotFound,
 )
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
 from ospbridge.osp import asking, barrier
 from ospbridge.osp.client import Anomaly, ClientMachine, Exchange, WorldReset
 from ospbridge.osp.listing import find_value, list_values
+from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
 
@@ -313,6 +315,22 @@ class Conversation:
         if confirmed:
             self.forget_lease()
         return confirmed
+
+    def take_heart(self) -> ClientMachine:
+        """A machine that can still say goodbye where the session's own was given up because of a silence."""
+        before = self.machine
+        m = ClientMachine(before.profile, limits=before.limits, jitter=random.random, peer=before.peer)
+        m.controlled.update(before.controlled)
+        m.ever_registered_events = before.ever_registered_events
+        # A handler in mid-step waits for one.
+        m.send(StepCompletedAck(0))
+        self.machine = m
+        return m
+
+    @property
+    def evicted(self) -> bool:
+        """Somebody has restarted the communication: nothing is ours any more."""
+        return isinstance(self.machine.lost, SessionEvicted)
 
     def restart_communication(self) -> Exchange[bool]:
         """Disconnect every client of the simulator."""

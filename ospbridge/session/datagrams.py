@@ -29,7 +29,7 @@ class Datagrams:
     ``clock`` is the time base of the driver; ``spins`` how often a receive is tried before it waits, at most.
     """
 
-    __slots__ = ("_clock", "_machine", "_port", "_socket", "_spinning", "_touched", "_trace")
+    __slots__ = ("_clock", "_machine", "_port", "_socket", "_spinning", "_touched", "_trace", "gone")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class Datagrams:
         clock: Callable[[], float],
         spins: int,
     ) -> None:
+        self.gone = False
+        """The handler's port is closed: nobody is there to be told anything."""
         self._socket = sock
         self._machine = machine
         self._port = port
@@ -66,8 +68,12 @@ class Datagrams:
             if self._machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
-            self._machine.handle_refused(self._clock())
+            self._refused(self._clock())
         self._touched = self._clock()
+
+    def _refused(self, now: float) -> None:
+        self.gone = True
+        self._machine.handle_refused(now)
 
     def _take(self, data: bytes, now: float) -> None:
         if self._trace is not None:

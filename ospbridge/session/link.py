@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ospbridge.session.datagrams import IDLE, Datagrams
 from ospbridge.transport.udp import LARGEST_DATAGRAM
@@ -41,6 +41,10 @@ class Link(Datagrams):
         self.complete()
         return self._machine.result()  # type: ignore[no-any-return]  # what the exchange returned
 
+    def successor(self, machine: ClientMachine) -> Self:
+        """The same way for another machine."""
+        return type(self)(self._socket, machine, port=self._port, spin=False, trace=self._trace)
+
     # --- the parts, for those who run several machines side by side ------------------------------------------------
 
     def begin(self, exchange: Exchange[Any]) -> None:
@@ -54,7 +58,7 @@ class Link(Datagrams):
             if machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
-            machine.handle_refused(now)
+            self._refused(now)
         except BaseException as error:
             machine.interrupt(error)
             raise
@@ -75,7 +79,7 @@ class Link(Datagrams):
                 if machine.outgoing:
                     self._send_all()
         except ConnectionRefusedError:
-            machine.handle_refused(now)
+            self._refused(now)
         except BaseException as error:
             machine.interrupt(error)
             raise
@@ -92,7 +96,7 @@ class Link(Datagrams):
         except BlockingIOError:
             return False
         except ConnectionRefusedError:
-            machine.handle_refused(now)
+            self._refused(now)
         except Exception as error:  # noqa: BLE001  # told by the exchange's result
             machine.interrupt(error)
         self._touched = now
@@ -109,7 +113,7 @@ class Link(Datagrams):
             if machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
-            machine.handle_refused(now)
+            self._refused(now)
         except Exception as error:  # noqa: BLE001  # told by the exchange's result
             machine.interrupt(error)
 

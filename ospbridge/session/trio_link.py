@@ -6,7 +6,7 @@ leaves the scheduler out of most steps; a checkpoint every millisecond keeps the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import trio
 
@@ -64,13 +64,17 @@ class TrioLink(Datagrams):
             if machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
-            machine.handle_refused(now)
+            self._refused(now)
         except BaseException as error:
             exchange.close()
             machine.interrupt(error)
             raise
         self._touched = now
         return machine.result()  # type: ignore[no-any-return]  # what the exchange returned
+
+    def successor(self, machine: ClientMachine) -> Self:
+        """The same way for another machine."""
+        return type(self)(self._socket, machine, port=self._port, spin=False, trace=self._trace)
 
     async def _checkpoint(self, now: float) -> None:
         if now - self._checked > CHECKPOINT_EVERY:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import trio
 
-from ospbridge.errors import OspBridgeError, SessionLost
+from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
 from ospbridge.osp.client import Anomaly, Exchange, WorldReset
 from ospbridge.osp.connecting import ConnectMachine
@@ -218,14 +218,21 @@ class TrioSession:
             with trio.CancelScope(shield=True):
                 if self.machine.lost is None:
                     confirmed = await self._run(self.conversation.leave())
-        except SessionLost:
-            confirmed = True
+                elif not self._over:
+                    # It may be there again, and would keep the agents.
+                    self._link = self._link.successor(self.conversation.take_heart())
+                    confirmed = await self._link.run(self.conversation.leave())
         except OspBridgeError:
             pass
         finally:
-            if self.machine.lost is not None or confirmed:
+            if confirmed or self._over:
                 self.conversation.forget_lease()
             self._drop()
+
+    @property
+    def _over(self) -> bool:
+        """Nobody keeps an agent for this session."""
+        return self._link.gone or self.conversation.evicted
 
     def _drop(self) -> None:
         if self.closed:

@@ -1,0 +1,121 @@
+"""A simulator that is silent for longer than a session is patient: given up, but nothing of it stays taken."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import gymnasium
+import numpy as np
+import pytest
+import trio
+
+import ospbridge
+from ospbridge.errors import SessionLost
+from ospbridge.observe.runtime import runtime_directory
+from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.trio_session import TrioSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.holes import HoledNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ospbridge.osp.profile import Profile
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+LIMITS = Limits(query=0.5)
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+def simulator(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
+    profile: Profile = request.param
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile) as running:
+        yield running
+
+
+@pytest.fixture
+def network(simulator: UdpSimulator) -> Iterator[HoledNetwork]:
+    with HoledNetwork(simulator.address) as made:
+        yield made
+
+
+def leases() -> list[Path]:
+    return list((runtime_directory() / "leases").glob("*.lease"))
+
+
+def given_up(session: BlockingSession, network: HoledNetwork) -> None:
+    """Its step met nothing but silence."""
+    session.register("agent")
+    session.reset(1)
+    network.holed = True
+    with pytest.raises(SessionLost, match="fell silent"):
+        session.step({"agent": [0.0, 0.0]})
+
+
+def test_a_session_that_was_given_up_frees_its_agents_when_it_closes(
+    simulator: UdpSimulator, network: HoledNetwork
+) -> None:
+    session = BlockingSession.connect(network.address, limits=LIMITS)
+    given_up(session, network)
+    network.holed = False
+    session.close()
+    assert not simulator.machine.controlled
+    assert leases() == []
+
+
+def test_what_is_silent_even_then_is_freed_by_the_next_session(
+    simulator: UdpSimulator, network: HoledNetwork
+) -> None:
+    session = BlockingSession.connect(network.address, limits=LIMITS)
+    given_up(session, network)
+    begun = time.monotonic()
+    session.close()
+    assert time.monotonic() - begun < 2.4
+    assert simulator.machine.controlled
+    assert len(leases()) == 1
+    network.holed = False
+    with BlockingSession.connect(network.address) as other:
+        assert all(entry.available for entry in other.agents())
+        other.register("agent")
+    assert leases() == []
+
+
+@pytest.mark.trio
+async def test_so_does_a_session_of_trio(simulator: UdpSimulator, network: HoledNetwork) -> None:
+    session = await TrioSession.connect(network.address, limits=LIMITS)
+    await session.register("agent")
+    await session.reset(1)
+    network.holed = True
+    with pytest.raises(SessionLost, match="fell silent"):
+        await session.step({"agent": [0.0, 0.0]})
+    network.holed = False
+    with trio.fail_after(10):
+        await session.aclose()
+    assert not simulator.machine.controlled
+    assert leases() == []
+
+
+def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
+    simulator: UdpSimulator, network: HoledNetwork
+) -> None:
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=network.address, query_timeout=0.5)
+    env.reset(seed=1)
+    network.holed = True
+    *_, truncated, info = env.step(np.zeros(2, np.float32))
+    assert truncated
+    assert "fell silent" in info["reason"]
+    back = threading.Timer(2.5, lambda: setattr(network, "holed", False))
+    back.start()
+    env.reset(seed=2)
+    back.join(10)
+    assert not env.step(np.zeros(2, np.float32))[3]
+    env.close()
+    assert not simulator.machine.controlled
+    assert leases() == []
