@@ -120,6 +120,20 @@ def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:
     assert machine.guarded
 
 
+def test_a_list_with_two_heads_is_not_believed_however_complete_but_asked_for_again() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.overview(machine), 0.0)
+    whole = (AgentOverview(1), AgentOverviewNext(0, 1, "Agent", 1, "a"))
+    give(machine, AgentOverview(2), *whole)
+    assert not machine.finished
+    machine.outgoing.clear()
+    assert machine.deadline is not None
+    machine.handle_timer(machine.deadline)
+    assert Code.GET_AGENT_OVERVIEW in [data[0] for data in machine.outgoing]
+    give(machine, *whole)
+    assert [entry.name for entry in machine.result()] == ["a"]
+
+
 # --- bytes that are no answer --------------------------------------------------------------------------------------
 
 

@@ -437,3 +437,11 @@ def test_the_reply_to_an_interrupted_greeting_is_nothing_to_tell() -> None:
     assert not client.events
     client.receive(MSGPACK.encode(Pong()), 2.0)
     assert [event.text for event in client.events if isinstance(event, Notice)] == ["Pong came unasked"]
+
+
+def test_newer_weights_are_asked_for_until_the_time_that_was_given() -> None:
+    pair = greeted()
+    until = pair.now + 1.5
+    error = pair.error(newer_state(pair.client, 7, until=until))
+    assert isinstance(error, UpstreamLost)
+    assert pair.now == pytest.approx(until, abs=0.05)

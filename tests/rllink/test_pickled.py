@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.pickled import Name, Record, read_pickle
+from ospbridge.rllink.pickled import LONGEST_TEXT, Name, Record, read_pickle
 from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, config_in
 from tests.rllink.recordings import decoded, handshake
 
@@ -284,6 +284,37 @@ def test_a_network_has_as_many_layers_as_any_real_one_at_most(layers: int, found
     settings = {"_model_config": {"fcnet_hiddens": [8] * layers}}
     hiddens = config_in(pickle.dumps(settings)).model.fcnet_hiddens
     assert hiddens == ((8,) * layers if found else None)
+
+
+@pytest.mark.parametrize("said, found", [(3, 3.0), (20.5, 20.5), (None, None), ("20", None)])
+def test_the_limit_of_a_deviation_is_found_where_it_is_a_number(said: Any, found: float | None) -> None:
+    settings = {"_model_config": {"log_std_clip_param": said, "use_lstm": True, "free_log_std": False}}
+    model = config_in(pickle.dumps(settings)).model
+    assert (model.log_std_clip_param, model.use_lstm, model.free_log_std) == (found, True, False)
+
+
+class Slotted:
+    """Its state is a pair: attributes, and what is in slots."""
+
+    __slots__ = ("__dict__", "beside")
+
+    def __init__(self) -> None:
+        self.beside = 1
+        self.num_learners = 4
+
+
+def test_attributes_are_found_beside_slots() -> None:
+    assert config_in(pickle.dumps(Slotted())).num_learners == 4
+
+
+@pytest.mark.parametrize("length, read", [(LONGEST_TEXT, True), (LONGEST_TEXT + 1, False)])
+def test_a_text_is_as_long_as_any_real_one_at_most(length: int, read: bool) -> None:
+    data = pickle.dumps("x" * length)
+    if read:
+        assert read_pickle(data) == "x" * length
+    else:
+        with pytest.raises(RemoteProtocolError):
+            read_pickle(data)
 
 
 def test_a_dict_made_of_all_that_stands_behind_a_mark_is_read() -> None:

@@ -13,6 +13,7 @@ from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.arrays import packed, read_array
 from ospbridge.rllink.checking import NOTHING_MORE, RLLIB, Needs, check_fragment
+from ospbridge.rllink.cutting import MESSAGE, cut, split
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import Episodes, SetState
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
@@ -179,3 +180,60 @@ def test_an_episode_of_the_wrong_length_is_told_where_its_rows_part(steps: int, 
     fragment = episode(steps, observations=np.zeros((rows, 4), np.float32))
     with pytest.raises(LocalProtocolError, match=f"row {min(rows, 4)} is where they part: there are {rows}"):
         check_fragment(fragment)
+
+
+# --- pieces and messages of a limited size -------------------------------------------------------------------------
+
+
+@BOTH
+def test_an_episode_and_messages_of_exactly_the_limit_are_not_cut(dialect: Dialect) -> None:
+    fragments = [episode(4, seed=seed) for seed in range(3)]
+    size = sum(dialect.size(fragment) for fragment in fragments)
+    (message,) = split(fragments, dialect, await_weights=False, largest=size + MESSAGE)
+    assert len(message.fragments) == 3
+    two = split(fragments, dialect, await_weights=False, largest=size + MESSAGE - 1)
+    assert [len(message.fragments) for message in two] == [1, 2], "the last one is as full as it can be"
+    alone = dialect.size(fragments[0])
+    three = split(fragments, dialect, await_weights=False, largest=alone + MESSAGE)
+    assert [message.env_steps for message in three] == [4, 4, 4]
+    assert len(split(fragments[:1], dialect, await_weights=False, largest=alone + MESSAGE - 1)) > 1
+
+
+@BOTH
+def test_only_where_pieces_cannot_be_joined_again_is_each_but_the_last_truncated(dialect: Dialect) -> None:
+    whole = episode(400, terminated=True)
+    messages = split([whole], dialect, await_weights=False, largest=dialect.size(whole) // 3 + MESSAGE)
+    pieces = [piece for message in messages for piece in message.fragments]
+    assert len(pieces) > 2
+    assert {piece.truncated for piece in pieces[:-1]} == {not dialect.continues_episodes}
+    assert (pieces[-1].terminated, pieces[-1].truncated) == (True, False)
+    starts = [piece.t_started for piece in pieces]
+    assert starts == [sum(piece.steps for piece in pieces[:at]) for at in range(len(pieces))]
+
+
+@BOTH
+@pytest.mark.parametrize("left_out", ["action_dist_inputs", "action_logp"])
+def test_an_episode_without_what_a_policy_put_out_is_cut_all_the_same(
+    dialect: Dialect, left_out: str
+) -> None:
+    without: dict[str, Any] = {left_out: None}
+    first, second = cut(episode(5, **without), 2, continued=True)
+    assert (first.steps, second.steps) == (2, 3)
+    for piece in (first, second):
+        assert getattr(piece, left_out) is None
+        assert dialect.size(piece) >= len(dialect.encode(Episodes((piece,)))) - MESSAGE
+
+
+@BOTH
+def test_long_episodes_of_single_numbers_are_not_underestimated(dialect: Dialect) -> None:
+    for steps in (1, 2, 30):
+        fragment = episode(
+            steps,
+            observation=1,
+            observations=np.full((steps + 1, 1), -1.2345678e-38, np.float32),
+            actions=np.full((steps, 1), -1.2345678e-38, np.float32),
+            rewards=np.full(steps, -1.2345678e-38, np.float32),
+            action_dist_inputs=np.full((steps, 1), -1.2345678e-38, np.float32),
+            action_logp=np.full(steps, -1.2345678e-38, np.float32),
+        )
+        assert len(dialect.encode(Episodes((fragment,)))) <= dialect.size(fragment) + MESSAGE
