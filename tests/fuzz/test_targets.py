@@ -12,6 +12,8 @@ from tests.fuzz.running import LONGEST, TARGETS, Found, attempt, input_of, run_c
 from tests.fuzz.scripts import Piece, read, written
 from tests.fuzz.target import CORPUS, Target
 
+pytestmark = pytest.mark.exhaustive
+
 EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 

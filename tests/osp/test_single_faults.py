@@ -17,6 +17,8 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Fault, Pair, no_fault
 
+pytestmark = pytest.mark.exhaustive
+
 STEPS = 3
 PAST_THE_NEXT = 120e-6
 PAST_PATIENCE = 0.4

@@ -18,6 +18,8 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Fault, Pair, no_fault
 from tests.osp.test_single_faults import FAULTS, LATE_DOUBLES
 
+pytestmark = pytest.mark.exhaustive
+
 EVENT = "/Synthetic/Mark"
 
 

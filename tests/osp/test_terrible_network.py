@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import Exchange
 
+pytestmark = pytest.mark.exhaustive
+
 STEPS = 50
 SEED = 7
 LATEST = 3.0

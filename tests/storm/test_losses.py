@@ -18,6 +18,8 @@ from tests.storm.machines import play
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+pytestmark = pytest.mark.exhaustive
+
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 

@@ -15,6 +15,8 @@ from tests.storm.judging import played, played_by_machines, untrue
 from tests.storm.lives import HARSH, MILD, Storm, Weather
 from tests.storm.machines import play
 
+pytestmark = pytest.mark.exhaustive
+
 CALM = Weather(0.0, 0.0, 0.0, 0.0)
 
 
