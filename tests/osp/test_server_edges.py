@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server import OTHER_INIT
 from tests.osp.served import Completion, EchoWorld, Server
 
 both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
@@ -59,3 +60,38 @@ def test_a_greeting_comes_late_and_only_once() -> None:
     server.wait(1.0)
     assert list(server.inboxes[handler]) == [b"\x06\1\1x"]
     assert server.machine.next_deadline() is None
+
+
+@pytest.mark.parametrize(
+    "profile, init",
+    [
+        (NERD, b"\x05\2\1"),
+        (NERD, b"\x05\1\2"),
+        (NERD, b"\x05\1"),
+        (DOCUMENT, struct.pack("<Bii", 5, 2, 1)),
+        (DOCUMENT, struct.pack("<Bii", 5, 1, 2)),
+        (DOCUMENT, b"\x05\1\0\0\0\1\0\0"),
+    ],
+)
+def test_an_init_of_another_version_or_form_opens_nothing(profile: Profile, init: bytes) -> None:
+    server = Server(profile)
+    server.init(init)
+    server.wait(1.0)
+    assert server.opened == []
+    assert server.machine.problems == {OTHER_INIT: 1}
+
+
+@both
+def test_what_is_no_command_is_counted_and_an_acknowledgement_that_nobody_awaits_is_not(
+    profile: Profile,
+) -> None:
+    server = Server(profile)
+    client = server.join()
+    for data in (b"\x5d", b"\x56\1\0\0\0", b"\x4b", b"\x4c"):
+        assert client.ask(data) == []
+    assert server.machine.problems == {}
+    for data in (b"\xff", b"", b"\x51"):
+        assert client.ask(data) == []
+    assert server.machine.problems == {"unknown command": 3}
+    assert [problem.data for problem in server.machine.take_problems()] == [b"\xff", b"", b"\x51"]
+    assert server.machine.take_problems() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ospbridge.errors import OspBridgeError, OutputsIncomplete, QueryTimeout, StepUncertain
+from ospbridge.errors import BarrierStuck, OspBridgeError, OutputsIncomplete, QueryTimeout, StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.client import ClientMachine, Notice
@@ -377,3 +377,17 @@ def test_a_reset_that_never_completes_is_stuck_and_the_episode_in_doubt() -> Non
     with pytest.raises(OspBridgeError):
         machine.result()
     assert machine.now <= 2 * SHORT.reset + SHORT.query
+
+
+@pytest.mark.parametrize("answer", [None, AgentOverview(-1)], ids=["silence", "nonsense"])
+def test_a_stuck_barrier_is_told_although_nobody_can_say_who_is_missing(answer: Message | None) -> None:
+    machine, _ = stepping()
+    machine.clock.value_id = 0
+    give(machine, ACK)
+    while not machine.finished:
+        silence(machine)
+        if answer is not None and Code.GET_AGENT_OVERVIEW in codes(machine) and not machine.finished:
+            give(machine, answer)
+    with pytest.raises(BarrierStuck, match="no other client controls an agent"):
+        machine.result()
+    assert machine.suspect == "a step of this session never completed"
