@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import AgentNotFound, AgentsInUse, SessionLost, SimulatorNotFound
+from ospbridge.errors import AgentNotFound, AgentsInUse, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
 
@@ -87,9 +87,18 @@ class SharedSession:
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
         self.session.close()
-        wait = max(self.terms.wait, self.terms.limits.connect)
-        self.session = _connect(self.terms, self.trace, wait=wait, budget=self.budget)
-        self.agents = self.session.register(*(agent.name for agent in self.agents))
+        give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
+        while True:
+            wait = max(give_up - monotonic(), 0.0)
+            self.session = _connect(self.terms, self.trace, wait=wait, budget=self.budget)
+            try:
+                self.agents = self.session.register(*(agent.name for agent in self.agents))
+                break
+            except (QueryTimeout, SessionLost):
+                # It fell silent again, or has gone again, while it was joined.
+                self.session.close()
+                if monotonic() >= give_up or not self.budget.spend(monotonic()):
+                    raise
         self.broken = ""
 
 

@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,8 @@ __all__ = ["Lease", "LeaseFile", "stale_leases"]
 
 SUFFIX: Final = ".lease"
 LARGEST: Final = 1_000_000
+TRIES: Final = 5
+"""So often is tried to free the agents of a session whose handler is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Lease:
     events: bool
     """Whether events were registered: then END is not safe on every server."""
     pid: int
+    tries: int = 0
+    """How often a successor met silence."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -94,6 +98,14 @@ class LeaseFile:
                 self._path.unlink()
         self.abandon()
 
+    def tried(self, lease: Lease, *, heard: bool) -> None:
+        """A successor has tried to free the agents; ``heard``: somebody or nobody was there, instead of silence."""
+        if heard or lease.tries + 1 >= TRIES:
+            self.remove()
+        else:
+            self.write(replace(lease, tries=lease.tries + 1))
+            self.abandon()
+
     def abandon(self) -> None:
         """Let go of the lock and leave the file: a successor will free the agents."""
         if self._descriptor is not None:
@@ -140,6 +152,7 @@ def _read(descriptor: int) -> Lease | None:
         return None
     numbers: tuple[object, ...] = (lease.server_port, lease.local_port, lease.handler_port)
     agents: object = lease.agents
+    tries: object = lease.tries
     ports_fit = all(isinstance(n, int) and 0 < n < 65536 for n in numbers)
     agents_fit = isinstance(agents, dict) and all(isinstance(i, int) for i in agents.values())
-    return lease if ports_fit and agents_fit else None
+    return lease if ports_fit and agents_fit and isinstance(tries, int) else None

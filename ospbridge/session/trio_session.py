@@ -109,14 +109,15 @@ class TrioSession:
     async def _reclaim(self, leases: Path | None) -> None:
         for lease, file in stale_leases(self.conversation.server, leases):
             found = successor(lease, self.machine.limits)
+            heard = True
             if found is not None:
                 sock, machine = found
                 link = TrioLink(sock, machine, port=lease.handler_port, spin=False, trace=None)
                 with suppress(OspBridgeError):
-                    await link.run(reclaim(machine, lease))
+                    heard = await link.run(reclaim(machine, lease))
+                heard = heard or link.gone
                 sock.close()
-            # Whether it was freed or its handler is gone: the lease has nothing more to give.
-            file.remove()
+            file.tried(lease, heard=heard)
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ class HoledNetwork:
 
     def __init__(self, simulator: Endpoint) -> None:
         self.holed = False
+        self.answers_left: int | None = None
+        """So many answers of the simulator still pass; None: all of them."""
         self.swallowed = 0
         self._simulator = (simulator.host, simulator.port)
         self._main = self._bound()
@@ -61,10 +63,17 @@ class HoledNetwork:
                     data, source = sock.recvfrom(LARGEST)
                 except (BlockingIOError, ConnectionError):
                     continue
-                if self.holed:
+                if self.holed or self._kept_back(descriptor):
                     self.swallowed += 1
                 else:
                     self._pass_on(descriptor, data, source)
+
+    def _kept_back(self, descriptor: int) -> bool:
+        left = self.answers_left
+        if left is None or descriptor not in self._client_of:
+            return False
+        self.answers_left = max(left - 1, 0)
+        return left == 0
 
     def _pass_on(self, descriptor: int, data: bytes, source: tuple[str, int]) -> None:
         client = self._client_of.get(descriptor)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -17,6 +19,8 @@ from ospbridge.observe.runtime import runtime_directory
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.budget import CAPACITY
+from ospbridge.session.lease import TRIES
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -115,6 +119,49 @@ def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
     back.start()
     env.reset(seed=2)
     back.join(10)
+    assert not env.step(np.zeros(2, np.float32))[3]
+    env.close()
+    assert not simulator.machine.controlled
+    assert leases() == []
+
+
+def test_a_lease_whose_handler_is_silent_is_tried_again_a_few_times(
+    simulator: UdpSimulator, network: HoledNetwork
+) -> None:
+    session = BlockingSession.connect(network.address, limits=LIMITS)
+    given_up(session, network)
+    session.close()
+    (file,) = leases()
+    lease = json.loads(file.read_text())
+    network.holed = False
+    quick = Limits(close=0.4)
+    # Nobody is where the handler was said to be, and nothing says so.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        file.write_text(json.dumps(lease | {"handler_port": silent.getsockname()[1]}))
+        for tries in range(1, TRIES):
+            BlockingSession.connect(network.address, limits=quick).close()
+            assert json.loads(file.read_text())["tries"] == tries
+        BlockingSession.connect(network.address, limits=quick).close()
+    assert leases() == []
+
+
+def test_an_environment_whose_session_meets_another_silence_while_it_is_joined_again_tries_on(
+    simulator: UdpSimulator, network: HoledNetwork
+) -> None:
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=network.address, query_timeout=0.5)
+    env.reset(seed=1)
+    network.holed = True
+    assert env.step(np.zeros(2, np.float32))[3]
+    network.holed = False
+    # It hears the goodbye and is found, and silent again when it is asked for its agents.
+    network.answers_left = 2
+    back = threading.Timer(2.0, lambda: setattr(network, "answers_left", None))
+    back.start()
+    env.reset(seed=2)
+    back.join(10)
+    unwrapped: Any = env.unwrapped
+    assert unwrapped._seat.shared.budget._left < CAPACITY - 1.5
     assert not env.step(np.zeros(2, np.float32))[3]
     env.close()
     assert not simulator.machine.controlled
