@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 assert ospbridge.__version__
-pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.loopback, pytest.mark.slow, pytest.mark.timeout(120)]
 ROUNDS = 20
 THINK = 0.02
 """Seconds that a step takes, so that a simulator can be killed in one."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 assert ospbridge.__version__
-pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.loopback, pytest.mark.slow, pytest.mark.timeout(120)]
 CYCLES = 1000
 FEWER = 100
 WITHIN = 10.0

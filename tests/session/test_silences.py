@@ -37,9 +37,12 @@ pytestmark = pytest.mark.loopback
 LIMITS = Limits(query=0.5)
 
 
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
+BOTH = pytest.mark.parametrize("simulator", [DOCUMENT, NERD], indirect=True, ids=lambda p: p.name)
+
+
+@pytest.fixture
 def simulator(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
-    profile: Profile = request.param
+    profile: Profile = getattr(request, "param", DOCUMENT)
     with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile) as running:
         yield running
 
@@ -63,6 +66,7 @@ def given_up(session: BlockingSession, network: HoledNetwork) -> None:
         session.step({"agent": [0.0, 0.0]})
 
 
+@BOTH
 def test_a_session_that_was_given_up_frees_its_agents_when_it_closes(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
@@ -74,6 +78,7 @@ def test_a_session_that_was_given_up_frees_its_agents_when_it_closes(
     assert leases() == []
 
 
+@BOTH
 def test_what_is_silent_even_then_is_freed_by_the_next_session(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
@@ -91,6 +96,7 @@ def test_what_is_silent_even_then_is_freed_by_the_next_session(
     assert leases() == []
 
 
+@BOTH
 @pytest.mark.trio
 async def test_so_does_a_session_of_trio(simulator: UdpSimulator, network: HoledNetwork) -> None:
     session = await TrioSession.connect(network.address, limits=LIMITS)
@@ -106,6 +112,7 @@ async def test_so_does_a_session_of_trio(simulator: UdpSimulator, network: Holed
     assert leases() == []
 
 
+@pytest.mark.slow
 def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
@@ -125,6 +132,7 @@ def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
     assert leases() == []
 
 
+@pytest.mark.slow
 def test_a_lease_whose_handler_is_silent_is_tried_again_a_few_times(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
@@ -146,6 +154,7 @@ def test_a_lease_whose_handler_is_silent_is_tried_again_a_few_times(
     assert leases() == []
 
 
+@pytest.mark.slow
 def test_an_environment_whose_session_meets_another_silence_while_it_is_joined_again_tries_on(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
