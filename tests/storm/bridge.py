@@ -44,6 +44,8 @@ from tests.storm.virtual import Signals, Streams, pause, virtual
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.storm.kernel import Kernel
+
 __all__ = ["Hang", "Work", "run"]
 
 SIMULATOR: Final = Endpoint("127.0.0.1", 45454)
@@ -52,6 +54,7 @@ UPSTREAM: Final = StreamAddress(Endpoint("127.0.0.1", 5555))
 SCENARIO: Final = f'name = "storm"\n[[agent]]\n[agent.episode]\nreward = "1"\nmax_steps = {HORIZON}\n'
 LONGEST: Final = 48 * 3600.0
 """Virtual seconds after which whoever is not done hangs."""
+LOOK_EVERY: Final = 600.0
 PATIENT: Final = 2
 """Barriers that stay shut until an environment's user restarts the communication."""
 
@@ -185,6 +188,8 @@ class _Player:
         episode = Episode(observations=[observation.tolist()])
         life.episodes.append(episode)
         while not episode.ended:
+            if self._storm.thinks:
+                pause(self._storm.thinks)
             action = inputs(life.steps)
             life.steps += 1
             episode.actions.append(action)
@@ -224,23 +229,32 @@ def _quiet() -> Iterator[None]:
         structlog.configure(**before)
 
 
+async def _look_on(look: Callable[[Kernel, Work], None], kernel: Kernel, work: Work) -> None:
+    while True:
+        await trio.sleep(LOOK_EVERY)
+        look(kernel, work)
+
+
 class Hang(AssertionError):
     """Somebody was not done within the longest virtual time there is."""
 
 
-def run(storm: Storm, directory: Path) -> Work:
-    """Play the storm; ``directory`` is empty, and the run's own. Raises Hang."""
+def run(storm: Storm, directory: Path, look: Callable[[Kernel, Work], None] | None = None) -> Work:
+    """Play the storm; ``directory`` is empty, and the run's own. Raises Hang.
+
+    ``look`` is called every ten virtual minutes.
+    """
     work = Work(storm, sink=directory / "sink")
     work.lives = [Life(name) for name in (*storm.attached, *storm.direct)]
     with mock.patch.dict(os.environ, {"RUNTIME_DIRECTORY": str(directory / "run")}), _quiet():
-        trio.run(_main, work, directory, clock=trio.testing.MockClock(autojump_threshold=0.0))
+        trio.run(_main, work, directory, look, clock=trio.testing.MockClock(autojump_threshold=0.0))
     waiting = [life.agent for life in work.lives if not life.done]
     if waiting:
         raise Hang(f"{', '.join(waiting)} were not done after {LONGEST:g} virtual seconds")
     return work
 
 
-async def _main(work: Work, directory: Path) -> None:
+async def _main(work: Work, directory: Path, look: Callable[[Kernel, Work], None] | None) -> None:
     storm = work.storm
     scenario = directory / "storm.toml"
     scenario.write_text(SCENARIO)
@@ -252,6 +266,8 @@ async def _main(work: Work, directory: Path) -> None:
                 world = _World(work, nursery, directory)
                 nursery.start_soon(world.simulate)
                 nursery.start_soon(world.bridge)
+                if look is not None:
+                    nursery.start_soon(_look_on, look, kernel, work)
                 for life in work.lives:
                     make = attached if life.agent in storm.attached else direct
                     nursery.start_soon(world.live, life, partial(make, agent=life.agent))

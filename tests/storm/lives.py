@@ -44,6 +44,8 @@ class Storm:
     weather: Weather
     steps: int = 100
     """That each environment takes."""
+    thinks: float = 0.0
+    """Seconds before each step of an environment."""
     told: int = 0
     """After so many episodes whose end was told an environment has lived enough; 0: never."""
 

@@ -253,7 +253,9 @@ class Link:
                 leaving = True
                 raise
             finally:
-                with trio.move_on_after(LEARN_SOON if leaving else LEARN_WITHIN, shield=True) as self._leaving:
+                with trio.move_on_after(
+                    LEARN_SOON if leaving else LEARN_WITHIN, shield=True
+                ) as self._leaving:
                     await connection.learned()
                 scope.cancel()
                 if (leaving or self._hurried) and not connection.machine.may_close:
