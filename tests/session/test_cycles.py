@@ -43,8 +43,8 @@ WARM = 4
 """One of so many cycles goes by before nothing may grow any more."""
 EACH = 32
 """Bytes of Python that a cycle may leave behind, on the average; the smallest object that is forgotten has more ..."""
-BESIDES = 32 * 1024
-"""... but for what is there once: trio keeps some hundred deadlines that are over."""
+BESIDES = 256 * 1024
+"""... but for what is there once: trio keeps up to a thousand deadlines that are over, each with its scope."""
 RESIDENT = 2 * 2**20
 """Bytes by which a process may grow, whose allocator keeps what it was given."""
 
