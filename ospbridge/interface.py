@@ -5,6 +5,7 @@ Facts: OSP 1.1, sections 4.3 and 4.5.
 
 from __future__ import annotations
 
+import fnmatch
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,9 +26,15 @@ __all__ = [
     "StepOutcome",
     "ValueEntry",
     "ValueReading",
+    "fits",
 ]
 
 DEFAULT_PORT = 45454
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name is meant by a name or shell glob; a name may itself look like a glob."""
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["restart_communication"]
 
-SETTLING: Final = 0.5
-"""Seconds before connecting again: a NERD server loses an INIT within 50 ms of the restart, or dies of it."""
-
 
 @click.command("restart-communication")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -31,12 +28,14 @@ def restart_communication(yes: bool, simulator: SimulatorAccess) -> None:
 
     All agents are free afterwards, those of clients that died too. Running clients lose their sessions in mid-episode.
     """
+    from ospbridge.osp.timing import RESTART_SETTLES
+
     with simulator.session() as session:
         held = [entry.name for entry in session.agents() if not entry.available]
         if not yes:
             _ask(simulator, held)
         confirmed = session.restart_communication()
-    time.sleep(SETTLING)
+    time.sleep(RESTART_SETTLES)
     with simulator.session() as session:
         entries = session.agents()
     _report(simulator, held, entries, confirmed=confirmed)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
+from ospbridge.interface import fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def choose(agents: Mapping[str, HeldAgent], patterns: Sequence[str], driver: Dri
 
 
 def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> list[HeldAgent]:
-    hits = [held for name, held in agents.items() if fnmatch.fnmatchcase(name, pattern)]
+    hits = [held for name, held in agents.items() if fits(name, pattern)]
     if not hits:
         raise AgentNotFound(
             f"the daemon has no agent {pattern!r}; it has {', '.join(agents) or 'none at all'}",

@@ -6,14 +6,15 @@ server, and its missing vote stops the world; there is no other way out.
 
 from __future__ import annotations
 
-import fnmatch
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ospbridge.errors import OspBridgeError
+from ospbridge.interface import fits
 from ospbridge.observe import logs
+from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ __all__ = ["Forcing"]
 log = logs.get(__name__)
 RESTARTS: Final = 3
 """At once; one more a minute: two daemons that evict each other come to rest."""
-SETTLING: Final = 0.5
-"""Seconds before joining again: a NERD server loses an INIT within 50 ms of the restart, or dies of it."""
 
 
 class Forcing:
@@ -46,7 +45,7 @@ class Forcing:
         held = [
             entry.name
             for entry in await session.agents()
-            if not entry.available and any(_fits(entry.name, pattern) for pattern in patterns)
+            if not entry.available and any(fits(entry.name, pattern) for pattern in patterns)
         ]
         return bool(held) and await self.restart(session, held, "they are wanted")
 
@@ -65,10 +64,5 @@ class Forcing:
         with suppress(OspBridgeError):
             await session.restart_communication()
         await session.aclose()
-        await trio.sleep(SETTLING)
+        await trio.sleep(RESTART_SETTLES)
         return True
-
-
-def _fits(name: str, pattern: str) -> bool:
-    """A name may itself look like a pattern."""
-    return name == pattern or fnmatch.fnmatchcase(name, pattern)

@@ -28,7 +28,7 @@ __all__ = ["serve"]
 
 log = logs.get(__name__)
 LEAVE_WITHIN: Final = 2.8
-"""Seconds from a signal to the end. Only an upstream's weights that are due may take longer."""
+"""Seconds from a signal to the end."""
 WRITE_WITHIN: Final = 0.5
 """Seconds that are left of them at least for writing what is to be recorded or spooled."""
 
@@ -77,9 +77,7 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
                         log.info("leaving", signal=signal.Signals(number).name)
                         break
                     end = trio.current_time() + LEAVE_WITHIN
-                    for relay in relays.values():
-                        relay.link.hurry_if_it_waits()
-                    outer.start_soon(_hurry, signals, tuple(relays.values()))
+                    outer.start_soon(_ignore, signals)
                     drivers: list[HubServer | Relay] = [*servers, *relays.values()]
                     sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)
                     environments.cancel_scope.cancel()
@@ -150,8 +148,7 @@ async def _leave_simulators(drivers: Sequence[HubServer | Relay], sessions: trio
     sessions.cancel()
 
 
-async def _hurry(signals: AsyncIterator[int], relays: Sequence[Relay]) -> None:
-    """Whoever asks a second time does not want to wait for upstreams."""
+async def _ignore(signals: AsyncIterator[int]) -> None:
+    """Whoever asks a second time is not told sooner, and ends nothing in the midst of leaving."""
     async for _ in signals:
-        for relay in relays:
-            relay.link.hurry()
+        pass

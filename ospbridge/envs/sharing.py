@@ -8,7 +8,6 @@ forked child owns none of its parent's sessions.
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import threading
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentsInUse, QueryTimeout, SessionLost, SimulatorNotFound
+from ospbridge.interface import fits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
 
@@ -114,7 +114,7 @@ def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -
     with _lock:
         here = _of_this_thread(terms.simulator)
         for shared in here:
-            alone = not shared.exclusive and (agent is None or _fits(shared.agent.name, agent))
+            alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
             if alone and not shared.session.closed:
                 shared.users += 1
                 return shared
@@ -132,11 +132,6 @@ def acquire_all(terms: Terms, patterns: Sequence[str], trace: TraceWriter | None
         shared = _join(terms, lambda session: session.matching(patterns), trace)
         shared.exclusive = True
         return shared
-
-
-def _fits(name: str, agent: str) -> bool:
-    """A name may itself look like a pattern."""
-    return name == agent or fnmatch.fnmatchcase(name, agent)
 
 
 def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:

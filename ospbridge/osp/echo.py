@@ -92,6 +92,9 @@ class AgentEcho:
         self._seen: dict[float, int] = {}
         """How often it had which value among the recent ones."""
         self.ids: list[int | None] = [None] * len(vote.agent.inputs)
+        """Where they stand in the repository, as far as they do."""
+        self.looked = False
+        """Whether that is known."""
         self.inputs = [InputSeen(value.min, value.max) for value in vote.agent.inputs]
         for seen in self.inputs if as_given else ():
             if seen.low < seen.high:

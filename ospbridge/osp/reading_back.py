@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["replaced"]
 
 LISTINGS_AT_MOST: Final = 3
+"""So often is looked for inputs in a session: a repository may not have them."""
 
 
 def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
@@ -52,7 +53,7 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
 
 def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
     """Learn where in the repository the inputs stand, if anywhere."""
-    if not agent.ids or any(value_id is not None for value_id in agent.ids):
+    if agent.looked:
         return
     names = [value.name for value in vote.agent.inputs]
     found = find_interface_values(m.values.values(), vote.agent.name, names)
@@ -64,3 +65,4 @@ def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
             return
         found = find_interface_values(m.values.values(), vote.agent.name, names)
     agent.ids = found
+    agent.looked = True

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Limits", "Waits"]
+__all__ = ["RESTART_SETTLES", "Limits", "Waits"]
 
 LONGEST_WAIT: Final = 1.0
 JITTER: Final = 0.1
+RESTART_SETTLES: Final = 0.5
+"""Seconds from a restart of the communication to an INIT: a NERD server loses one within 50 ms of it, or dies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

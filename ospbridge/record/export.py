@@ -5,7 +5,6 @@ Names of infos become ``episode.reward`` for ``/episode/reward``: a slash would 
 
 from __future__ import annotations
 
-import fnmatch
 import shutil
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ospbridge.errors import ConfigurationError, UsageError
-from ospbridge.interface import BoxSpace, Space
+from ospbridge.interface import BoxSpace, Space, fits
 from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
 
@@ -100,7 +99,7 @@ def _chosen(
     for number, file in enumerate(files):
         episode = read_episode(file)
         progress(number + 1, len(files))
-        if not agents or any(fnmatch.fnmatchcase(episode.agent, glob) for glob in agents):
+        if not agents or any(fits(episode.agent, glob) for glob in agents):
             yield episode
 
 

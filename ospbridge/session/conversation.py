@@ -7,7 +7,6 @@ are valid only within one connection, so nothing of them leaves this room.
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import os
 import random
 from dataclasses import replace
@@ -23,7 +22,15 @@ from ospbridge.errors import (
     SessionEvicted,
     ValueNotFound,
 )
-from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.interface import (
+    AgentEntry,
+    AgentInterface,
+    Endpoint,
+    StepOutcome,
+    ValueEntry,
+    ValueReading,
+    fits,
+)
 from ospbridge.osp import asking, barrier
 from ospbridge.osp.client import Anomaly, ClientMachine, Exchange, WorldReset
 from ospbridge.osp.listing import find_value, list_values
@@ -128,7 +135,7 @@ class Conversation:
             return free
         names: list[str] = []
         for pattern in patterns:
-            hits = [entry for entry in self.agents if fnmatch.fnmatchcase(entry.name, pattern)]
+            hits = [entry for entry in self.agents if fits(entry.name, pattern)]
             if not hits:
                 raise self._unknown(pattern)
             held = [e.name for e in hits if not e.available and e.name not in self.votes]

@@ -5,10 +5,11 @@ What the keys mean to users stands in ``docs/reference/scenario-keys.md``; what 
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ospbridge.interface import fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,15 +127,10 @@ class Match:
 
     def fits(self, agent: AgentInterface) -> bool:
         """Whether an agent is one of these."""
-        return _fits(agent.name, self.name) and _fits(agent.type, self.type)
+        return fits(agent.name, self.name) and fits(agent.type, self.type)
 
     def __str__(self) -> str:
         return repr(self.name) + (f" of type {self.type!r}" if self.type != "*" else "")
-
-
-def _fits(text: str, pattern: str) -> bool:
-    """Names may themselves look like patterns."""
-    return text == pattern or fnmatch.fnmatchcase(text, pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,33 +218,26 @@ class ScenarioTask(Task):
         """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
         self.steps = steps = self.steps + 1
         outputs = outcome.outputs
+        judged = None
         # A sum of float32 in doubles is finite exactly when every one is.
-        if self._straight is None or not isfinite(sum(numbers := outputs.tolist())):
-            return self._evaluated(outcome, seed)
-        try:
-            reward, terminated, truncated = self._straight(numbers, steps * self._step_seconds, float(steps))
-            if not isfinite(reward):
-                return self._evaluated(outcome, seed)  # it says what is wrong
-        except (ArithmeticError, ValueError, TypeError):
-            return self._evaluated(outcome, seed)
-        if type(reward) is not float:
-            reward = float(reward)
+        if self._straight is not None and isfinite(sum(numbers := outputs.tolist())):
+            try:
+                judged = self._straight(numbers, steps * self._step_seconds, float(steps))
+                if not isfinite(judged[0]):
+                    judged = None
+            except (ArithmeticError, ValueError, TypeError):
+                judged = None
+        # The longer way says what is wrong.
+        reward, terminated, truncated = self.judge(outcome) if judged is None else judged
         if outcome.events and not self._ends.isdisjoint(outcome.events):
             terminated = True
         if steps == self._last_step:
             truncated = True
-        return Feedback(
-            outputs, reward, bool(terminated), bool(truncated), "", self._info(outcome, seed=seed)
-        )
-
-    def _evaluated(self, outcome: StepOutcome, seed: int) -> Feedback:
-        """The same where a class of a user, older numbers or the policies of the sensors have a say."""
-        reward, terminated, truncated = self.judge(outcome)
-        if outcome.events and not self._ends.isdisjoint(outcome.events):
-            terminated = True
-        if self.steps == self._last_step:
-            truncated = True
         info = self._info(outcome, seed=seed)
+        if judged is not None:
+            if type(reward) is not float:
+                reward = float(reward)
+            return Feedback(outputs, reward, bool(terminated), bool(truncated), "", info)
         observation = self.observe(outcome)
         reason = self._observer.reason
         if reason and not terminated:

@@ -74,6 +74,9 @@ class _Actor:
 
     # --- what drives it --------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        self._advance(None, None)
+
     def go_on(self) -> bool:
         """Take what has come; False where nothing has."""
         waits = self._waits_for
@@ -223,7 +226,7 @@ def play(storm: Storm) -> tuple[list[Life], list[dict[str, Any]], int]:
     crews = [storm.attached, *([name] for name in storm.direct)]
     actors = [_Actor(pair, storm, [Life(name) for name in names]) for names in crews]
     for actor in actors:
-        actor._advance(None, None)
+        actor.begin()
     until = pair.now + LONGEST
     while not all(actor.over for actor in actors):
         try:

@@ -42,7 +42,7 @@ LEAVE_WITHIN: Final = 1.5
 LEARN_WITHIN: Final = 30.0
 """Seconds to wait for weights that are due when a connection is given up: some servers do not survive it otherwise."""
 LEARN_SOON: Final = 0.75
-"""The same when the daemon ends; another process waits on then, ..."""
+"""So long it is waited for them when the daemon ends, too; another process waits on then, ..."""
 LINGER: Final = 600.0
 """... for so many seconds."""
 SAID_AGAIN_AFTER: Final = 60.0
@@ -183,8 +183,6 @@ class Link:
         self._connection: Connection | None = None
         self._news = trio.lowlevel.ParkingLot()
         self._said = ("", float("-inf"))
-        self._leaving: trio.CancelScope | None = None
-        self._hurried = False
 
     @property
     def connected(self) -> Connection | None:
@@ -246,35 +244,32 @@ class Link:
             # The reading outlives a cancellation from outside, until what is due has come.
             scope = trio.CancelScope(shield=True)
             nursery.start_soon(_shielded, scope, connection.read)
-            leaving = False
             try:
                 yield
-            except trio.Cancelled:
-                leaving = True
-                raise
             finally:
-                with trio.move_on_after(
-                    LEARN_SOON if leaving else LEARN_WITHIN, shield=True
-                ) as self._leaving:
+                with trio.move_on_after(LEARN_SOON, shield=True):
                     await connection.learned()
-                scope.cancel()
-                if (leaving or self._hurried) and not connection.machine.may_close:
-                    log.info(
-                        "another process waits for the upstream's weights, since some servers end when they cannot "
-                        "deliver them",
-                        upstream=str(self.address),
-                        seconds=LINGER,
-                    )
-                    linger_on(stream, LINGER)
-                    await trio.aclose_forcefully(stream)
-                else:
-                    await close_gently(stream, within=LEAVE_WITHIN)
+                ending = True
+                try:
+                    # Not shielded: when the daemon ends there is no time for more.
+                    with trio.move_on_after(LEARN_WITHIN):
+                        await connection.learned()
+                    ending = False
+                finally:
+                    scope.cancel()
+                    if ending:
+                        await self._leave_to_another(stream)
+                    else:
+                        await close_gently(stream, within=LEAVE_WITHIN)
 
-    def hurry(self) -> None:
-        """Whatever is waited for in order to leave, wait no longer."""
-        self._hurried = True
-        if self._leaving is not None:
-            self._leaving.cancel()
+    async def _leave_to_another(self, stream: Stream) -> None:
+        log.info(
+            "another process waits for the upstream's weights, since some servers end when they cannot deliver them",
+            upstream=str(self.address),
+            seconds=LINGER,
+        )
+        linger_on(stream, LINGER)
+        await trio.aclose_forcefully(stream)
 
     def _gained(self, connection: Connection) -> None:
         self._plan.greeted()
@@ -284,11 +279,6 @@ class Link:
         self._news.unpark_all()
         log.info("upstream connected", upstream=str(self.address), dialect=connection.dialect.name)
         self._on_change()
-
-    def hurry_if_it_waits(self) -> None:
-        """The daemon ends: a connection that was given up before is waited for elsewhere."""
-        if self._leaving is not None:
-            self.hurry()
 
     def _lost(self, error: OspBridgeError) -> None:
         """Say it: at once what is new, and rarely what goes on."""

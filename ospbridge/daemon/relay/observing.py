@@ -6,7 +6,6 @@ waits for is done here. What is sent is what the environment saw and gave, also 
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from ospbridge.daemon.relay.acting import Kind
 from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.hub.status import SpoolStatus
+from ospbridge.interface import fits
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
@@ -169,7 +169,7 @@ class Observing:
 
     def _fits(self, name: str) -> bool:
         patterns = self._upstream.agents or ("*",)
-        return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        return any(fits(name, pattern) for pattern in patterns)
 
     def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
         """Put it into the spool. Never waits."""

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
-from ospbridge.errors import SessionLost, UsageError
+from ospbridge.errors import SessionLost, UpstreamLost, UsageError
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
@@ -382,20 +382,16 @@ async def test_leaving_waits_for_weights_that_are_due() -> None:
     assert learner.wrong == []
 
 
-async def test_leaving_in_a_hurry_does_not_wait() -> None:
+async def test_leaving_waits_no_longer_for_a_connection_that_was_given_up_before() -> None:
     learner = TinyLearner()
     learner.thinks = 10.0
     _, conductor = world()
-
-    async def hurry(relay: Relay) -> None:
-        await trio.sleep(0.2)
-        relay.link.hurry()
-
-    async with (
-        learner.listening() as port,
-        trio.open_nursery() as outer,
-        driven(conductor, upstream(port)) as relay,
-    ):
-        await until(lambda: relay.link.connected and not relay.link.connected.machine.may_close)
-        outer.start_soon(hurry, relay)
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+            await until(lambda: relay.link.connected and not relay.link.connected.machine.may_close)
+            connection = relay.link.connected
+            assert connection is not None
+            relay.link.drop(connection, UpstreamLost("given up"))
+            await trio.sleep(1.0)
     assert learner.batches == []
+    assert [line for line in logs if line["event"].startswith("another process waits")]
