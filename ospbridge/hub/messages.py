@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from ospbridge.errors import RemoteProtocolError
-from ospbridge.hub.status import AgentStatus, RecordingStatus, UpstreamStatus
+from ospbridge.hub.status import AgentStatus, DatagramCounts, RecordingStatus, StepTimes, UpstreamStatus
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
 
 if TYPE_CHECKING:
@@ -346,6 +346,14 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     recording: RecordingStatus | None = None
     """None: the daemon does not record."""
     upstreams: list[UpstreamStatus] = []
+    step_times: StepTimes = StepTimes()
+    datagrams: DatagramCounts = DatagramCounts()
+    rebuilds_by_reason: dict[str, int] = {}
+    """``rebuilds``, by what the session was lost to: the names of errors, such as ``SessionEvicted``."""
+    clients: int = 0
+    """Connections to the hub."""
+    name: str = ""
+    """What the simulator is called where the daemon has several."""
 
 
 HubRequest: TypeAlias = (

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-__all__ = ["AgentStatus", "RecordingStatus", "SpoolStatus", "UpstreamStatus"]
+__all__ = [
+    "RETURNS_KEPT",
+    "STEP_BOUNDS",
+    "AgentStatus",
+    "DatagramCounts",
+    "RecordingStatus",
+    "SpoolStatus",
+    "StepTimes",
+    "UpstreamStatus",
+]
+
+STEP_BOUNDS: Final = (
+    20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0
+)  # fmt: skip
+"""Seconds that steps are counted by."""
+RETURNS_KEPT: Final = 64
+"""Returns of the latest episodes of an agent that are told."""
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
@@ -17,6 +35,28 @@ class AgentStatus(msgspec.Struct, frozen=True):
     steps: int = 0
     """Steps of the current episode."""
     episodes: int = 0
+    returns: list[float] = []
+    """Of its latest episodes, the newest last: sums of rewards, at most RETURNS_KEPT."""
+    lengths: list[int] = []
+    """Steps of the same episodes."""
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """How long the simulator's steps took, from the last vote to the outcome."""
+
+    counts: tuple[int, ...] = (0,) * (len(STEP_BOUNDS) + 1)
+    """Steps that took longer than the bound before and at most STEP_BOUNDS[i] seconds; the last: longer than all."""
+    seconds: float = 0.0
+    """Of all of them together."""
+
+
+class DatagramCounts(msgspec.Struct, frozen=True):
+    """What went over the line to and from a simulator since the daemon began, by the name of its code."""
+
+    sent: dict[str, int] = {}
+    received: dict[str, int] = {}
+    retries: int = 0
+    """Datagrams that were sent again because nothing had come."""
 
 
 class RecordingStatus(msgspec.Struct, frozen=True):
