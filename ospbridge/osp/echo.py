@@ -100,6 +100,11 @@ class AgentEcho:
             if seen.low < seen.high:
                 seen.points = [(seen.low, seen.low), (seen.high, seen.high)]
 
+    def found(self, ids: Sequence[int | None]) -> None:
+        """Where the inputs stand is known now, of those that stand anywhere."""
+        self.ids = list(ids)
+        self.looked = True
+
     def other(self, given: NDArray[np.float32]) -> bool:
         """Whether anything else was given lately."""
         return any(body != given.tobytes() for body in self.recent)

@@ -64,5 +64,4 @@ def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
         except (IncompleteListing, QueryTimeout):
             return
         found = find_interface_values(m.values.values(), vote.agent.name, names)
-    agent.ids = found
-    agent.looked = True
+    agent.found(found)

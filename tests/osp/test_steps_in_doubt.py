@@ -249,7 +249,7 @@ def test_an_input_that_reads_back_as_no_number_tells_nothing_and_is_not_read_aga
     machine, vote = on_stage(DOCUMENT)
     machine.anomaly("a network that disturbs")
     agent = machine.echo.of(vote, as_given=True)
-    agent.ids = [7]
+    agent.found([7])
     agent.remember(np.array([0.25], np.float32))
     vote.fill([0.5])
     machine.begin(barrier.step(machine, [vote]), 0.0)
@@ -263,7 +263,7 @@ def test_an_input_that_reads_back_as_anothers_leaves_the_step_in_doubt(text: str
     machine, vote = on_stage(DOCUMENT)
     machine.anomaly("a network that disturbs")
     agent = machine.echo.of(vote, as_given=True)
-    agent.ids = [7]
+    agent.found([7])
     agent.inputs[0].sure = True
     agent.remember(np.array([0.25], np.float32))
     vote.fill([0.5])
