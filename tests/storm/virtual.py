@@ -27,7 +27,7 @@ import ospbridge.session.blocking
 import ospbridge.session.hub_client
 import ospbridge.session.hub_seat
 import ospbridge.session.link
-import ospbridge.simulator.udp
+import ospbridge.simulator.serving
 import ospbridge.transport.udp
 import ospbridge.transport.unix
 from ospbridge.record.spool import Spool
@@ -177,7 +177,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         trio.to_thread: {"run_sync": _at_once},
         ospbridge.transport.udp: {"socket": sockets},
         ospbridge.transport.unix: {"socket": sockets},
-        ospbridge.simulator.udp: {
+        ospbridge.simulator.serving: {
             "socket": sockets,
             "select": polls,
             "time": clock,
