@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
+from ospbridge.hub.status import RETURNS_KEPT
 from ospbridge.interface import BoxSpace
 from ospbridge.task.base import finite
 
@@ -60,7 +62,7 @@ class HeldAgent:
     Several attachments of one process may share an agent; the one reset last drives it.
     """
 
-    __slots__ = ("attachments", "driver", "episodes", "interface", "missing", "task")
+    __slots__ = ("attachments", "driver", "episodes", "interface", "lengths", "missing", "returns", "task")
 
     def __init__(self, interface: AgentInterface, task: Task) -> None:
         self.interface = interface
@@ -68,8 +70,17 @@ class HeldAgent:
         self.attachments: list[Attachment] = []
         self.driver: Attachment | None = None
         self.episodes = 0
+        self.returns: deque[float] = deque(maxlen=RETURNS_KEPT)
+        """Of the latest episodes, with their ``lengths`` in steps."""
+        self.lengths: deque[int] = deque(maxlen=RETURNS_KEPT)
         self.missing = ""
         """Why the agent cannot be driven at present: the simulator came back without it, or with another one."""
+
+    def ended(self, reward: float, steps: int) -> None:
+        """An episode is over that had so many steps; nothing is kept of one that had none."""
+        if steps:
+            self.returns.append(reward)
+            self.lengths.append(steps)
 
 
 class Attachment:

@@ -20,6 +20,7 @@ from ospbridge.daemon.equipping import unobserved
 from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.keeping import SessionKeeper
 from ospbridge.daemon.lockstep import LockStep
+from ospbridge.daemon.measures import Measures
 from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.observers import Observers
 from ospbridge.daemon.withheld import waits_for_itself, withheld
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment, Driver
     from ospbridge.daemon.recording import Recording
     from ospbridge.daemon.settings import Settings
+    from ospbridge.hub.status import DatagramCounts
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.trio_session import TrioSession
 
@@ -71,7 +73,10 @@ class Conductor:
         self._channels = self.observers.channels
         self.steps = 0
         self.resets = 0
-        self._keeper = SessionKeeper(settings, self.lockstep, trace=trace, joined=self._changed)
+        self.measures = Measures()
+        self._keeper = SessionKeeper(
+            settings, self.lockstep, trace=trace, joined=self._changed, measures=self.measures
+        )
         self._holds = Holds()
         self._failed_resets = 0
         self._waiters = trio.lowlevel.ParkingLot()
@@ -87,6 +92,11 @@ class Conductor:
         return self._keeper.connection
 
     @property
+    def busy_since(self) -> float | None:
+        """When the step or reset began that is under way."""
+        return self._keeper.busy_since if self._keeper.busy else None
+
+    @property
     def rebuilds(self) -> int:
         return self._keeper.rebuilds
 
@@ -94,6 +104,12 @@ class Conductor:
     def profile(self) -> str:
         session = self._keeper.session
         return session.profile.name if session is not None else ""
+
+    @property
+    def datagrams(self) -> DatagramCounts:
+        """What went over the line to and from the simulator."""
+        session = self._keeper.session
+        return self.measures.datagrams(session.machine.retries if session is not None else 0)
 
     @property
     def outputs_normalised(self) -> bool:
@@ -202,7 +218,9 @@ class Conductor:
     async def _run_step(self) -> None:
         session = self._keeper.session
         assert session is not None
+        clock = trio.current_time
         self._keeper.busy = True
+        self._keeper.busy_since = began = clock()
         try:
             lockstep = self.lockstep
             ended = False
@@ -211,6 +229,7 @@ class Conductor:
             for repeats in range(lockstep.action_repeat):
                 outcomes = await session.step(lockstep.actions)
                 self.steps += 1
+                self.measures.stepped(-began + (began := clock()))
                 ended = lockstep.stepped(outcomes, repeats=repeats)
                 if ended:
                     break
@@ -294,6 +313,7 @@ class Conductor:
 
     async def _run_reset(self) -> None:
         self._keeper.busy = True
+        self._keeper.busy_since = trio.current_time()
         lockstep = self.lockstep
         seed, lockstep.wanted_seed = lockstep.wanted_seed or random.randint(1, LARGEST_SEED), 0
         try:
@@ -375,4 +395,6 @@ class Conductor:
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)
         self.chronicle.ended(attachment, how, reason)
+        attachment.held.ended(attachment.reward, attachment.steps)
+        self.measures.episodes[attachment.name, how] += 1
         log_episode(attachment, how, reason, seed=self.lockstep.seed)

@@ -8,6 +8,7 @@ import select
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 import ospbridge
@@ -207,6 +208,11 @@ class HubServer:
             pid=os.getpid(),
             recording=conductor.recording.status if conductor.recording is not None else None,
             upstreams=[relay.status for relay in self._relays],
+            step_times=conductor.measures.step_times,
+            datagrams=conductor.datagrams,
+            rebuilds_by_reason=dict(conductor.measures.rebuilds),
+            clients=self._clients,
+            name=conductor.settings.name,
         )
 
 
@@ -226,8 +232,15 @@ def _turn_away(sock: socket.socket, *, speaks_tls: bool) -> None:
 
 def _agent(held: HeldAgent) -> AgentStatus:
     driving = held.driver or next(iter(held.attachments), None)
+    status = AgentStatus(
+        held.interface.name,
+        "free",
+        episodes=held.episodes,
+        returns=[round(value, 6) for value in held.returns],
+        lengths=list(held.lengths),
+    )
     if driving is None:
-        return AgentStatus(held.interface.name, "free", episodes=held.episodes)
-    return AgentStatus(
-        held.interface.name, driving.state.value, str(driving.driver), driving.steps, held.episodes
+        return status
+    return msgspec.structs.replace(
+        status, state=driving.state.value, driver=str(driving.driver), steps=driving.steps
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.forcing import Forcing
     from ospbridge.daemon.settings import Settings
     from ospbridge.interface import AgentInterface
+    from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.budget import Budget
 
@@ -82,6 +83,7 @@ async def join(
     budget: Budget,
     forcing: Forcing,
     trace: TraceWriter | None,
+    tally: Tally,
     report: Callable[[str], None],
 ) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
     """A session that controls the agents asked for.
@@ -95,7 +97,7 @@ async def join(
     while True:
         error: OspBridgeError
         try:
-            session = await _connected(settings, patience.left, trace)
+            session = await _connected(settings, patience.left, trace, tally)
         except VersionRefused:
             raise
         except SimulatorNotFound as absent:
@@ -131,12 +133,17 @@ async def join(
         await patience.after(error)
 
 
-async def _connected(settings: Settings, left: float, trace: TraceWriter | None) -> TrioSession:
+async def _connected(settings: Settings, left: float, trace: TraceWriter | None, tally: Tally) -> TrioSession:
     limits = settings.limits
     if left < limits.connect:
         limits = replace(limits, connect=max(left, FIRST_PAUSE))
     return await TrioSession.connect(
-        settings.simulator, profile=settings.profile, limits=limits, spin=settings.spin, trace=trace
+        settings.simulator,
+        profile=settings.profile,
+        limits=limits,
+        spin=settings.spin,
+        trace=trace,
+        tally=tally,
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from ospbridge.daemon.lockstep import LockStep
+    from ospbridge.daemon.measures import Measures
     from ospbridge.daemon.settings import Settings
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.trio_session import TrioSession
@@ -44,6 +45,7 @@ class SessionKeeper:
         *,
         trace: TraceWriter | None,
         joined: Callable[[], None],
+        measures: Measures,
     ) -> None:
         self.session: TrioSession | None = None
         self.broken = ""
@@ -52,10 +54,14 @@ class SessionKeeper:
         self.rebuilds = 0
         self.busy = False
         """A step or reset is under way: the session belongs to the task that runs it."""
+        self.busy_since = 0.0
         self._settings = settings
         self._lockstep = lockstep
         self._trace = trace
         self._joined = joined
+        self._measures = measures
+        self._lost_to: OspBridgeError | None = None
+        """What the session was given up for."""
         self._lock = trio.Lock()
         """Whose turn it is to use the session while nobody plays."""
         self._stuck = False
@@ -91,6 +97,7 @@ class SessionKeeper:
         if self.broken:
             return
         self.broken = error.message
+        self._lost_to = error
         self._stuck = isinstance(error, BarrierStuck)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
@@ -118,6 +125,7 @@ class SessionKeeper:
                 budget=budget,
                 forcing=forcing,
                 trace=self._trace,
+                tally=self._measures.tally,
                 report=self._not_joined,
             )
             try:
@@ -138,8 +146,10 @@ class SessionKeeper:
                 if self.session is not None:
                     raise
                 self.broken = error.message
+                self._lost_to = error
             finally:
                 self.session = None
+                self._measures.left(session.machine.retries)
                 await session.aclose()
             self.connection = self.broken
             if not budget.spend(trio.current_time()):
@@ -149,6 +159,8 @@ class SessionKeeper:
                     hint="look at the simulator's own log; start the daemon again when it is mended",
                 )
             self.rebuilds += 1
+            if self._lost_to is not None:
+                self._measures.rebuilt(self._lost_to)
 
     def _not_joined(self, reason: str) -> None:
         self.connection = f"waiting for the simulator: {reason}"

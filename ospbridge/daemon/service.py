@@ -1,18 +1,22 @@
-"""The daemon's life: open the hub, join, serve, and leave in order when told to."""
+"""The daemon's life: open the hub, join, serve, read the configuration again, and leave in order when told to."""
 
 from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
+from ospbridge.daemon.notifying import Notifier
+from ospbridge.daemon.overlook import Overlook
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.relay import Relay
+from ospbridge.daemon.supervision import reloading, supervise
 from ospbridge.errors import OspBridgeError
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
@@ -20,9 +24,11 @@ from ospbridge.transport.tls import TlsListener
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from ospbridge.daemon.settings import Feeding, Settings
+
+    Companion: TypeAlias = Callable[[Overlook], Awaitable[None]]
 
 __all__ = ["serve"]
 
@@ -33,13 +39,22 @@ WRITE_WITHIN: Final = 0.5
 """Seconds that are left of them at least for writing what is to be recorded or spooled."""
 
 
-async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()) -> None:
+async def serve(
+    simulators: Sequence[Settings],
+    feedings: Sequence[Feeding] = (),
+    *,
+    companions: Sequence[Companion] = (),
+    reload: Callable[[], None] | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others.
 
-    Of several simulators, one that is given up for good is only logged, as long as others are left.
+    Of several simulators, one that is given up for good is only logged, as long as others are left. ``companions`` run
+    for as long as environments are served. SIGHUP has certificates read again and calls ``reload``, whose
+    OspBridgeError is only logged; where that is None it ends the daemon, as it does for a terminal that is closed.
     """
     with ExitStack() as stack:
-        signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+        notifier = stack.enter_context(Notifier())
+        signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         if len(simulators) > 1:
             # Whoever spins for one simulator keeps all others waiting, since they share the thread.
             simulators = [replace(settings, spin=False) for settings in simulators]
@@ -62,7 +77,9 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
             for door in doors
         ]
         conductors = [door.conductor for door in doors]
+        overlook = Overlook(conductors, servers, list(relays.values()))
         async with trio.open_nursery() as outer:
+            outer.start_soon(supervise, notifier, overlook)
             async with trio.open_nursery() as sessions:
                 left = list(conductors)
                 for conductor in conductors:
@@ -73,9 +90,16 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
                         environments.start_soon(_attend, server, conductor)
                     for relay in relays.values():
                         environments.start_soon(relay.run)
+                    for companion in companions:
+                        environments.start_soon(companion, overlook)
+                    notifier.tell(READY=1, STATUS=overlook.summary())
                     async for number in signals:
+                        if number == signal.SIGHUP and reload is not None:
+                            reloading(notifier, partial(_read_again, doors, reload))
+                            continue
                         log.info("leaving", signal=signal.Signals(number).name)
                         break
+                    notifier.tell(STOPPING=1, STATUS="leaving the simulator")
                     end = trio.current_time() + LEAVE_WITHIN
                     outer.start_soon(_ignore, signals)
                     drivers: list[HubServer | Relay] = [*servers, *relays.values()]
@@ -91,6 +115,25 @@ async def serve(simulators: Sequence[Settings], feedings: Sequence[Feeding] = ()
         for conductor in conductors:
             with conductor.logging():
                 log.info("left", steps=conductor.steps, resets=conductor.resets)
+
+
+def _read_again(doors: Sequence[_Door], reload: Callable[[], None]) -> None:
+    """Whatever is wrong, the daemon goes on with what it had."""
+    for door in doors:
+        if door.remote is not None:
+            try:
+                door.remote.read_again()
+            except OspBridgeError as error:
+                log.warning(
+                    "the old certificates stay",
+                    **door.conductor.settings.whose,
+                    reason=error.message,
+                    hint=error.hint,
+                )
+    try:
+        reload()
+    except OspBridgeError as error:
+        log.warning("the old configuration stays", reason=error.message, hint=error.hint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

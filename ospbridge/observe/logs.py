@@ -1,7 +1,8 @@
 """Logging: structlog, set up once by each command.
 
 On a terminal a line is for eyes; anywhere else (a file, a pipe, journald) it is one JSON object, with the keys
-``timestamp`` (UTC, ISO 8601), ``level``, ``event`` and ``logger_name`` first, and what happened where behind them.
+``timestamp`` (UTC, ISO 8601), ``level``, ``event`` and ``logger_name`` first, and what happened where behind them. In
+systemd's journal it has a priority before it instead of the timestamp, which the journal has already.
 Levels: debug for what a developer asks for, info for what an operator wants to know (never a line per step), warning
 for what went wrong and was mended, error for what was not.
 
@@ -28,29 +29,45 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+    from ospbridge.observe.recent import Recent
+
 __all__ = ["LEVELS", "bound", "configure", "get", "unfailing"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+_PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+"""Of syslog(3)."""
 _FIRST: Final = ("timestamp", "level", "event", "logger_name")
 
 
-def configure(*, json: bool | None = None, level: str = "info", stream: TextIO | None = None) -> None:
+def configure(
+    *,
+    json: bool | None = None,
+    level: str = "info",
+    stream: TextIO | None = None,
+    recent: Recent | None = None,
+) -> None:
     """Send every event of at least ``level`` to ``stream`` (standard error).
 
     ``json`` says whether as JSON lines or for eyes; by default, for eyes exactly when ``stream`` is a terminal. May be
     called again: loggers follow. An event below the level costs about two microseconds, so a step should have none.
-    Raises ConfigurationError for a level that does not exist.
+    ``recent`` remembers the latest warnings. Raises ConfigurationError for a level that does not exist.
     """
     if level.lower() not in LEVELS:
         raise ConfigurationError(f"unknown log level {level!r}", hint=f"use one of {', '.join(LEVELS)}")
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
-    rendering = _json_lines() if (not terminal if json is None else json) else _for_eyes(colors=terminal)
+    if not (not terminal if json is None else json):
+        rendering = _for_eyes(colors=terminal)
+    elif _is_journal(target):
+        rendering = _journal_lines()
+    else:
+        rendering = _json_lines()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([recent] if recent is not None else []),
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -102,6 +119,27 @@ def _json_lines() -> list[Processor]:
         _in_order,
         structlog.processors.JSONRenderer(serializer=_dumps),
     ]
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Whether what is written there goes to systemd's journal: ``JOURNAL_STREAM`` names its device and inode."""
+    said = os.environ.get("JOURNAL_STREAM", "")
+    try:
+        there = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return said == f"{there.st_dev}:{there.st_ino}"
+
+
+def _journal_lines() -> list[Processor]:
+    """The journal has a time of its own for each line, and takes the priority off its beginning."""
+    return [structlog.processors.format_exc_info, _in_order, _with_priority]
+
+
+def _with_priority(logger: WrappedLogger, method: str, event: EventDict) -> str:  # noqa: ARG001  # a processor's signature
+    event.pop("timestamp", None)
+    priority = _PRIORITIES.get(str(event.get("level")), 6)
+    return f"<{priority}>{_dumps(event, str)}"
 
 
 def _for_eyes(*, colors: bool) -> list[Processor]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import ClientMachine
 
@@ -26,10 +27,21 @@ MOST_AT_ONCE: Final = 10_000
 class Datagrams:
     """Base of the links. The socket is non-blocking and connected to the handler at ``port``.
 
-    ``clock`` is the time base of the driver; ``spins`` how often a receive is tried before it waits, at most.
+    ``clock`` is the time base of the driver; ``spins`` how often a receive is tried before it waits, at most; ``tally``
+    counts the datagrams, where somebody wants to know.
     """
 
-    __slots__ = ("_clock", "_machine", "_port", "_socket", "_spinning", "_touched", "_trace", "gone")
+    __slots__ = (
+        "_clock",
+        "_machine",
+        "_port",
+        "_socket",
+        "_spinning",
+        "_tally",
+        "_touched",
+        "_trace",
+        "gone",
+    )
 
     def __init__(
         self,
@@ -40,6 +52,7 @@ class Datagrams:
         trace: TraceWriter | None,
         clock: Callable[[], float],
         spins: int,
+        tally: Tally | None = None,
     ) -> None:
         self.gone = False
         """The handler's port is closed: nobody is there to be told anything."""
@@ -47,6 +60,7 @@ class Datagrams:
         self._machine = machine
         self._port = port
         self._trace = trace
+        self._tally = tally
         self._clock = clock
         self._spinning = Spinning(spins)
         self._touched = clock()
@@ -78,6 +92,8 @@ class Datagrams:
     def _take(self, data: bytes, now: float) -> None:
         if self._trace is not None:
             self._trace.received(data, self._port)
+        if self._tally is not None:
+            self._tally.received[data[0] if data else 0] += 1
         try:
             self._machine.receive(data, now)
         except RemoteProtocolError as error:
@@ -87,10 +103,13 @@ class Datagrams:
     def _send_all(self) -> None:
         outgoing = self._machine.outgoing
         send = self._socket.send
+        tally = self._tally
         try:
             for datagram in outgoing:
                 if self._trace is not None:
                     self._trace.sent(bytes(datagram), self._port)
+                if tally is not None:
+                    tally.sent[datagram[0]] += 1
                 send(datagram)
         except BlockingIOError:
             # A full send buffer is a lost datagram: the exchanges know what to do about those.

@@ -16,6 +16,7 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM
 if TYPE_CHECKING:
     import socket
 
+    from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import ClientMachine, Exchange
 
@@ -34,10 +35,18 @@ class TrioLink(Datagrams):
     __slots__ = ("_checked",)
 
     def __init__(
-        self, sock: socket.socket, machine: ClientMachine, *, port: int, spin: bool, trace: TraceWriter | None
+        self,
+        sock: socket.socket,
+        machine: ClientMachine,
+        *,
+        port: int,
+        spin: bool,
+        trace: TraceWriter | None,
+        tally: Tally | None = None,
     ) -> None:
+        spins = SPINS if spin else 0
         super().__init__(
-            sock, machine, port=port, trace=trace, clock=trio.current_time, spins=SPINS if spin else 0
+            sock, machine, port=port, trace=trace, clock=trio.current_time, spins=spins, tally=tally
         )
         self._checked = 0.0
 
@@ -74,7 +83,9 @@ class TrioLink(Datagrams):
 
     def successor(self, machine: ClientMachine) -> Self:
         """The same way for another machine."""
-        return type(self)(self._socket, machine, port=self._port, spin=False, trace=self._trace)
+        return type(self)(
+            self._socket, machine, port=self._port, spin=False, trace=self._trace, tally=self._tally
+        )
 
     async def _checkpoint(self, now: float) -> None:
         if now - self._checked > CHECKPOINT_EVERY:

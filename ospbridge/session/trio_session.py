@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
 
 __all__ = ["TrioSession"]
@@ -42,14 +43,25 @@ class TrioSession:
     """An OSP session. Make one with ``await TrioSession.connect``; ``aclose`` it, or use ``async with``."""
 
     def __init__(
-        self, sock: socket.socket, conversation: Conversation, *, spin: bool, trace: TraceWriter | None
+        self,
+        sock: socket.socket,
+        conversation: Conversation,
+        *,
+        spin: bool,
+        trace: TraceWriter | None,
+        tally: Tally | None = None,
     ) -> None:
         self.conversation = conversation
         self.machine = conversation.machine
         self.closed = False
         self._socket = sock
         self._link = TrioLink(
-            sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace
+            sock,
+            conversation.machine,
+            port=conversation.handler.port,
+            spin=spin,
+            trace=trace,
+            tally=tally,
         )
 
     async def _run(self, exchange: Exchange[T]) -> T:
@@ -69,6 +81,7 @@ class TrioSession:
         limits: Limits | None = None,
         spin: bool = True,
         trace: TraceWriter | None = None,
+        tally: Tally | None = None,
         leases: Path | None = None,
         reclaim_stale: bool = True,
     ) -> Self:
@@ -84,7 +97,7 @@ class TrioSession:
             machine = ConnectMachine(
                 server, wanted, limits=limits, jitter=random.random, now=trio.current_time()
             )
-            handler, found = await _find_handler(sock, probe, machine, trace)
+            handler, found = await _find_handler(sock, probe, machine, trace, tally)
             early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
@@ -96,7 +109,7 @@ class TrioSession:
         conversation = Conversation(
             server, handler, Endpoint(host, port), found, limits=limits, leases=leases
         )
-        session = cls(sock, conversation, spin=spin, trace=trace)
+        session = cls(sock, conversation, spin=spin, trace=trace, tally=tally)
         session._link.take_early(early)
         if reclaim_stale:
             try:
@@ -251,12 +264,18 @@ class TrioSession:
 
 
 async def _find_handler(
-    sock: socket.socket, probe: socket.socket, machine: ConnectMachine, trace: TraceWriter | None
+    sock: socket.socket,
+    probe: socket.socket,
+    machine: ConnectMachine,
+    trace: TraceWriter | None,
+    tally: Tally | None,
 ) -> tuple[Endpoint, Profile]:
     while True:
         for datagram, to in machine.outgoing:
             if trace is not None:
                 trace.sent(datagram, to.port)
+            if tally is not None:
+                tally.sent[datagram[0]] += 1
             sock.sendto(datagram, (to.host, to.port))
         machine.outgoing.clear()
         if machine.adopted is not None:
@@ -272,6 +291,8 @@ async def _find_handler(
                 break
             if trace is not None:
                 trace.received(data, int(address[1]))
+            if tally is not None:
+                tally.received[data[0] if data else 0] += 1
             machine.receive(data, Endpoint(str(address[0]), int(address[1])), trio.current_time())
         machine.handle_timer(trio.current_time())
 

@@ -168,6 +168,10 @@ class TlsListener:
                 f"cannot listen at {address}: {error.strerror}", hint="choose another HOST:PORT with --listen"
             ) from None
 
+    def read_again(self) -> None:
+        """Use the files as they are now, from the next connection on. Raises ConfigurationError, and keeps them."""
+        self._context = self.address.files.context(server=True)
+
     def wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
         """An accepted connection, before its handshake."""
         sock.setblocking(False)

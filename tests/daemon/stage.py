@@ -47,6 +47,7 @@ class FakeMachine:
         self.notices: list[Any] = []
         self.foreign: frozenset[str] = frozenset()
         self.vote_outstanding = False
+        self.retries = 0
         self.lost: OspBridgeError | None = None
 
 

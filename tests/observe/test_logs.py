@@ -9,7 +9,7 @@ import pty
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,9 @@ from structlog.testing import capture_logs
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def logged(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -196,3 +199,35 @@ def test_a_program_logs_for_eyes_to_a_terminal(no_color: bool) -> None:
     assert "hidden" not in line
     assert not line.startswith("{")
     assert ("\x1b[" in line) is not no_color
+
+
+def test_in_the_journal_a_line_has_its_priority_and_no_time_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "journal").open("w+") as stream:
+        there = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{there.st_dev}:{there.st_ino}")
+        logs.configure(stream=stream)
+        log = logs.get("somebody")
+        log.info("joined", agents=2)
+        log.warning("lost")
+        log.error("given up")
+        stream.seek(0)
+        lines = stream.read().splitlines()
+    assert lines == [
+        '<6>{"level":"info","event":"joined","logger_name":"somebody","agents":2}',
+        '<4>{"level":"warning","event":"lost","logger_name":"somebody"}',
+        '<3>{"level":"error","event":"given up","logger_name":"somebody"}',
+    ]
+
+
+def test_a_stream_that_is_not_the_journal_keeps_the_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A service whose standard error goes to a file inherits the variable too.
+    monkeypatch.setenv("JOURNAL_STREAM", "8:12345")
+    with (tmp_path / "log").open("w+") as stream:
+        logs.configure(stream=stream)
+        logs.get("somebody").info("joined")
+        stream.seek(0)
+        assert "timestamp" in json.loads(stream.read())

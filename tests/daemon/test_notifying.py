@@ -1,0 +1,167 @@
+"""What a service manager is told, and when it is not told that all is well."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.notifying import Notifier
+from ospbridge.daemon.overlook import Overlook
+from ospbridge.daemon.settings import Settings
+from ospbridge.daemon.supervision import reloading, supervise
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Manager:
+    """The socket of a service manager. ``fields`` are all that it was told, in order."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self.socket.setblocking(False)
+        self.variables = {"NOTIFY_SOCKET": address}
+
+    def told(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        while True:
+            try:
+                text = self.socket.recv(65536).decode()
+            except BlockingIOError:
+                return found
+            found += [(name, value) for name, _, value in (line.partition("=") for line in text.splitlines())]
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    found = Manager(str(tmp_path / "notify"))
+    with found.socket:
+        yield found
+
+
+def conductor(tmp_path: Path) -> Conductor:
+    return Conductor(Settings(hub=tmp_path / "hub.sock", simulator=Endpoint("127.0.0.1", 45454)))
+
+
+def test_a_manager_is_told_by_a_datagram(manager: Manager) -> None:
+    with Notifier(manager.variables) as notifier:
+        assert notifier.asked
+        notifier.tell(READY=1, STATUS="one\nline")
+    assert manager.told() == [("READY", "1"), ("STATUS", "one line")]
+
+
+def test_an_abstract_socket_is_reached() -> None:
+    manager = Manager(f"@ospbridge-test-{os.getpid()}")
+    with manager.socket, Notifier(manager.variables) as notifier:
+        notifier.tell(STOPPING=1)
+        assert manager.told() == [("STOPPING", "1")]
+
+
+def test_nobody_is_told_without_a_socket() -> None:
+    with Notifier({}) as notifier:
+        assert not notifier.asked
+        notifier.tell(READY=1)
+
+
+def test_a_manager_that_is_gone_or_slow_is_no_trouble(manager: Manager) -> None:
+    with Notifier(dict(manager.variables)) as notifier:
+        for _ in range(10_000):
+            notifier.tell(STATUS="more than its buffer holds")
+    manager.socket.close()
+    with Notifier(dict(manager.variables)) as notifier:
+        notifier.tell(READY=1)
+
+
+def test_what_the_daemon_starts_does_not_speak_for_it(manager: Manager) -> None:
+    variables = {
+        **manager.variables,
+        "WATCHDOG_USEC": "3000000",
+        "WATCHDOG_PID": str(os.getpid()),
+        "HOME": "/",
+    }
+    with Notifier(variables) as notifier:
+        assert notifier.watchdog == 3.0
+    assert variables == {"HOME": "/"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}],
+)
+def test_no_watchdog_waits_for_us(variables: dict[str, str]) -> None:
+    with Notifier(variables) as notifier:
+        assert notifier.watchdog is None
+
+
+async def supervised(notifier: Notifier, overlook: Any, seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await supervise(notifier, overlook)
+
+
+@pytest.mark.trio
+async def test_who_waits_is_alive_and_says_how_it_stands(
+    manager: Manager, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert autojump_clock is not None
+    one = conductor(tmp_path)
+    with Notifier({**manager.variables, "WATCHDOG_USEC": "6000000"}) as notifier:
+        await supervised(notifier, Overlook([one], [], []), 9.5)
+    told = manager.told()
+    assert told.count(("WATCHDOG", "1")) >= 5
+    statuses = [value for name, value in told if name == "STATUS"]
+    assert statuses == ["simulator 127.0.0.1:45454 not joined yet; 0 of 0 agents driven"]
+
+
+@pytest.mark.trio
+async def test_a_step_that_never_ends_is_no_life(
+    manager: Manager, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert autojump_clock is not None
+    one = conductor(tmp_path)
+    one._keeper.busy, one._keeper.busy_since = True, trio.current_time()
+    with Notifier({**manager.variables, "WATCHDOG_USEC": "6000000"}) as notifier:
+        await supervised(notifier, Overlook([one], [], []), 120.0)
+        assert ("WATCHDOG", "1") in manager.told()
+        await supervised(notifier, Overlook([one], [], []), 1000.0)
+        manager.told()
+        with capture_logs() as lines:
+            await supervised(notifier, Overlook([one], [], []), 100.0)
+        assert [name for name, _ in manager.told()] == ["STATUS"]
+        (line,) = lines
+        assert line["log_level"] == "error"
+        assert line["simulators"] == ["127.0.0.1:45454"]
+        one._keeper.busy = False
+        await supervised(notifier, Overlook([one], [], []), 1.0)
+        assert ("WATCHDOG", "1") in manager.told()
+
+
+@pytest.mark.trio
+async def test_several_simulators_are_summed_up(tmp_path: Path) -> None:
+    one, two = conductor(tmp_path), conductor(tmp_path)
+    two._keeper.connection = "given up: lost too often"
+    text = Overlook([one, two], [], []).summary()
+    assert text == (
+        "0 of 2 simulators joined; 127.0.0.1:45454 not joined yet; 127.0.0.1:45454 given up: lost too often; "
+        "0 of 0 agents driven"
+    )
+
+
+def test_a_manager_learns_that_a_reload_is_over_even_where_it_fails(manager: Manager) -> None:
+    def fail() -> None:
+        raise ConfigurationError("no", hint="yes")
+
+    with Notifier(manager.variables) as notifier, pytest.raises(ConfigurationError):
+        reloading(notifier, fail)
+    told = manager.told()
+    assert [name for name, _ in told] == ["RELOADING", "MONOTONIC_USEC", "READY"]
+    assert int(told[1][1]) > 0
