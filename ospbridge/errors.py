@@ -30,6 +30,7 @@ __all__ = [
     "RemoteProtocolError",
     "ScenarioInvalid",
     "ScenarioNotFound",
+    "ServiceManagerError",
     "SessionClosed",
     "SessionEvicted",
     "SessionLost",
@@ -283,3 +284,9 @@ class UpstreamLost(OspBridgeError):
 
     exit_code = 75
     default_hint = "see the server's own log; the connection is tried again by itself"
+
+
+class ServiceManagerError(OspBridgeError):
+    """systemd is not there, does not answer, or refuses; or the service does not run."""
+
+    exit_code = 69

@@ -1,0 +1,38 @@
+"""The program that the service is to run: this very one, by its absolute path."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["needed_places", "quoted", "this_program"]
+
+
+def this_program() -> tuple[str, ...]:
+    """The words that start `ospbridge` from the environment that this process runs in."""
+    beside = Path(sys.executable).parent / "ospbridge"
+    if beside.is_file() and os.access(beside, os.X_OK):
+        return (str(beside),)
+    return (sys.executable, "-m", "ospbridge")
+
+
+def needed_places() -> list[Path]:
+    """What the service must be able to read to run this program."""
+    interpreter = Path(sys.executable)
+    return [
+        interpreter,
+        interpreter.resolve(),
+        Path(sys.prefix),
+        Path(sys.base_prefix).resolve(),
+        Path(__file__).resolve().parents[1],
+    ]
+
+
+def quoted(word: str) -> str:
+    """A word of a command line as a unit has it."""
+    said = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    plain = (
+        said == word and word and not any(character.isspace() or character in "'\";" for character in word)
+    )
+    return said if plain else f'"{said}"'

@@ -1,0 +1,76 @@
+"""Files that are placed once, replaced by newer ones, and not where somebody has changed them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.service.placing import PlacedFile, Standing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_was_written_is_the_same_and_a_newer_text_finds_it_older(tmp_path: Path) -> None:
+    file = PlacedFile(tmp_path / "deep" / "a.service", "[Unit]\n")
+    assert file.standing() is Standing.MISSING
+    file.write()
+    assert file.standing() is Standing.SAME
+    assert file.path.read_text().partition("\n")[2] == "[Unit]\n"
+    assert PlacedFile(file.path, "[Service]\n").standing() is Standing.OLDER
+
+
+@pytest.mark.parametrize("change", ["# mine\n", "\n"])
+def test_a_line_more_is_somebody_elses_change(tmp_path: Path, change: str) -> None:
+    file = PlacedFile(tmp_path / "a.service", "[Unit]\n")
+    file.write()
+    with file.path.open("a") as opened:
+        opened.write(change)
+    assert file.standing() is Standing.CHANGED
+    assert PlacedFile(file.path, "[Service]\n").standing() is Standing.CHANGED
+
+
+def test_a_file_of_somebody_elses_is_changed(tmp_path: Path) -> None:
+    file = PlacedFile(tmp_path / "a.service", "[Unit]\n")
+    file.path.write_bytes(b"[Unit]\n\xff")
+    assert file.standing() is Standing.CHANGED
+
+
+def test_what_is_its_owners_is_never_another(tmp_path: Path) -> None:
+    file = PlacedFile(tmp_path / "a.toml", "a = 1\n", keep=True, mode=0o600)
+    file.write()
+    assert file.path.read_text() == "a = 1\n"
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    file.path.write_text("a = 2\n")
+    assert file.standing() is Standing.SAME
+
+
+def test_a_group_that_is_not_there_is_done_without(tmp_path: Path) -> None:
+    file = PlacedFile(tmp_path / "a.toml", "", keep=True, group="no-such-group-here")
+    file.write()
+    assert file.path.is_file()
+
+
+def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be written: File exists"):
+        PlacedFile(tmp_path / "file" / "a.service", "").write()
+    (tmp_path / "a.service").mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        PlacedFile(tmp_path / "a.service", "").standing()
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+
+
+def test_an_empty_directory_of_drop_ins_goes_with_the_last(tmp_path: Path) -> None:
+    file = PlacedFile(tmp_path / "a.service.d" / "b.conf", "")
+    file.write()
+    (file.path.parent / "mine.conf").write_text("")
+    file.remove()
+    assert file.path.parent.is_dir()
+    (file.path.parent / "mine.conf").unlink()
+    file.write()
+    file.remove()
+    file.remove()
+    assert not file.path.parent.exists()
