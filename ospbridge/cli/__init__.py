@@ -68,6 +68,9 @@ COMMANDS: dict[str, CommandPlace] = {
     "doctor": CommandPlace("ospbridge.cli.doctor", "doctor", "Find what keeps ospbridge from working here."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
     "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),
+    "completion": CommandPlace(
+        "ospbridge.cli.completion", "completion", "Print what makes a shell complete the commands."
+    ),
     "restart-communication": CommandPlace(
         "ospbridge.cli.restart",
         "restart_communication",

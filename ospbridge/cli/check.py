@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.completion import scenarios
 from ospbridge.cli.options import LONGEST, SimulatorAccess, SimulatorAddress, json_option
 from ospbridge.cli.output import note, print_json
 from ospbridge.cli.stopping import stoppable
@@ -22,7 +23,7 @@ __all__ = ["check"]
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", shell_complete=scenarios)
 @click.option(
     "--simulator",
     type=SimulatorAddress(),

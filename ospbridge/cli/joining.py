@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ospbridge.cli.completion import scenarios
 from ospbridge.cli.options import LONGEST, SimulatorAddress, with_options
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option(
         "--scenario",
         metavar="FILE",
+        shell_complete=scenarios,
         help="Agents that this scenario matches play its task; a TOML file, or the name of a shipped one.",
     ),
     click.option(

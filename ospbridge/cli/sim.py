@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ospbridge.cli.completion import scenarios
+
 if TYPE_CHECKING:
     from ospbridge.osp.world import World
     from ospbridge.simulator.udp import UdpSimulator
@@ -37,7 +39,7 @@ def _sizes(
 
 
 @click.command()
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=scenarios)
 @click.option(
     "--env", "envs", multiple=True, metavar="ID", help="Host this Gymnasium environment; may be repeated."
 )
