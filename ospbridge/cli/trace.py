@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ospbridge.osp.codes import Code
+from ospbridge.cli.trace_choosing import Choice, choosing
+from ospbridge.cli.trace_filter import filter_
+from ospbridge.cli.trace_replay import replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,21 +18,6 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceRecord
 
 __all__ = ["show", "trace"]
-
-
-def _codes(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[Code, ...]:
-    """Codes by their names in the protocol, in any case, or by their numbers."""
-    codes = []
-    for name in names:
-        try:
-            codes.append(Code(int(name)) if name.isdecimal() else Code[name.upper().removeprefix("UDP_")])
-        except (KeyError, ValueError):
-            import difflib
-
-            close = difflib.get_close_matches(name.upper(), Code.__members__, n=3)
-            way_out = f"Did you mean {' or '.join(close)}?" if close else "Names look like GET_VALUE."
-            raise click.BadParameter(f"{name!r} is no code of OSP 1.1. {way_out}", ctx, param) from None
-    return tuple(codes)
 
 
 @click.group()
@@ -44,59 +31,87 @@ def trace() -> None:
     "--json", "as_json", is_flag=True, help="Print each record as a line of JSON, its meaning in `note`."
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@choosing
 @click.option(
-    "--code",
-    "codes",
-    callback=_codes,
-    metavar="NAME",
-    multiple=True,
-    help="Show only datagrams with this code, such as SET_VALUE or 52; may be given several times.",
+    "--slow",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=40.0,
+    show_default=True,
+    metavar="MS",
+    help="Milliseconds from which an answer counts as slow, and its delta is red.",
 )
-def show(file: Path, as_json: bool, limit: int | None, codes: tuple[Code, ...]) -> None:
+@click.option("--summary", is_flag=True, help="Print how long requests took instead of the datagrams.")
+def show(  # noqa: PLR0917  # click passes options by name
+    file: Path, as_json: bool, limit: int | None, choice: Choice, slow: float, summary: bool
+) -> None:
     """Show the datagrams of a trace with their meaning.
 
     Times are in seconds since the trace began, and in milliseconds since the line above.
     """
-    from dataclasses import replace
     from itertools import islice
 
-    from ospbridge.observe.trace import Describer, Direction, read_trace
+    if summary:
+        from ospbridge.cli.trace_summary import print_summary
 
-    describe = Describer()
-    wanted = {bytes((code,)) for code in codes}
-
-    def described() -> Iterator[tuple[TraceRecord, str]]:
-        # All datagrams are described, also those not shown: what an INIT_ACK tells is needed for those behind it.
-        for record in read_trace(file):
-            if record.direction is Direction.NOTE:
-                meaning = record.note
-            else:
-                meaning = describe(record.data, record.direction, record.port)
-            if not codes or record.data[:1] in wanted:
-                yield record, meaning
-
+        print_summary(file, choice, slow=slow, as_json=as_json)
+        return
     before: TraceRecord | None = None
-    for record, meaning in islice(described(), limit):
+    for line in islice(_lines(file, choice), limit):
         if as_json:
-            click.echo(replace(record, note=meaning).encode(), nl=False)
+            from dataclasses import replace
+
+            click.echo(replace(line.record, note=line.meaning).encode(), nl=False)
             continue
         if before is None:
             click.echo(click.style(_HEADER, bold=True), color=_colour())
-        click.echo(_row(record, before, meaning), color=_colour())
-        before = record
+        click.echo(_row(line, before, slow), color=_colour())
+        before = line.record
+
+
+trace.add_command(filter_)
+trace.add_command(replay)
+
+
+class _Line(NamedTuple):
+    """A record that is shown."""
+
+    record: TraceRecord
+    meaning: str
+    waited: float
+    """Milliseconds since the record before it in the trace, shown or not."""
+
+
+def _lines(file: Path, choice: Choice) -> Iterator[_Line]:
+    """What is chosen. All datagrams are described: what an INIT_ACK tells is needed for those behind it."""
+    from ospbridge.observe.trace import Describer, Direction, read_trace
+
+    describe = Describer()
+    before: TraceRecord | None = None
+    for record in read_trace(file):
+        if record.direction is Direction.NOTE:
+            meaning = record.note
+        else:
+            meaning = describe(record.data, record.direction, record.port)
+        if choice(record):
+            yield _Line(record, meaning, (record.time - before.time) * 1000 if before else 0.0)
+        if record.direction is not Direction.NOTE:
+            before = record
 
 
 _HEADER = f"{'time/s':>11} {'delta/ms':>10} {'dir':4} {'port':>5} datagram"
 _COLOURS = {"c>s": "cyan", "s>c": "green", "note": "yellow"}
 
 
-def _row(record: TraceRecord, before: TraceRecord | None, meaning: str) -> str:
+def _row(line: _Line, before: TraceRecord | None, slow: float) -> str:
+    record, meaning, waited = line
     delta = f"{(record.time - before.time) * 1000:+.3f}" if before else ""
     port = str(record.port) if record.port else ""
     client = f"[{_printable(record.client)}] " if record.client else ""
     bad = record.direction.value != "note" and meaning.startswith(("malformed", "garbage"))
-    row = f"{record.time:11.6f} {delta:>10} "
-    row += click.style(f"{record.direction.value:4}", fg=_COLOURS[record.direction.value])
+    late = record.direction.value == "s>c" and waited >= slow
+    row = f"{record.time:11.6f} "
+    row += click.style(f"{delta:>10}", fg="red", bold=True) if late else f"{delta:>10}"
+    row += " " + click.style(f"{record.direction.value:4}", fg=_COLOURS[record.direction.value])
     row += f" {port:>5} {client}"
     row += click.style(_printable(meaning), fg="red" if bad else None, dim=record.direction.value == "note")
     if record.note not in (meaning, ""):

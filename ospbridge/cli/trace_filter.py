@@ -1,0 +1,90 @@
+"""``ospbridge trace filter``: a part of a trace, as a trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ospbridge.cli.output import note
+from ospbridge.cli.trace_choosing import Choice, choosing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["filter_"]
+
+
+@click.command("filter")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    "target",
+    required=True,
+    metavar="OUT",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    help="Write the trace to this file; - is standard output.",
+)
+@choosing
+@click.option("--invert", is_flag=True, help="Write what the other options do not choose.")
+@click.option("--force", is_flag=True, help="Replace OUT where it exists.")
+def filter_(file: Path, target: Path, choice: Choice, invert: bool, force: bool) -> None:
+    """Write a part of a trace to another file.
+
+    Records stay as they are, with their times. To be replayed, a trace needs each client's INIT_COMMUNICATION_ACK.
+    """
+    from ospbridge.observe.trace import read_trace
+
+    counts = [0, 0]
+
+    def lines() -> Iterator[bytes]:
+        for record in read_trace(file):
+            counts[1] += 1
+            if choice(record) != invert:
+                counts[0] += 1
+                yield record.encode()
+
+    if str(target) == "-":
+        for line in lines():
+            click.echo(line, nl=False)
+    else:
+        _write(file, target, lines(), force=force)
+    if sys.stderr.isatty() or str(target) != "-":
+        note(f"{counts[0]} of {counts[1]} records")
+
+
+def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> None:
+    """The whole file or none. Raises UsageError for a file that must not be replaced."""
+    from tempfile import NamedTemporaryFile
+
+    from ospbridge.errors import ConfigurationError, UsageError
+
+    if target.exists() and target.samefile(file):
+        raise UsageError(f"{target} is the trace that is read", hint="write to another file")
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists already", hint="write to another file, or replace it with --force")
+    try:
+        with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
+            try:
+                part.writelines(lines)
+                Path(part.name).chmod(0o666 & ~_umask())
+                Path(part.name).replace(target)
+            except BaseException:
+                Path(part.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write a trace to {target}: {error.strerror}",
+            hint="name a file in a directory that exists and may be written to",
+        ) from error
+
+
+def _umask() -> int:
+    import os
+
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
