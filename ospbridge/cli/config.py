@@ -10,6 +10,7 @@ import click
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.joining import joining_options
 from ospbridge.cli.options import CloseNames
+from ospbridge.cli.serving import serving_options
 from ospbridge.cli.upstream import upstream_options
 
 __all__ = ["config", "config_option"]
@@ -35,6 +36,7 @@ def config() -> None:
 @click.option("--origin", is_flag=True, help="Say behind each value where it is from.")
 @joining_options
 @upstream_options
+@serving_options
 @click.pass_context
 def show(context: click.Context, /, *, config: Path | None, origin: bool, **_: Any) -> None:
     """Print the configuration that counts, as a file that says it.
@@ -48,4 +50,4 @@ def show(context: click.Context, /, *, config: Path | None, origin: bool, **_: A
     # What cannot work is told as it would be when the daemon starts.
     found.settings()
     found.feedings()
-    click.echo(shown([*found.simulators, *found.servers], origins=origin), nl=False)
+    click.echo(shown(found.entries, origins=origin), nl=False)

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ospbridge.cli.joining import settings_from
-from ospbridge.cli.keys import RLLINK, SIMULATOR, as_written, option_of, sections
+from ospbridge.cli.keys import DAEMON, RLLINK, SIMULATOR, as_written, option_of, sections
 from ospbridge.cli.upstream import OF_MODE, upstream_from
 
 if TYPE_CHECKING:
@@ -24,10 +24,16 @@ __all__ = ["Configuration", "configuration"]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The simulators, and the RLlink servers, as entries."""
+    """The daemon itself, the simulators, and the RLlink servers, as entries."""
 
+    daemon: Entry
     simulators: list[Entry]
     servers: list[Entry]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All, in the order in which a file has them."""
+        return [self.daemon, *self.simulators, *self.servers]
 
     def settings(self) -> list[Settings]:
         """Raises ConfigurationError, UsageError for what cannot work."""
@@ -80,7 +86,8 @@ def configuration(context: click.Context, file: Path | None) -> Configuration:
                 f"{entry.where}: has no address", hint='for instance address = "127.0.0.1:5555"'
             )
         _silence_other_modes(entry)
-    return Configuration(simulators, servers)
+    (daemon,) = effective(tables[DAEMON], written, flags[DAEMON], at_least=1)
+    return Configuration(daemon, simulators, servers)
 
 
 def _silence_other_modes(entry: Entry) -> None:

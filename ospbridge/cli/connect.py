@@ -9,11 +9,14 @@ import click
 from ospbridge.cli.config import config_option
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.joining import joining_options
-from ospbridge.cli.options import log_options
+from ospbridge.cli.serving import serving_options
 from ospbridge.cli.upstream import upstream_options
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ospbridge.config.effective import Entry
+    from ospbridge.daemon.service import Companion
 
 __all__ = ["connect"]
 
@@ -22,23 +25,42 @@ __all__ = ["connect"]
 @config_option
 @joining_options
 @upstream_options
-@log_options
+@serving_options
 @click.pass_context
-def connect(
-    context: click.Context, /, *, config: Path | None, log_level: str, log_json: bool | None, **_: Any
-) -> None:
+def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None:
     """Run the daemon between a simulator and environments.
 
     It joins the simulator, takes its agents, and lets gymnasium.make("ospbridge/Agent-v0", agent=NAME) drive them
     from any process of this machine, and with --listen from other hosts. With --record it writes down what they play.
     With --config it reads a file, which may name several simulators. SIGTERM and Ctrl-C give the agents back and end it
-    with exit code 0.
+    with exit code 0; SIGHUP has the file and certificates read again.
     """
+    from functools import partial
+
     import trio
 
+    from ospbridge.cli.reloading import reloader
     from ospbridge.daemon.service import serve
     from ospbridge.observe import logs
 
-    logs.configure(json=log_json, level=log_level)
     found = configuration(context, config)
-    trio.run(serve, found.settings(), found.feedings())
+    logs.configure(json=found.daemon["log_json"], level=found.daemon["log_level"])
+    run = partial(
+        serve,
+        found.settings(),
+        found.feedings(),
+        companions=_companions(found.daemon),
+        reload=reloader(context, config, found),
+    )
+    trio.run(run)
+
+
+def _companions(daemon: Entry) -> list[Companion]:
+    """What else runs beside the hub."""
+    companions: list[Companion] = []
+    if daemon["metrics"] is not None:
+        from ospbridge.daemon.metrics_server import metrics_server
+
+        with daemon.blamed():
+            companions.append(metrics_server(daemon["metrics"]))
+    return companions

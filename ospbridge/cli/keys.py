@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["RLLINK", "SIMULATOR", "as_written", "option_of", "sections"]
+__all__ = ["DAEMON", "RLLINK", "SIMULATOR", "as_written", "option_of", "sections"]
 
+DAEMON: Final = "daemon"
 SIMULATOR: Final = "simulator"
 RLLINK: Final = "rllink"
 ADDRESS: Final = "address"
-_NO_KEYS: Final = ("config", "log_level", "log_json", "origin")
-"""Options that are about the command, not about a simulator or an upstream."""
+_NO_KEYS: Final = ("config", "origin")
+"""Options that are about the command itself."""
+_OF_DAEMON: Final = ("log_level", "log_json", "metrics", "dashboard", "dashboard_token")
+"""Options that are about the daemon, not about a simulator or an upstream."""
 _WITHOUT_PREFIX: Final = ("insecure",)
 """Options of upstreams that stand without the prefix."""
 _ALONE: Final = ("simulator", "hub", "listen", "trace", "rllink", "rllink_spool")
@@ -35,6 +38,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 def sections(command: click.Command) -> dict[str, Section]:
     """Of each section's name, what may stand in it, by the options that ``command`` takes."""
     found: dict[str, list[Key]] = {
+        DAEMON: [],
         SIMULATOR: [Key(name="name", kind=Kind.TEXT, convert=_name, alone=True)],
         RLLINK: [],
     }
@@ -45,12 +49,14 @@ def sections(command: click.Command) -> dict[str, Section]:
         found[section].append(_key(name, option))
         if option.name == RLLINK:
             found[RLLINK].append(Key(name="simulators", kind=Kind.TEXTS))
-    return {name: Section(name, tuple(keys)) for name, keys in found.items()}
+    return {name: Section(name, tuple(keys), single=name == DAEMON) for name, keys in found.items()}
 
 
 def _section_and_key(option: str) -> tuple[str, str]:
     if option in (SIMULATOR, RLLINK):
         return option, ADDRESS
+    if option in _OF_DAEMON:
+        return DAEMON, option
     if option in _WITHOUT_PREFIX:
         return RLLINK, option
     key = option.removeprefix(f"{RLLINK}_")
@@ -61,7 +67,7 @@ def option_of(section: str, key: str) -> str:
     """The name that click has for the option of a key."""
     if key == ADDRESS:
         return section
-    return key if section == SIMULATOR or key in _WITHOUT_PREFIX else f"{RLLINK}_{key}"
+    return key if section != RLLINK or key in _WITHOUT_PREFIX else f"{RLLINK}_{key}"
 
 
 def _key(name: str, option: click.Option) -> Key:

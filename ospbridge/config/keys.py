@@ -74,10 +74,19 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``[[name]]``, and the keys of each of its tables in the order in which they are shown."""
+    """``[[name]]``, and the keys of each of its tables in the order in which they are shown.
+
+    ``single``: there is one table only, ``[name]``.
+    """
 
     name: str
     keys: tuple[Key, ...]
+    single: bool = False
+
+    @property
+    def header(self) -> str:
+        """As it stands above a table."""
+        return f"[{self.name}]" if self.single else f"[[{self.name}]]"
 
     def __getitem__(self, name: str) -> Key:
         return next(key for key in self.keys if key.name == name)

@@ -30,7 +30,7 @@ class Written:
     """One table of a file. ``said`` is as it stands there, ``values`` as the program takes it."""
 
     path: str
-    """Such as ``simulator[0]``."""
+    """Such as ``simulator[0]``, or ``daemon`` where there is one only."""
     line: int | None
     said: dict[str, Any] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
@@ -75,12 +75,17 @@ def read(text: str, sections: Sequence[Section], *, origin: str, directory: Path
     tables = {
         section.name: [
             _written(
-                Table(each, f"{section.name}[{at}]", [key.name for key in section.keys], mistakes),
+                Table(
+                    each,
+                    section.name if section.single else f"{section.name}[{at}]",
+                    [key.name for key in section.keys],
+                    mistakes,
+                ),
                 section,
                 directory,
                 lines,
             )
-            for at, each in enumerate(_tables(whole, section.name))
+            for at, each in enumerate(_tables(whole, section))
         ]
         for section in sections
     }
@@ -90,10 +95,19 @@ def read(text: str, sections: Sequence[Section], *, origin: str, directory: Path
     return WrittenFile(origin, tables)
 
 
-def _tables(whole: Table, name: str) -> Sequence[Any]:
+def _tables(whole: Table, section: Section) -> Sequence[Any]:
+    name = section.name
+    if section.single:
+        found = [whole.data[name]] if name in whole.data else []
+        if found and isinstance(found[0], list):
+            whole.mistakes.note(
+                f"{name}[0]", "there is only one such table", f"begin it with {section.header}"
+            )
+            return []
+        return found
     found = whole.data.get(name, [])
     if not isinstance(found, list):
-        whole.wrong(name, "an array of tables", found, f"begin it with [[{name}]]")
+        whole.wrong(name, "an array of tables", found, f"begin it with {section.header}")
         return []
     return found
 

@@ -19,7 +19,7 @@ def shown(entries: Iterable[Entry], *, origins: bool) -> str:
     """What nobody said and has no default is left out, as it would be in a file."""
     parts = []
     for entry in entries:
-        lines = [f"[[{entry.section.name}]]"]
+        lines = [entry.section.header]
         for name, value in entry.values.items():
             if value.said is not ABSENT and value.said != []:
                 line = f"{name} = {_toml(value.said)}"

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.settings import Feeding, Settings
 
-    Companion: TypeAlias = Callable[[Overlook], Awaitable[None]]
 
-__all__ = ["serve"]
+__all__ = ["Companion", "serve"]
 
+Companion: TypeAlias = "Callable[[Overlook], Awaitable[None]]"
+"""What runs beside the hub until the daemon leaves. Whatever goes wrong in it, it must not raise."""
 log = logs.get(__name__)
 LEAVE_WITHIN: Final = 2.8
 """Seconds from a signal to the end."""

@@ -7,7 +7,9 @@ import socket
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 
-__all__ = ["parse_endpoint", "resolve"]
+__all__ = ["parse_endpoint", "parse_listening", "resolve"]
+
+LOOPBACK = "127.0.0.1"
 
 
 def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT) -> Endpoint:
@@ -26,6 +28,20 @@ def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT) -> Endpoint:
     if not 0 < port < 65536:
         raise _wrong(text, f"the port {port} is not between 1 and 65535")
     return Endpoint(host, port)
+
+
+def parse_listening(text: str) -> Endpoint:
+    """Where to listen: ``PORT`` of the loopback interface, or ``HOST:PORT``; port 0 takes a free one.
+
+    Raises ConfigurationError for anything else.
+    """
+    host, port = (LOOPBACK, text) if text.isdecimal() else _split(text.strip())
+    if not host or not _can_be_asked_for(host) or not port or not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError(
+            f"{text!r} is no address to listen at",
+            hint=f"write PORT or HOST:PORT, for instance {LOOPBACK}:9464; port 0 takes a free one",
+        )
+    return Endpoint(host, int(port))
 
 
 def _split(text: str) -> tuple[str, str | None]:

@@ -162,3 +162,28 @@ def test_mistakes_of_a_file_are_told_with_their_place(
     assert why in told
     assert str(file) in told
     assert "Hint: " in told
+
+
+def test_what_is_said_of_the_daemon_itself_is_shown_with_its_origin(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text('[daemon]\nmetrics = "9464"\nlog_level = "debug"\n')
+    result = run("config", "show", "--config", str(file), "--log-level", "error", "--origin")
+    assert result.stdout.splitlines()[:3] == [
+        "[daemon]",
+        'log_level = "error"  # --log-level',
+        f'metrics = "9464"  # {file}:2',
+    ] or result.stdout.splitlines()[:3] == [
+        "[daemon]",
+        f'metrics = "9464"  # {file}:2',
+        'log_level = "error"  # --log-level',
+    ]
+    assert show("--config", str(file))["daemon"] == {"metrics": "9464", "log_level": "debug"}
+
+
+@pytest.mark.parametrize("said", ["9464:", "host:99999", ":1", "a:b", ""])
+def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text(f'[daemon]\nmetrics = "{said}"\n')
+    result = run("config", "show", "--config", str(file), code=78)
+    assert "daemon.metrics" in result.stderr
+    assert run("connect", "--metrics", said, code=2).stderr.count("no address to listen at") == 1

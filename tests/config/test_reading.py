@@ -199,3 +199,35 @@ def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
 
 def test_an_empty_file_says_nothing() -> None:
     assert reading("").tables == {"simulator": [], "rllink": []}
+
+
+DAEMON = Section("daemon", (Key(name="level", kind=Kind.WORD, words=("debug", "info")),), single=True)
+
+
+def reading_daemon(text: str) -> WrittenFile:
+    return read(text, (DAEMON, SIMULATOR), origin="osp.toml", directory=Path("/etc/osp"))
+
+
+def test_a_section_with_one_table_is_read_and_its_place_has_no_number() -> None:
+    (table,) = reading_daemon('[[simulator]]\n[daemon]\nlevel = "debug"\n').tables["daemon"]
+    assert (table.path, table.line, table.values, table.lines) == (
+        "daemon",
+        2,
+        {"level": "debug"},
+        {"level": 3},
+    )
+    assert reading_daemon("").tables["daemon"] == []
+
+
+@pytest.mark.parametrize(
+    "text, mistake",
+    [
+        ("[[daemon]]\n", "line 1: daemon[0]: there is only one such table (begin it with [daemon])"),
+        ("[daemon]\nlevle = 1\n", "line 2: daemon.levle: unknown key (did you mean 'level'?)"),
+        ("daemon = 1\n", "line 1: daemon: expected a table, got 1"),
+    ],
+)
+def test_mistakes_of_a_section_with_one_table_are_told(text: str, mistake: str) -> None:
+    with pytest.raises(ConfigurationInvalid) as caught:
+        reading_daemon(text)
+    assert caught.value.mistakes == (mistake,)

@@ -42,14 +42,20 @@ class Daemon:
     """
 
     def __init__(
-        self, simulator: object, *options: str, directory: Path, wait: bool = True, hub: str | None = None
+        self,
+        simulator: object,
+        *options: str,
+        directory: Path,
+        wait: bool = True,
+        hub: str | None = None,
+        level: tuple[str, ...] = ("--log-level", "debug"),
     ) -> None:
         self.hub = hub
         self.log = directory / f"daemon-{time.monotonic_ns()}.log"
         named = [] if simulator is None else ["--simulator", str(simulator)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*PROGRAM, "connect", *named, "--log-level", "debug", *options],
+                [*PROGRAM, "connect", *named, *level, *options],
                 stderr=log,
             )
         if wait:

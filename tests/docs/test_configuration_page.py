@@ -20,7 +20,9 @@ KEYS = [(name, key) for name, section in SECTIONS.items() for key in section.key
 
 
 def rows(section: str) -> dict[str, tuple[str, str]]:
-    (text,) = re.findall(rf"^## `\[\[{section}\]\]`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(
+        rf"^## `{re.escape(SECTIONS[section].header)}`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL
+    )
     found = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
     return {name: (default, meaning) for name, default, meaning in found}
 
@@ -35,7 +37,7 @@ def default(section: str, key: Key) -> str | None:
     option = OPTIONS.get(option_of(section, key.name))
     value = getattr(option, "default", None)
     if key.kind is Kind.FLAG:
-        return "true" if value is True else "false"
+        return None if value is None else "true" if value is True else "false"
     if isinstance(value, str):
         return f'"{value}"'
     return str(value) if isinstance(value, int | float) else None
@@ -56,13 +58,13 @@ def test_every_key_but_two_has_an_option_of_its_name() -> None:
     for section, key in KEYS:
         option = OPTIONS.get(option_of(section, key.name))
         if isinstance(option, click.Option) and key.name not in ("address", "agents"):
-            prefix = "" if section == "simulator" or key.name == "insecure" else "rllink-"
+            prefix = "" if section != "rllink" or key.name == "insecure" else "rllink-"
             assert option.opts[0] == f"--{prefix}{key.name.replace('_', '-')}"
 
 
 def test_every_option_but_those_about_the_command_is_a_key() -> None:
     keys = {option_of(section, key.name) for section, key in KEYS}
-    assert {str(name) for name in OPTIONS} - keys == {"config", "log_level", "log_json"}
+    assert {str(name) for name in OPTIONS} - keys == {"config"}
 
 
 def test_the_example_is_a_configuration() -> None:

@@ -1,0 +1,148 @@
+"""The metrics over HTTP: ``GET /metrics``, one request a connection, on h11. Reads nothing that it does not answer."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.observe import logs
+
+if TYPE_CHECKING:
+    import h11
+    from prometheus_client.registry import CollectorRegistry
+
+    from ospbridge.daemon.overlook import Overlook
+    from ospbridge.daemon.service import Companion
+    from ospbridge.interface import Endpoint
+
+__all__ = ["metrics_server"]
+
+log = logs.get(__name__)
+PATH: Final = "/metrics"
+WITHIN: Final = 10.0
+"""Seconds for one request and its answer."""
+MOST_AT_ONCE: Final = 16
+LARGEST_REQUEST: Final = 16 * 1024
+"""Bytes of a request's head."""
+PAGE: Final = b'<!doctype html><title>ospbridge</title><a href="/metrics">metrics</a>\n'
+
+
+def metrics_server(address: Endpoint) -> Companion:
+    """What serves them. Raises ConfigurationError without the extra, or for an address that is taken."""
+    missing = [name for name in ("prometheus_client", "h11") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"--metrics needs {' and '.join(missing)}", hint="pip install 'ospbridge[metrics]'"
+        )
+    return _MetricsServer(address).run
+
+
+class _MetricsServer:
+    def __init__(self, address: Endpoint) -> None:
+        self._address = address
+        self._limit = trio.CapacityLimiter(MOST_AT_ONCE)
+
+    async def run(self, overlook: Overlook) -> None:
+        """Until cancelled."""
+        from ospbridge.daemon.metrics import registry
+
+        host, port = self._address.host, self._address.port
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host)
+        except OSError as error:
+            # The daemon does its work without being looked at.
+            log.warning(
+                "metrics are not served",
+                address=str(self._address),
+                reason=error.strerror or str(error),
+                hint="choose another address with --metrics [HOST:]PORT; port 0 takes a free one",
+            )
+            return
+        found = registry(overlook)
+        where = listeners[0].socket.getsockname()[1]
+        log.info("metrics open", url=f"http://{f'[{host}]' if ':' in host else host}:{where}{PATH}")
+
+        async def answer(stream: trio.SocketStream) -> None:
+            if self._limit.available_tokens < 1:
+                await trio.aclose_forcefully(stream)
+                return
+            async with self._limit:
+                try:
+                    await _answer(stream, found)
+                except Exception:
+                    log.exception("metrics could not be told", hint="please report this")
+                    await trio.aclose_forcefully(stream)
+
+        await trio.serve_listeners(answer, listeners)
+
+
+async def _answer(stream: trio.SocketStream, found: CollectorRegistry) -> None:
+    import h11
+
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_REQUEST)
+    with trio.move_on_after(WITHIN):
+        try:
+            try:
+                request = await _request(stream, connection)
+            except h11.RemoteProtocolError as error:
+                await _send(stream, connection, error.error_status_hint, [], f"{error}\n".encode())
+                return
+            if request is None:
+                return
+            if request.method != b"GET":
+                await _send(stream, connection, 405, [("Allow", "GET")], b"")
+                return
+            status, headers, body = _resource(request, found)
+            await _send(stream, connection, status, headers, body)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, h11.LocalProtocolError):
+            pass  # whoever asked is gone
+        finally:
+            await trio.aclose_forcefully(stream)
+
+
+async def _request(stream: trio.SocketStream, connection: h11.Connection) -> h11.Request | None:
+    import h11
+
+    while True:
+        event = connection.next_event()
+        if isinstance(event, h11.Request):
+            return event
+        if event is not h11.NEED_DATA:
+            return None
+        connection.receive_data(await stream.receive_some(LARGEST_REQUEST))
+
+
+def _resource(request: h11.Request, found: CollectorRegistry) -> tuple[int, list[tuple[str, str]], bytes]:
+    from prometheus_client.exposition import choose_encoder
+
+    path = request.target.partition(b"?")[0].decode("ascii", "replace")
+    if path == PATH:
+        accept = ",".join(value.decode("latin-1") for name, value in request.headers if name == b"accept")
+        encoder, kind = choose_encoder(accept)
+        return 200, [("Content-Type", kind), ("Cache-Control", "no-store")], encoder(found)
+    if path == "/":
+        return 200, [("Content-Type", "text/html; charset=utf-8")], PAGE
+    return 404, [("Content-Type", "text/plain; charset=utf-8")], f"there is only {PATH}\n".encode()
+
+
+async def _send(
+    stream: trio.SocketStream,
+    connection: h11.Connection,
+    status: int,
+    headers: list[tuple[str, str]],
+    body: bytes,
+) -> None:
+    import h11
+
+    said = [*headers, ("Content-Length", str(len(body))), ("Connection", "close")]
+    parts = [
+        connection.send(h11.Response(status_code=status, headers=said)),
+        # A HEAD is answered by the head alone.
+        connection.send(h11.Data(data=body)) if body else None,
+        connection.send(h11.EndOfMessage()),
+    ]
+    await stream.send_all(b"".join(part for part in parts if part))
+    await stream.send_eof()

@@ -1,0 +1,168 @@
+"""What Prometheus is told, as its own parser reads it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.daemon.metrics import METRICS
+from ospbridge.hub.status import STEP_BOUNDS
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import Daemon, free_port
+
+pytest.importorskip("h11", reason="h11 is not installed: pip install 'ospbridge[metrics]'")
+parser = pytest.importorskip(
+    "prometheus_client.parser",
+    reason="prometheus_client is not installed: pip install 'ospbridge[metrics]'",
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
+GRAFANA = ROOT / "docs" / "grafana" / "ospbridge.json"
+
+
+def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
+    host, _, path = url.removeprefix("http://").partition("/")
+    with closing(http.client.HTTPConnection(host, timeout=10)) as connection:
+        connection.request(method, f"/{path}", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type") or "", answer.read().decode()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    # An upstream that nobody listens at: what is told of it is told all the same.
+    upstream = ("--rllink", f"127.0.0.1:{free_port()}", "--rllink-mode", "observe")
+    world = SyntheticWorld(1, 1, 0, names=['one "and" \\only'])
+    with (
+        UdpSimulator(world, port=0, profile=DOCUMENT) as simulator,
+        Daemon(
+            simulator.address,
+            "--metrics",
+            "0",
+            "--record",
+            str(tmp_path / "recorded"),
+            *upstream,
+            directory=tmp_path,
+        ) as running,
+    ):
+        yield running
+
+
+def url_of(daemon: Daemon) -> str:
+    (line,) = daemon.lines("metrics open")
+    return str(line["url"])
+
+
+def families(text: str) -> dict[str, Any]:
+    return {family.name: family for family in parser.text_string_to_metric_families(text)}
+
+
+def test_prometheus_reads_what_a_daemon_counted(daemon: Daemon) -> None:
+    env = gymnasium.make("ospbridge/Agent-v0", annotates=True, max_episode_steps=None)
+    unwrapped: Any = env.unwrapped
+    for _ in range(2):
+        env.reset()
+        for _ in range(5):
+            unwrapped.annotate(action_logp=0.0, action_dist_inputs=np.zeros(2, np.float32))
+            env.step(np.zeros(1, np.float32))
+    status, kind, text = get(url_of(daemon))
+    env.close()
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+    found = families(text)
+    missing = [metric.shown for metric in METRICS if metric.name not in found]
+    assert missing == []
+    (joined,) = found["ospbridge_simulator_joined"].samples
+    assert joined.value == 1
+    (steps,) = found["ospbridge_steps"].samples
+    assert steps.name == "ospbridge_steps_total"
+    assert steps.value >= 10
+    buckets = [s for s in found["ospbridge_step_seconds"].samples if s.name.endswith("_bucket")]
+    assert [float(s.labels["le"]) for s in buckets] == [*STEP_BOUNDS, float("inf")]
+    values = [s.value for s in buckets]
+    assert values == sorted(values)
+    assert values[-1] == 10
+    (length,) = found["ospbridge_episode_steps"].samples
+    assert (length.labels["agent"], length.value) == ('one "and" \\only', 5)
+    (connected,) = found["ospbridge_upstream_connected"].samples
+    assert connected.value == 0
+    codes = {s.labels["code"] for s in found["ospbridge_datagrams"].samples}
+    assert {"INIT_COMMUNICATION", "NEXT_SIMULATION_STEP", "NEXT_SIMULATION_STEP_COMPLETED"} <= codes
+    assert found["process_resident_memory_bytes"].samples[0].value > 1e6
+
+
+def test_a_newer_prometheus_gets_the_form_it_asks_for(daemon: Daemon) -> None:
+    _, kind, text = get(url_of(daemon), Accept="application/openmetrics-text; version=1.0.0")
+    assert kind.startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+
+
+def test_other_requests_are_refused(daemon: Daemon) -> None:
+    url = url_of(daemon)
+    root = url.removesuffix("metrics")
+    assert get(root)[0] == 200
+    assert get(f"{root}secret")[0] == 404
+    assert get(url, "POST")[0] == 405
+    assert get(url, "HEAD")[0] == 405
+    host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
+    for request in (b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 100_000):
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(request)
+            assert sock.recv(64).startswith((b"HTTP/1.1 4", b""))
+    assert get(url)[0] == 200
+
+
+def test_a_taken_address_is_told_and_the_daemon_goes_on(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT) as simulator,
+        Daemon(simulator.address, "--metrics", str(taken.getsockname()[1]), directory=tmp_path) as daemon,
+    ):
+        (line,) = daemon.lines("metrics are not served")
+        assert line["level"] == "warning"
+        assert "in use" in line["reason"]
+        assert "--metrics" in line["hint"]
+
+
+def documented() -> list[tuple[str, str, str, str]]:
+    return re.findall(r"^\| `(ospbridge_\w+)` \| (\w+) \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_every_metric_is_documented_as_it_is() -> None:
+    assert documented() == [
+        (metric.shown, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
+        for metric in METRICS
+    ]
+
+
+def test_the_dashboard_for_grafana_and_the_queries_of_the_page_ask_for_what_there_is() -> None:
+    names = {metric.shown for metric in METRICS} | {"ospbridge_step_seconds_bucket"}
+    panels = json.loads(GRAFANA.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked += re.findall(
+        r"^\| [a-z].*? \| `(.*?)` \|$", PAGE.read_text().partition("## What to ask")[2], re.MULTILINE
+    )
+    assert len(asked) > 20
+    for expression in asked:
+        found = set(re.findall(r"\bospbridge_\w+", expression))
+        assert found <= names, expression
+        assert found or "process_" in expression
+    assert len({panel["id"] for panel in panels}) == len(panels)
