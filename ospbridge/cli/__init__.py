@@ -56,6 +56,9 @@ COMMANDS: dict[str, CommandPlace] = {
     ),
     "config": CommandPlace("ospbridge.cli.config", "config", "Show what `ospbridge connect` would do."),
     "status": CommandPlace("ospbridge.cli.status", "status", "Show what a running daemon does."),
+    "top": CommandPlace(
+        "ospbridge.cli.top", "top", "Watch a running daemon: simulators, agents, upstreams, live."
+    ),
     "service": CommandPlace("ospbridge.cli.service", "service", "Make the daemon a service of systemd."),
     "sim": CommandPlace("ospbridge.cli.sim", "sim", "Run a simulator that speaks OSP."),
     "sink": CommandPlace(

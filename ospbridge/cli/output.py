@@ -24,6 +24,7 @@ __all__ = [
     "print_json",
     "print_json_line",
     "print_table",
+    "printable",
     "ranges",
     "short_float",
 ]
@@ -50,7 +51,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
 def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
     """The head and the rows, aligned, two blanks between columns."""
     titles = [column.title for column in columns]
-    cells = [titles, *([_printable(cell) for cell in row] for row in rows)]
+    cells = [titles, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
     lines = []
     for row in cells:
@@ -75,18 +76,18 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
         )
     for row in rows:
         # Text, because a name may hold brackets, which rich would read as markup.
-        table.add_row(*(Text(_printable(cell)) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Names come from the simulator: control characters must not reach a terminal as they are."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def note(text: str) -> None:
     """Something worth knowing, on standard error."""
-    click.echo(_printable(text), err=True)
+    click.echo(printable(text), err=True)
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,135 @@
+"""``ospbridge top``: a running daemon, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ospbridge.cli.stopping import stoppable
+
+if TYPE_CHECKING:
+    from ospbridge.cli.top_screen import Screen
+    from ospbridge.hub.messages import StatusReply
+    from ospbridge.session.hub_client import HubClient
+    from ospbridge.transport.tls import TlsFiles
+
+__all__ = ["top"]
+
+PATIENCE = 2.0
+"""Seconds to wait for a daemon's answer."""
+
+
+@click.command()
+@click.option(
+    "--hub",
+    "hubs",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A daemon's hub: unix:PATH, or tls://HOST:PORT on another host; may be given several times. "
+    "Default: all hubs in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600.0),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="Look so often.",
+)
+@click.option("--once", is_flag=True, help="Look twice, print, and end; the default where no terminal is.")
+@click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
+@click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from.")
+def top(
+    *,
+    hubs: tuple[str, ...],
+    interval: float,
+    once: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+) -> None:
+    """Watch a running daemon: simulators, agents, upstreams, live.
+
+    Steps a second are over the last 1, 10 and 60 seconds, step times and datagrams over the last 10. Ctrl-C ends it.
+    """
+    from ospbridge.cli.top_screen import Screen
+    from ospbridge.transport.tls import TlsFiles
+
+    tls = TlsFiles.of(tls_cert, tls_key, tls_ca) if tls_cert or tls_key or tls_ca else None
+    watched = [_Hub(address, tls) for address in hubs or _all_hubs()]
+    screen = Screen(plain=not (sys.stdout.encoding or "").lower().startswith("utf"))
+    try:
+        # Whoever asks for what is not there learns it from the first answer, as with `ospbridge status`.
+        for hub in watched:
+            screen.look(hub.address, hub.ask(), time.monotonic())
+        if once or not sys.stdout.isatty():
+            time.sleep(interval)
+            for hub in watched:
+                screen.look(hub.address, hub.ask(), time.monotonic())
+            click.echo(screen.text(), nl=False)
+        else:
+            with stoppable():
+                _live(screen, watched, interval)
+    finally:
+        for hub in watched:
+            hub.close()
+
+
+def _live(screen: Screen, watched: list[_Hub], interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from ospbridge.errors import OspBridgeError
+
+    console = Console()
+    with Live(screen.drawn(), console=console, screen=True, auto_refresh=False) as live:
+        try:
+            while True:
+                time.sleep(interval)
+                for hub in watched:
+                    try:
+                        screen.look(hub.address, hub.ask(), time.monotonic())
+                    except OspBridgeError as error:
+                        hub.close()
+                        screen.lost(hub.address, error.message)
+                live.update(screen.drawn(), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _all_hubs() -> list[str]:
+    """Those of this user's runtime directory; the default one where there is none, which says what is missing."""
+    from ospbridge.observe.runtime import default_hub, hubs
+
+    alone = default_hub()
+    found = [path for path in (alone, *hubs()) if path.exists()]
+    return [f"unix:{path}" for path in found or [alone]]
+
+
+class _Hub:
+    """One daemon's, asked again and again; it is connected to anew where it went away."""
+
+    def __init__(self, address: str, tls: TlsFiles | None) -> None:
+        self.address = address
+        self._tls = tls
+        self._client: HubClient | None = None
+
+    def ask(self) -> StatusReply:
+        """Raises HubLost and others where it does not answer."""
+        from ospbridge.session.hub_client import HubClient
+
+        if self._client is None:
+            self._client = HubClient.connect(
+                self.address, wait=0.0, timeout=PATIENCE, spin=False, tls=self._tls
+            )
+        return self._client.status()
+
+    def close(self) -> None:
+        """Forget the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
