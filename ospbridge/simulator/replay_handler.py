@@ -154,7 +154,9 @@ class ReplayHandler:
             self.machine.send(self.id, refusal)
         else:
             self.machine.problem("unknown command")
-        if code in _LEAVING:
+        if code in _LEAVING and (
+            found is None or found.answers
+        ):  # a real server may miss it, and hear the next one
             self._leaving = True
             self._tell(What.LEFT, f"its client left after {self._progress()}")
             if not self._queue:
@@ -225,11 +227,12 @@ class ReplayHandler:
         """Which vote it is, -1 for none, None where it was seen to."""
         votes = self.script.votes
         window = self._window()
-        last = votes[window[-1]] if window else None
-        if last is not None and not (last.is_step and last.complete):
-            at = next((at for at in window if at not in self._given and not votes[at].is_step), None)
-            if at is not None:
-                return at
+        coming = [at for at in window if at not in self._given]
+        if coming and not votes[coming[0]].is_step:
+            return coming[0]
+        if coming and not votes[window[-1]].is_step:
+            # The recorded client had a step under way that never ran.
+            return next(at for at in coming if not votes[at].is_step)
         if self._reset_last is not None and window:
             self._differs(f"{_words(data)} once more than recorded")
             again = votes[self._reset_last]

@@ -211,7 +211,8 @@ class _Reading:
         votes = self.script.votes
         if code in {Code.NEXT_SIMULATION_STEP_ACK, Code.RESET_SIMULATION_ACK}:
             agent = data[1:5] if code == Code.NEXT_SIMULATION_STEP_ACK else b""
-            voted = next((vote for vote in self._unacknowledged if vote.agent == agent), None)
+            # The latest: where it was sent twice, the first may have been lost.
+            voted = next((vote for vote in reversed(self._unacknowledged) if vote.agent == agent), None)
             if voted is not None:
                 self._unacknowledged.remove(voted)
                 voted.acks.append(Answer(data, _delay(record.time - voted.time)))

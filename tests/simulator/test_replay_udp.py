@@ -1,0 +1,168 @@
+"""Recorded simulators on real sockets: environments and sessions join them as they would join the real ones."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge  # noqa: F401  # registers the environments
+from ospbridge.errors import BarrierStuck
+from ospbridge.interface import Endpoint
+from ospbridge.observe.trace import read_trace
+from ospbridge.osp.messages import StepCompleted
+from ospbridge.osp.profile import NERD, PROFILES
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.replay_script import read_scripts
+from ospbridge.simulator.replaying import ReplayMachine, Told, What
+from ospbridge.simulator.serving import UdpServer
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+pytestmark = pytest.mark.loopback
+
+RECORDINGS = Path(__file__).parents[1] / "osp" / "traces"
+
+
+@contextmanager
+def replaying(
+    trace: Path, *, speed: float | None = None, loop: bool = False
+) -> Iterator[tuple[Endpoint, ReplayMachine, list[Told]]]:
+    told: list[Told] = []
+    machine = ReplayMachine(read_scripts(read_trace(trace)), tell=told.append, speed=speed, loop=loop)
+    with UdpServer(machine, port=0) as server:
+        yield server.address, machine, told
+
+
+def play(simulator: Endpoint, trace: Path | None = None, *, episodes: int = 3) -> list[NDArray[np.float32]]:
+    """What an environment saw of seeded episodes with seeded actions."""
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator), agent="cart", trace=trace)
+    env.action_space.seed(5)
+    seen = []
+    try:
+        for episode in range(episodes):
+            observation, _ = env.reset(seed=episode + 1)
+            seen.append(observation)
+            ended = False
+            while not ended:
+                observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+                seen.append(np.append(observation, np.float32(reward)))
+                ended = terminated or truncated
+    finally:
+        env.close()
+    return seen
+
+
+def differing(told: list[Told]) -> list[str]:
+    return [each.text for each in told if each.what in {What.DIFFERS, What.STANDS_STILL, What.WAITS}]
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+@pytest.mark.parametrize("speed", [None, 1.0])
+def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, speed: float | None) -> None:
+    trace = tmp_path / "trace.jsonl"
+    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=PROFILES[profile]) as simulator:
+        seen = play(simulator.address, trace)
+    with replaying(trace, speed=speed) as (address, machine, told):
+        again = play(address, tmp_path / "again.jsonl")
+        assert differing(told) == []
+        assert (machine.steps, machine.resets) == (len(seen), 3)
+    assert [one.tobytes() for one in again] == [one.tobytes() for one in seen]
+
+
+def test_the_trace_of_a_replay_is_replayed_in_turn(tmp_path: Path) -> None:
+    trace, again = tmp_path / "trace.jsonl", tmp_path / "again.jsonl"
+    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=NERD) as simulator:
+        seen = play(simulator.address, trace, episodes=1)
+    with replaying(trace) as (address, _, _):
+        play(address, again, episodes=1)
+    with replaying(again) as (address, _, told):
+        last = play(address, episodes=1)
+        assert differing(told) == []
+    assert [one.tobytes() for one in last] == [one.tobytes() for one in seen]
+
+
+def test_a_loop_is_played_as_often_as_one_likes(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
+        one = _three_steps(simulator.address, trace, episodes=1)
+    with replaying(trace, loop=True) as (address, _, told):
+        assert _three_steps(address, episodes=3) == one * 3
+        assert differing(told) == []
+
+
+def _three_steps(simulator: Endpoint, trace: Path | None = None, *, episodes: int) -> list[bytes]:
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator), trace=trace)
+    seen = []
+    try:
+        for _ in range(episodes):
+            env.reset(seed=1)
+            seen += [env.step(np.array([step / 4], np.float32))[0].tobytes() for step in range(3)]
+    finally:
+        env.close()
+    return seen
+
+
+# --- recordings of a real server ------------------------------------------------------------------------------------
+
+
+def test_a_recorded_real_server_is_joined_its_agents_taken_and_stepped() -> None:
+    path = RECORDINGS / "s04_reset_step.jsonl"
+    with (
+        replaying(path) as (address, machine, told),
+        BlockingSession.connect(address) as session,
+    ):
+        assert session.profile is NERD
+        (agent,) = session.register("Humanoid")
+        assert (len(agent.inputs), len(agent.outputs), len(agent.infos)) == (4, 4, 2)
+        assert session.reset(7)
+        recorded = np.array([0.25, 1.0, -0.25, 1.0], np.float32)
+        outputs = [session.step({"Humanoid": recorded})["Humanoid"].outputs for _ in range(3)]
+        completions = [r.data for r in read_trace(path) if r.data[:1] == b"\x55"][:3]
+        assert [one.tobytes() for one in outputs] == [
+            StepCompleted.decode(data).outputs.tobytes() for data in completions
+        ]
+        assert all(text.startswith("reset 1: the recording has no GET_VALUE_IDS") for text in differing(told))
+        assert machine.steps == 3
+
+
+def test_a_recorded_world_of_physics_is_played_by_a_vector_environment() -> None:
+    with replaying(RECORDINGS / "o01_ode_arena.jsonl") as (address, machine, told):
+        envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=3, simulator=str(address), agents="*")
+        try:
+            envs.reset(seed=1)
+            inputs = np.full((3, 2), 0.8, np.float32)
+            for _ in range(150):
+                envs.step(inputs)
+        finally:
+            envs.close()
+        # The neutral step of the reset, and what the recorded client did not ask for.
+        assert machine.steps == 151
+        assert [text for text in differing(told) if text.startswith("step 2:")] == []
+
+
+def test_a_client_that_steps_on_where_the_recorded_one_reset_is_told_and_waits_in_vain() -> None:
+    limits = replace(Limits(), step=0.5)
+    with (
+        replaying(RECORDINGS / "s04_reset_step.jsonl") as (address, _, told),
+        BlockingSession.connect(address, limits=limits) as session,
+    ):
+        session.register("Humanoid")
+        session.reset(7)
+        for _ in range(3):
+            session.step({"Humanoid": np.zeros(4, np.float32)})
+        with pytest.raises(BarrierStuck):
+            session.step({"Humanoid": np.zeros(4, np.float32)})
+        assert differing(told)[-1].endswith("never runs: the recorded client reset the world here")

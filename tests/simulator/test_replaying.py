@@ -1,0 +1,456 @@
+"""A recorded simulator, without sockets: what it answers, in which order, and what it tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.observe.trace import Direction, TraceRecord, read_trace
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import (
+    End,
+    EndAck,
+    GetAgentInfo,
+    GetValue,
+    GetValueIds,
+    InitAck,
+    NextSimulationStepAck,
+    RegisterForAgent,
+    RegisterForAgentAck,
+    ResetSimulation,
+    ResetSimulationAck,
+    ResetSimulationCompleted,
+    SetValue,
+    SetValueAck,
+    StepCompletedAck,
+    ValueContent,
+    ValueIds,
+)
+from ospbridge.osp.profile import InitForm
+from ospbridge.simulator.replay_script import read_scripts
+from ospbridge.simulator.replaying import ReplayMachine, What
+from tests.simulator.traced import Replayed, Traced, bytes_of, completed, replayed, vote
+
+RECORDINGS = sorted((Path(__file__).parents[1] / "osp" / "traces").glob("*.jsonl"))
+RAN = bytes_of(ResetSimulationAck(), ResetSimulationCompleted())
+
+
+def joined(replay: Replayed) -> Replayed:
+    assert replay.join() == bytes_of(InitAck(1, 1, InitForm.BYTES))
+    return replay
+
+
+# --- the same client ------------------------------------------------------------------------------------------------
+
+
+def test_the_recorded_client_is_answered_as_it_was() -> None:
+    trace = Traced().joined().registered(1).reset(7).step(0.5, 1.0).step(0.25, 2.0)
+    replay = joined(replayed(trace))
+    assert replay.ask(RegisterForAgent(1)) == bytes_of(RegisterForAgentAck(1, 1))
+    assert replay.ask(ResetSimulation(7)) == RAN
+    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1), completed(1.0))
+    assert replay.ask(StepCompletedAck(1)) == []
+    assert replay.ask(vote(0.25)) == bytes_of(NextSimulationStepAck(1), completed(2.0))
+    assert replay.of(What.DIFFERS) == []
+    assert (replay.machine.steps, replay.machine.resets) == (2, 1)
+    assert replay.of(What.OVER) == [
+        "the recording ends after 2 of its steps and 1 of its resets; from here on the world stands still"
+    ]
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_a_client_that_sends_what_was_recorded_is_answered_with_all_that_was(path: Path) -> None:
+    """Each conversation of a real server, played again datagram by datagram."""
+    records = list(read_trace(path))
+    scripts = read_scripts(records)
+    machine = ReplayMachine(scripts, tell=lambda _: None)
+    spoken = {script.greeting.data for script in scripts}
+    assert spoken
+    lines = {
+        (r.client, r.port)
+        for r in records
+        if r.direction is Direction.SERVER_TO_CLIENT and r.data[:1] == bytes((Code.INIT_COMMUNICATION_ACK,))
+    }
+    for number, line in enumerate(sorted(lines, key=lambda line: _first(records, line))):
+        of_line = [r for r in records if (r.client, r.port) == line]
+        answers = sorted(r.data for r in of_line if r.direction is Direction.SERVER_TO_CLIENT)
+        sent = [r.data for r in of_line if r.direction is Direction.CLIENT_TO_SERVER]
+        if not any(data[:1] not in (b"\x07", b"\x0a") for data in sent):
+            continue  # it knocked twice, and left at once
+        replay = Replayed(machine, [])
+        got = replay.join(f"client {number}")
+        for data in sent:
+            got += replay.ask(data)
+        missing, surplus = _difference(answers, sorted(got))
+        assert not missing, (line, [data.hex() for data in missing])
+        assert not surplus, (line, [data.hex() for data in surplus])
+
+
+def _first(records: list[TraceRecord], line: tuple[str, int]) -> float:
+    return next(r.time for r in records if (r.client, r.port) == line)
+
+
+def _difference(one: list[bytes], other: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    from collections import Counter
+
+    left, right = Counter(one), Counter(other)
+    return list((left - right).elements()), list((right - left).elements())
+
+
+def test_completions_come_one_by_one_where_the_recorded_ones_did() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0, 1, 2)))
+    assert replay.ask(vote(0.5, 1)) == bytes_of(NextSimulationStepAck(1))
+    assert replay.ask(vote(0.5, 2)) == bytes_of(NextSimulationStepAck(2), completed(1.0, 1))
+    assert replay.ask(StepCompletedAck(1)) == bytes_of(completed(1.0, 2))
+    assert replay.ask(StepCompletedAck(2)) == []
+
+
+def test_completions_come_at_once_from_a_server_that_waits_for_nothing() -> None:
+    trace = Traced(form=InitForm.INTS).joined().step(0.5, 1.0, 1, 2)
+    replay = replayed(trace)
+    replay.join(form=InitForm.INTS)
+    replay.ask(vote(0.5, 1))
+    assert replay.ask(vote(0.5, 2))[1:] == bytes_of(completed(1.0, 1), completed(1.0, 2))
+
+
+def test_votes_of_one_step_may_come_in_another_order() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0, 1, 2)))
+    assert replay.ask(vote(0.5, 2)) == bytes_of(NextSimulationStepAck(2))
+    assert replay.ask(vote(0.5, 1)) == bytes_of(NextSimulationStepAck(1), completed(1.0, 1))
+    assert replay.of(What.DIFFERS) == []
+
+
+def test_a_byte_at_the_end_of_a_datagram_makes_no_difference() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0)))
+    assert len(replay.ask(vote(0.5).encode(end=True))) == 2
+    assert replay.of(What.DIFFERS) == []
+
+
+def test_a_request_that_was_lost_is_lost_again() -> None:
+    trace = Traced().joined().sent(vote(0.5)).step(0.5, 1.0)
+    replay = joined(replayed(trace))
+    assert replay.ask(vote(0.5)) == []
+    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1), completed(1.0))
+
+
+def test_a_completion_that_was_lost_is_lost_again() -> None:
+    trace = Traced().joined().sent(vote(0.5)).received(NextSimulationStepAck(1)).step(0.25, 2.0)
+    replay = joined(replayed(trace))
+    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1))
+    assert replay.ask(vote(0.25)) == bytes_of(NextSimulationStepAck(1), completed(2.0))
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_answered_as_at_the_same_place_of_the_recording() -> None:
+    trace = Traced().joined()
+    for step in range(3):
+        trace.sent(GetValue(2)).received(ValueContent(2, f"{step}")).step(0.5, step)
+    replay = joined(replayed(trace))
+    for step in range(3):
+        assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, f"{step}"))
+        assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, f"{step}"))
+        replay.ask(vote(0.5))
+    assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "2"))
+    assert replay.of(What.DIFFERS) == []
+
+
+def test_a_question_asked_twice_at_one_place_has_its_answers_in_order() -> None:
+    trace = Traced().joined()
+    for text in ("before", "after"):
+        trace.sent(GetValue(2)).received(ValueContent(2, text))
+    replay = joined(replayed(trace))
+    answers = [replay.ask(GetValue(2)) for _ in range(3)]
+    assert answers == [bytes_of(ValueContent(2, text)) for text in ("before", "after", "after")]
+
+
+def test_a_question_that_comes_too_early_has_the_answer_it_would_have_later() -> None:
+    replay = joined(
+        replayed(Traced().joined().step(0.5, 1.0).sent(GetValue(2)).received(ValueContent(2, "x")))
+    )
+    assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "x"))
+
+
+def test_a_question_that_was_asked_again_in_vain_has_its_late_answer() -> None:
+    trace = Traced().joined().sent(GetValue(2)).sent(GetValue(2)).received(ValueContent(2, "x"))
+    replay = joined(replayed(trace))
+    assert replay.ask(GetValue(2)) == []
+    assert replay.ask(GetValue(2)) == replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "x"))
+
+
+def test_questions_that_were_asked_at_once_have_each_its_own_answer() -> None:
+    trace = Traced().joined().sent(GetValue(1), GetValue(2))
+    trace.received(ValueContent(1, "one"), ValueContent(2, "two"))
+    replay = joined(replayed(trace))
+    assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "two"))
+    assert replay.ask(GetValue(1)) == bytes_of(ValueContent(1, "one"))
+
+
+@pytest.mark.parametrize(
+    "question, answer",
+    [
+        (GetValueIds(".*"), ValueIds(0)),
+        (GetValue(7), ValueContent(-1, "")),
+        (SetValue(7, "1"), SetValueAck(7, 2)),
+        (RegisterForAgent(7), RegisterForAgentAck(7, 0)),
+    ],
+)
+def test_what_was_never_asked_is_answered_as_by_a_simulator_that_has_no_such_thing(
+    question: GetValue, answer: ValueContent
+) -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0)))
+    assert replay.ask(question) == bytes_of(answer)
+    (text,) = replay.of(What.DIFFERS)
+    assert text.startswith(f"step 1: the recording has no {question.CODE.name}")
+
+
+def test_a_value_set_to_something_else_is_told_and_confirmed_as_recorded() -> None:
+    replay = joined(replayed(Traced().joined().sent(SetValue(1, "7")).received(SetValueAck(1, 1))))
+    assert replay.ask(SetValue(1, "8")) == bytes_of(SetValueAck(1, 1))
+    assert replay.of(What.DIFFERS) == ["the recording has no SET_VALUE value 1 content '8'"]
+
+
+def test_garbage_is_counted_and_told_and_not_answered() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0)))
+    assert replay.ask(b"\x09\xff") == replay.ask(b"") == []
+    assert replay.machine.problems["unknown command"] == 2
+
+
+def test_whoever_leaves_is_let_go_whether_that_was_recorded_or_not() -> None:
+    for trace in (Traced().joined().step(0.5, 1.0), Traced().joined().sent(End()).received(EndAck())):
+        replay = joined(replayed(trace))
+        assert replay.ask(End()) == bytes_of(EndAck())
+        assert replay.closed == [replay.handler]
+        assert replay.of(What.DIFFERS) == []
+
+
+# --- another client -------------------------------------------------------------------------------------------------
+
+
+def test_other_inputs_are_told_with_what_was_expected_and_what_came() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0).step(0.5, 2.0)))
+    replay.ask(vote(0.5))
+    assert replay.ask(vote(0.75)) == bytes_of(NextSimulationStepAck(1), completed(2.0))
+    assert replay.of(What.DIFFERS) == [
+        "step 2: expected NEXT_SIMULATION_STEP agent 1 inputs [0.5], got NEXT_SIMULATION_STEP agent 1 inputs [0.75]"
+    ]
+    assert replay.told[-2].time == pytest.approx(0.06)
+
+
+def test_another_seed_is_told() -> None:
+    replay = joined(replayed(Traced().joined().reset(7).step(0.5, 1.0)))
+    assert replay.ask(ResetSimulation(8)) == RAN
+    assert replay.of(What.DIFFERS) == [
+        "reset 1: expected RESET_SIMULATION seed 7, got RESET_SIMULATION seed 8"
+    ]
+
+
+def test_an_early_reset_goes_on_with_the_next_recorded_one() -> None:
+    trace = Traced().joined().reset(1).step(0.5, 1.0).step(0.5, 2.0).reset(1).step(0.5, 3.0)
+    replay = joined(replayed(trace))
+    replay.ask(ResetSimulation(1))
+    replay.ask(vote(0.5))
+    assert replay.ask(ResetSimulation(1)) == RAN
+    assert replay.ask(vote(0.5))[1:] == bytes_of(completed(3.0))
+    assert replay.of(What.DIFFERS) == [
+        "step 2: RESET_SIMULATION seed 1 comes 1 steps before the recorded one"
+    ]
+
+
+def test_a_second_reset_in_a_row_is_answered_as_the_first() -> None:
+    replay = joined(replayed(Traced().joined().reset(1).step(0.5, 1.0).reset(1).step(0.5, 2.0)))
+    assert replay.ask(ResetSimulation(1)) == replay.ask(ResetSimulation(1)) == RAN
+    assert replay.ask(vote(0.5))[1:] == bytes_of(completed(1.0))
+    assert replay.of(What.DIFFERS) == ["step 1: RESET_SIMULATION seed 1 once more than recorded"]
+
+
+def test_a_step_beyond_the_recorded_episode_is_acknowledged_and_never_runs() -> None:
+    trace = Traced().joined().reset(1).step(0.5, 1.0).reset(1).step(0.5, 2.0)
+    replay = joined(replayed(trace))
+    replay.ask(ResetSimulation(1))
+    replay.ask(vote(0.5))
+    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1))
+    assert replay.of(What.STANDS_STILL) == [
+        "reset 2: NEXT_SIMULATION_STEP agent 1 inputs [0.5] never runs: the recorded client reset the world here"
+    ]
+    assert replay.ask(ResetSimulation(1)) == RAN
+    assert replay.ask(vote(0.5))[1:] == bytes_of(completed(2.0))
+
+
+def test_at_the_end_of_the_recording_the_world_stands_still() -> None:
+    replay = joined(replayed(Traced().joined().reset(1).step(0.5, 1.0)))
+    replay.ask(ResetSimulation(1))
+    replay.ask(vote(0.5))
+    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1))
+    assert replay.ask(ResetSimulation(1)) == bytes_of(ResetSimulationAck())
+    assert [text.rpartition(": ")[2] for text in replay.of(What.STANDS_STILL)] == [
+        "the recording is over"
+    ] * 2
+
+
+def test_a_loop_begins_again_with_the_first_reset() -> None:
+    replay = joined(replayed(Traced().joined().reset(1).step(0.5, 1.0).step(0.5, 2.0), loop=True))
+    for _ in range(3):
+        assert replay.ask(ResetSimulation(1)) == RAN
+        assert replay.ask(vote(0.5))[1:] == bytes_of(completed(1.0))
+        assert replay.ask(vote(0.5))[1:] == bytes_of(completed(2.0))
+    assert replay.of(What.DIFFERS) == []
+    assert replay.of(What.OVER)[0].endswith("; a reset begins it again")
+
+
+def test_a_step_that_waits_for_other_agents_says_for_which() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0, 1, 2, 3)))
+    replay.ask(vote(0.5, 2))
+    assert replay.wait(0.5) == []
+    assert replay.of(What.WAITS) == []
+    replay.wait(0.5)
+    replay.wait(5.0)
+    assert replay.of(What.WAITS) == ["step 1: it waits for votes for agents 1, 3, as recorded"]
+    assert replay.machine.next_deadline() is None
+
+
+def test_a_strict_replay_answers_nothing_after_a_difference() -> None:
+    replay = joined(replayed(Traced().joined().step(0.5, 1.0).step(0.5, 2.0), strict=True))
+    assert replay.ask(vote(0.75)) == []
+    assert replay.ask(vote(0.5)) == []
+    assert replay.join("another") == []
+    assert replay.machine.differences == 1
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("speed, delay", [(1.0, 0.01), (2.0, 0.005), (0.1, 0.1)])
+def test_delays_are_the_recorded_ones_by_the_speed(speed: float, delay: float) -> None:
+    replay = replayed(Traced().joined().step(0.5, 1.0), speed=speed)
+    assert replay.join() == []
+    assert replay.machine.next_deadline() == pytest.approx(delay)
+    assert replay.wait(delay) == bytes_of(InitAck(1, 1, InitForm.BYTES))
+    assert replay.ask(vote(0.5)) == []
+    assert replay.wait(delay) == bytes_of(NextSimulationStepAck(1))
+    assert replay.wait(delay / 2) == []
+    assert replay.wait(delay / 2) == bytes_of(completed(1.0))
+
+
+def test_whoever_leaves_has_the_delayed_answer_before_its_handler_closes() -> None:
+    replay = replayed(Traced().joined().sent(GetAgentInfo(1), End()).received(EndAck()), speed=1.0)
+    replay.join()
+    replay.wait(0.011)
+    assert replay.ask(End()) == []
+    assert replay.closed == []
+    assert replay.wait(0.011) == bytes_of(EndAck())
+    assert replay.closed == [replay.handler]
+
+
+def test_times_that_make_no_sense_delay_nothing_for_ever() -> None:
+    trace = Traced().joined().sent(GetValue(1))
+    trace.now = 1e300
+    trace.received(ValueContent(1, "x"))
+    trace.now = -1e300
+    trace.sent(GetValue(2)).received(ValueContent(2, "y"))
+    (script,) = read_scripts(trace.records)
+    delays = [q.answers[0].delay for asked in script.questions.values() for q in asked]
+    assert delays == [3600.0, 0.01] or max(delays) <= 3600.0
+
+
+# --- several clients ------------------------------------------------------------------------------------------------
+
+
+def test_each_client_is_given_the_next_conversation_and_the_first_again_after_the_last() -> None:
+    traces = [Traced("A").joined().step(0.5, 1.0), Traced("B", port=40002).joined().step(0.5, 2.0)]
+    replay = replayed(*traces)
+    for number, output in enumerate([1.0, 2.0, 1.0]):
+        assert replay.join(f"client {number}")
+        assert replay.ask(vote(0.5))[1:] == bytes_of(completed(output))
+    assert [told.conversation for told in replay.told if told.what is What.JOINED] == [1, 2, 1]
+
+
+def test_an_init_of_another_form_is_not_answered() -> None:
+    replay = replayed(Traced().joined().step(0.5, 1.0))
+    assert replay.join(form=InitForm.INTS) == []
+    replay.machine.receive_main(b"\x05\x01\x02", "peer", 0.0)
+    replay.machine.receive_main(b"x", "peer", 0.0)
+    assert replay.take() == []
+    assert dict(replay.machine.problems) == {
+        "INIT of another form or version": 2,
+        "no INIT on the main port": 1,
+    }
+
+
+def test_an_init_that_comes_again_is_answered_by_the_same_handler() -> None:
+    replay = replayed(Traced().joined().step(0.5, 1.0))
+    assert replay.join() == replay.join() == bytes_of(InitAck(1, 1, InitForm.BYTES))
+    assert replay.handler == 1
+
+
+def test_a_handler_that_was_left_at_once_is_no_conversation() -> None:
+    left = Traced("A", port=40002).joined().sent(End()).received(EndAck())
+    scripts = read_scripts([*left.records, *Traced("A").joined().step(0.5, 1.0).records])
+    assert [script.number for script in scripts] == [2]
+
+
+def test_a_limit_of_handlers_is_kept() -> None:
+    scripts = read_scripts(Traced().joined().step(0.5, 1.0).records)
+    replay = Replayed(ReplayMachine(scripts, tell=lambda _: None, max_handlers=2), [])
+    assert [bool(replay.join(f"client {number}")) for number in range(3)] == [True, True, False]
+
+
+# --- untrusted ------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_without_the_beginning_of_a_conversation_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="nothing to replay") as caught:
+        read_scripts(Traced().step(0.5, 1.0).records)
+    assert "the beginning of its conversation" in caught.value.hint
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT, Direction.NOTE]),
+            st.one_of(
+                st.binary(max_size=12),
+                st.builds(
+                    lambda code, rest: bytes((code,)) + rest,
+                    st.sampled_from([int(code) for code in Code]),
+                    st.sampled_from([b"", b"\1\0\0\0", b"\1\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"]),
+                ),
+            ),
+        ),
+        max_size=30,
+    ),
+    st.lists(st.binary(max_size=8), max_size=10),
+    st.booleans(),
+    st.sampled_from([None, 1.0]),
+)
+def test_no_trace_and_no_client_makes_it_raise(
+    lines: list[tuple[Direction, bytes]], asked: list[bytes], loop: bool, speed: float | None
+) -> None:
+    trace = Traced().joined()
+    for direction, data in lines:
+        trace._all(direction, (data,), 0)
+    replay = replayed(trace, loop=loop, speed=speed)
+    replay.join()
+    for data in [*(data for direction, data in lines if direction is Direction.CLIENT_TO_SERVER), *asked]:
+        replay.ask(data)
+        replay.wait(0.02)
+    replay.wait(4000.0)
+
+
+def test_a_request_that_is_cut_short_is_one_all_the_same() -> None:
+    data = bytes((Code.NEXT_SIMULATION_STEP,))
+    replay = joined(replayed(Traced().joined().sent(data).step(0.5, 1.0)))
+    assert replay.ask(data) == []
+    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1), completed(1.0))
+
+
+def test_a_reset_that_nobody_completed_may_be_asked_for_again_and_again() -> None:
+    trace = Traced().joined().sent(ResetSimulation(1)).received(ResetSimulationAck())
+    replay = joined(replayed(trace))
+    for _ in range(3):
+        assert replay.ask(ResetSimulation(1)) == bytes_of(ResetSimulationAck())
