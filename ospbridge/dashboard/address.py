@@ -1,0 +1,158 @@
+"""Where the dashboard listens, who may come in, and by which names it is called.
+
+A page in the user's own browser may come from anywhere, and a name of the attacker's that suddenly resolves to this
+host (DNS rebinding) would let it read ours. Such a request names the attacker's host, so that only names that are known
+to be ours are served: IP addresses, which nobody can make resolve to something else, localhost, this host's name, and
+those that the user adds for a proxy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from ospbridge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ospbridge.interface import Endpoint
+
+__all__ = ["CREDENTIAL", "Access", "listening", "read_token"]
+
+CREDENTIAL: Final = "dashboard-token"
+"""The name that a systemd credential with the token has."""
+SHORTEST_TOKEN: Final = 16
+LONGEST_TOKEN: Final = 512
+BACKLOG: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may come in: ``token`` is what they must show, empty where the address alone suffices."""
+
+    token: str = ""
+    names: tuple[str, ...] = ()
+    """By which the dashboard is called besides those that every host has."""
+
+    @property
+    def cookie(self) -> str:
+        """What a browser that showed the token is given instead. It outlives the daemon, but not the token."""
+        return hmac.new(self.token.encode(), b"ospbridge dashboard", hashlib.sha256).hexdigest()
+
+    def admits(self, *, token: str = "", cookie: str = "") -> bool:
+        """Whether one of them is right. Takes as long for a wrong one as for the right one."""
+        if not self.token:
+            return True
+        by_token = hmac.compare_digest(token.encode(), self.token.encode())
+        by_cookie = hmac.compare_digest(cookie.encode(), self.cookie.encode())
+        return by_token or by_cookie
+
+    def knows(self, host: str) -> bool:
+        """Whether a Host header names us. Ports are left aside: a tunnel may lead here from another one."""
+        name = _hostname(host)
+        if name is None:
+            return False
+        if name == "localhost" or name in self.names:
+            return True
+        own = socket.gethostname().lower()
+        return name in (own, own.partition(".")[0], f"{own}.local") or _is_ip(name)
+
+    def came_from_us(self, origin: str) -> bool:
+        """Whether an Origin header names a page of ours."""
+        return self.knows(urlsplit(origin).netloc) if "://" in origin else False
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # raises for what is none
+    except ValueError:
+        return None
+    if parts.netloc != host or "@" in host or parts.path:
+        return None
+    return (parts.hostname or "").rstrip(".") or None
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def read_token(file: Path | None) -> str:
+    """The token in ``file``, or in the systemd credential of its name; empty where there is none of them.
+
+    Raises ConfigurationError for a file that cannot be read, that everybody can read, or that holds no token.
+    """
+    if file is None:
+        directory = os.environ.get("CREDENTIALS_DIRECTORY")
+        file = Path(directory) / CREDENTIAL if directory else None
+        if file is None or not file.exists():
+            return ""
+    try:
+        mode = file.stat().st_mode
+        token = file.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the dashboard's token cannot be read from {file}: {error.strerror}",
+            hint="name a file that the daemon can read with --dashboard-token FILE",
+        ) from None
+    except UnicodeDecodeError:
+        token, mode = "", 0
+    if mode & 0o007:
+        raise ConfigurationError(
+            f"every user of this host may open {file}, which holds the dashboard's token",
+            hint=f"say `chmod o= {file}`",
+        )
+    if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            f"{file} holds no token: expected one line of {SHORTEST_TOKEN} to {LONGEST_TOKEN} ASCII characters "
+            "without blanks",
+            hint=f"make one with `(umask 077; openssl rand -hex 32 >{file})`",
+        )
+    return token
+
+
+def listening(endpoint: Endpoint, *, guarded: bool) -> socket.socket:
+    """A socket that listens there. ``guarded``: a token is asked for.
+
+    Raises ConfigurationError for an address that does not resolve, is in use, or can be reached by others unguarded.
+    """
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"the host name {endpoint.host!r} of the dashboard does not resolve: {error.strerror}",
+            hint="check the spelling, or write the IP address",
+        ) from None
+    family, kind, protocol, _, place = found[0]
+    if not guarded and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+        raise ConfigurationError(
+            f"other hosts can reach a dashboard at {endpoint}, and no token is asked for",
+            hint="listen at 127.0.0.1 and come by `ssh -L`, or name a token with --dashboard-token FILE",
+        )
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setblocking(False)
+        sock.bind(place)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigurationError(
+            f"the dashboard cannot listen at {endpoint}: {error.strerror}",
+            hint="stop what listens there, or choose another one with --dashboard [HOST:]PORT; port 0 takes a free one",
+        ) from None
+    return sock
