@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ospbridge.cli.configured import configuration
+from ospbridge.cli.dashboard import dashboard_options
 from ospbridge.cli.joining import joining_options
 from ospbridge.cli.options import CloseNames
 from ospbridge.cli.serving import serving_options
@@ -37,6 +38,7 @@ def config() -> None:
 @joining_options
 @upstream_options
 @serving_options
+@dashboard_options
 @click.pass_context
 def show(context: click.Context, /, *, config: Path | None, origin: bool, **_: Any) -> None:
     """Print the configuration that counts, as a file that says it.

@@ -8,6 +8,7 @@ import click
 
 from ospbridge.cli.config import config_option
 from ospbridge.cli.configured import configuration
+from ospbridge.cli.dashboard import dashboard, dashboard_options
 from ospbridge.cli.joining import joining_options
 from ospbridge.cli.serving import serving_options
 from ospbridge.cli.upstream import upstream_options
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from ospbridge.config.effective import Entry
     from ospbridge.daemon.service import Companion
+    from ospbridge.observe.recent import Recent
 
 __all__ = ["connect"]
 
@@ -26,6 +28,7 @@ __all__ = ["connect"]
 @joining_options
 @upstream_options
 @serving_options
+@dashboard_options
 @click.pass_context
 def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None:
     """Run the daemon between a simulator and environments.
@@ -44,20 +47,35 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
     from ospbridge.observe import logs
 
     found = configuration(context, config)
-    logs.configure(json=found.daemon["log_json"], level=found.daemon["log_level"])
+    recent = None
+    if found.daemon["dashboard"] is not None:
+        from ospbridge.observe.recent import Recent
+
+        recent = Recent()
+    logs.configure(json=found.daemon["log_json"], level=found.daemon["log_level"], recent=recent)
     run = partial(
         serve,
         found.settings(),
         found.feedings(),
-        companions=_companions(found.daemon),
-        reload=reloader(context, config, found),
+        companions=_companions(found.daemon, recent),
+        reload=reloader(context, config, found, recent),
     )
     trio.run(run)
 
 
-def _companions(daemon: Entry) -> list[Companion]:
+def _companions(daemon: Entry, recent: Recent | None) -> list[Companion]:
     """What else runs beside the hub."""
     companions: list[Companion] = []
+    if recent is not None:
+        with daemon.blamed():
+            companions.append(
+                dashboard(
+                    daemon["dashboard"],
+                    recent,
+                    token=daemon["dashboard_token"],
+                    names=daemon["dashboard_host"] or (),
+                )
+            )
     if daemon["metrics"] is not None:
         from ospbridge.daemon.metrics_server import metrics_server
 

@@ -26,7 +26,7 @@ RLLINK: Final = "rllink"
 ADDRESS: Final = "address"
 _NO_KEYS: Final = ("config", "origin")
 """Options that are about the command itself."""
-_OF_DAEMON: Final = ("log_level", "log_json", "metrics", "dashboard", "dashboard_token")
+_OF_DAEMON: Final = ("log_level", "log_json", "metrics", "dashboard", "dashboard_token", "dashboard_host")
 """Options that are about the daemon, not about a simulator or an upstream."""
 _WITHOUT_PREFIX: Final = ("insecure",)
 """Options of upstreams that stand without the prefix."""

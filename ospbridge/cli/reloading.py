@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import click
 
     from ospbridge.cli.configured import Configuration
+    from ospbridge.observe.recent import Recent
 
 __all__ = ["reloader"]
 
@@ -22,7 +23,9 @@ log = logs.get(__name__)
 TAKEN_OVER: Final = ("daemon.log_level", "daemon.log_json")
 
 
-def reloader(context: click.Context, file: Path | None, began: Configuration) -> Callable[[], None] | None:
+def reloader(
+    context: click.Context, file: Path | None, began: Configuration, recent: Recent | None = None
+) -> Callable[[], None] | None:
     """Reads ``file`` again, and says what is taken over. Raises ConfigurationError, UsageError for its mistakes.
 
     None for a daemon at a terminal: SIGHUP tells it that the terminal was closed.
@@ -38,7 +41,7 @@ def reloader(context: click.Context, file: Path | None, began: Configuration) ->
         found.feedings()
         after = _said(found)
         changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-        logs.configure(json=found.daemon["log_json"], level=found.daemon["log_level"])
+        logs.configure(json=found.daemon["log_json"], level=found.daemon["log_level"], recent=recent)
         log.info(
             "configuration read again",
             file=str(file) if file is not None else None,
