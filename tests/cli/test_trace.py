@@ -169,9 +169,55 @@ def test_an_empty_trace_shows_nothing(tmp_path: Path) -> None:
     assert (result.exit_code, result.output) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "options, count",
+    [
+        (["--client", "O"], 12),
+        (["--client", "O", "--direction", "received"], 7),
+        (["--port", "55492"], 32),
+        (["--from", "1.0", "--to", "1.5", "--client", "A"], 8),
+    ],
+)
+def test_records_are_chosen_by_client_direction_port_and_time(options: list[str], count: int) -> None:
+    assert len(run(RECORDING, "--json", *options).output.splitlines()) == count
+
+
+def test_a_slow_answer_has_a_red_delta_and_a_slow_client_has_none(trace_file: Path) -> None:
+    for slow, red in (("40", 1), ("60", 0)):
+        output = (
+            CliRunner().invoke(main, ["trace", "show", str(trace_file), "--slow", slow], color=True).output
+        )
+        assert output.count("\x1b[31m\x1b[1m") == red
+        assert ("\x1b[31m\x1b[1m   +51.500" in output) is bool(red)
+
+
+def test_a_summary_says_how_long_requests_took() -> None:
+    lines = run(RECORDING, "--summary").output.splitlines()
+    assert lines[0] == "133 datagrams in 2.867 s"
+    assert lines[1].endswith("answered  unanswered  median/ms  95 %/ms  longest/ms  >= 40 ms")
+    assert [line.split()[:3] for line in lines[2:5]] == [
+        ["INIT_COMMUNICATION", "3", "0"],
+        ["END_COMMUNICATION", "3", "0"],
+        ["RESET_SIMULATION", "4", "0"],
+    ]
+
+
+def test_a_summary_is_json_for_programs_and_of_what_was_chosen() -> None:
+    options = ["--summary", "--json", "--client", "A", "--code", "NEXT_SIMULATION_STEP", "--slow", "500"]
+    (row,) = json.loads(run(RECORDING, *options).output)
+    assert row.pop("median_ms") < row.pop("p95_ms") <= row.pop("longest_ms")
+    assert row == {"request": "NEXT_SIMULATION_STEP", "answered": 6, "unanswered": 0, "slow": 2}
+
+
+def test_a_summary_of_an_empty_trace_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.touch()
+    assert run(path, "--summary").output.startswith("0 datagrams in 0.000 s\n")
+
+
 def test_help_stands_beside_every_option() -> None:
     output = run("--help").output
-    for option in ("--json", "--limit", "--code"):
+    for option in ("--json", "--limit", "--code", "--client", "--direction", "--slow", "--summary"):
         assert option in output
 
 

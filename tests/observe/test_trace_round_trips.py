@@ -1,0 +1,105 @@
+"""How long requests took: which answer belongs to which request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ospbridge.observe.trace import Direction, TraceRecord, read_trace
+from ospbridge.observe.trace_round_trips import RoundTrip, round_trips
+from ospbridge.osp.codes import Code
+
+RECORDINGS = Path(__file__).parents[1] / "osp" / "traces"
+ONE, TWO = b"\1\0\0\0", b"\2\0\0\0"
+
+
+def trace(*lines: tuple[float, str, int, bytes], client: str = "") -> list[TraceRecord]:
+    """Time in milliseconds, direction, code, id."""
+    return [
+        TraceRecord(time / 1000, Direction(direction), bytes((code,)) + data, 4001, client=client)
+        for time, direction, code, data in lines
+    ]
+
+
+def took(records: list[TraceRecord]) -> list[tuple[int, float | None]]:
+    """Code and milliseconds."""
+    return [
+        (int(trip.code), None if trip.seconds is None else round(trip.seconds * 1000, 6))
+        for trip in round_trips(records)
+    ]
+
+
+def test_a_step_takes_from_its_first_vote_to_its_last_completion() -> None:
+    records = trace(
+        (0, "c>s", 80, ONE),
+        (1, "s>c", 81, ONE),
+        (2, "c>s", 80, TWO),
+        (3, "s>c", 81, TWO),
+        (5, "s>c", 85, ONE),
+        (6, "c>s", 86, ONE),
+        (9, "s>c", 85, TWO),
+        (10, "c>s", 86, TWO),
+        (20, "c>s", 80, ONE),
+        (24, "s>c", 85, ONE),
+    )
+    assert took(records) == [(80, 9), (80, 4)]
+
+
+def test_a_step_that_never_completed_took_no_time() -> None:
+    records = trace((0, "c>s", 80, ONE), (1, "s>c", 81, ONE), (300, "c>s", 80, ONE), (301, "s>c", 85, ONE))
+    assert took(records) == [(80, None), (80, 1)]
+
+
+def test_a_reset_takes_from_its_first_request_to_the_word_that_it_is_complete() -> None:
+    records = trace(
+        (0, "c>s", 70, b""),
+        (1, "s>c", 71, b""),
+        (2, "c>s", 70, b""),
+        (3, "s>c", 71, b""),
+        (8, "s>c", 75, b""),
+    )
+    assert took(records) == [(70, 8)]
+
+
+def test_answers_that_repeat_an_id_find_their_question() -> None:
+    records = trace((0, "c>s", 50, ONE), (1, "c>s", 50, TWO), (4, "s>c", 51, TWO), (6, "s>c", 51, ONE))
+    assert took(records) == [(50, 3), (50, 6)]
+
+
+def test_a_question_asked_again_was_not_answered_before() -> None:
+    records = trace((0, "c>s", 90, b""), (300, "c>s", 90, b""), (301, "s>c", 91, ONE))
+    assert took(records) == [(90, None), (90, 1)]
+
+
+def test_an_init_takes_from_its_first_form_and_is_answered_from_another_port() -> None:
+    records = trace((0, "c>s", 5, b"\1"), (1, "c>s", 5, b"\1"), (52, "s>c", 6, b"\1"))
+    records[2] = TraceRecord(0.052, Direction.SERVER_TO_CLIENT, b"\6\1\1", 4002)
+    assert took(records) == [(5, 52)]
+
+
+def test_clients_are_told_apart() -> None:
+    one = trace((0, "c>s", 50, ONE), (3, "s>c", 51, ONE), client="A")
+    other = trace((1, "c>s", 50, ONE), client="B")
+    assert took([one[0], *other, one[1]]) == [(50, 3), (50, None)]
+
+
+def test_what_is_no_datagram_of_osp_is_passed_over() -> None:
+    records = trace((0, "c>s", 50, ONE), (1, "note", 50, b""), (2, "s>c", 255, b""), (3, "s>c", 51, ONE))
+    records.append(TraceRecord(0.004, Direction.CLIENT_TO_SERVER, b"", 4001))
+    assert took(records) == [(50, 3)]
+
+
+@pytest.mark.parametrize("path", sorted(RECORDINGS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_the_times_of_recordings_are_those_of_their_datagrams(path: Path) -> None:
+    records = list(read_trace(path))
+    trips = list(round_trips(records))
+    assert trips
+    for trip in trips:
+        assert isinstance(trip, RoundTrip)
+        assert trip.seconds is None or 0.0 <= trip.seconds < 2.0
+    begun = sum(
+        record.data[:1] == bytes((Code.GET_VALUE,)) and record.direction is Direction.CLIENT_TO_SERVER
+        for record in records
+    )
+    assert sum(trip.code is Code.GET_VALUE for trip in trips) == begun
