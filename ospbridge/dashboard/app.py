@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -11,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ospbridge.dashboard.assets import TYPES, page_files
 from ospbridge.dashboard.guard import Guard
 from ospbridge.dashboard.overview import Overview
 from ospbridge.dashboard.streaming import EventStream
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ospbridge.dashboard.overview import Parts
     from ospbridge.dashboard.source import Source
 
-__all__ = ["MOST_STREAMS", "Application", "page_files"]
+__all__ = ["MOST_STREAMS", "Application"]
 
 MOST_STREAMS: Final = 16
 """Pages that are kept up to date at a time."""
@@ -33,20 +33,6 @@ LOOK_EVERY: Final = 0.4
 """Seconds between two looks at the daemon, while somebody looks on."""
 PAGE: Final = "page.html"
 DOOR: Final = "door.html"
-_TYPES: Final = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-
-
-def page_files() -> dict[str, bytes]:
-    """The files of the page by their names."""
-    folder = resources.files(__package__) / "page"
-    return {
-        file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in _TYPES
-    }
 
 
 class Application:
@@ -117,7 +103,7 @@ class _Counted(Response):
 
 
 def _file(name: str, data: bytes) -> Callable[[Request], Awaitable[Response]]:
-    kind = _TYPES[name.rpartition(".")[2]]
+    kind = TYPES[name.rpartition(".")[2]]
 
     async def answer(_: Request) -> Response:
         return Response(data, media_type=kind)

@@ -6,7 +6,6 @@ Refusals say what to do, to people in words; nothing of a request is ever repeat
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
@@ -93,8 +92,8 @@ class Guard:
             return None
         path: str = scope["path"]
         shown = QueryParams(scope["query_string"]).get("token", "")
-        if shown and scope["method"] == "GET" and self._access.admits(token=shown):
-            return self._exchange(scope)
+        if shown and path == "/" and self._access.admits(token=shown):
+            return self._exchange()
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
@@ -111,8 +110,8 @@ class Guard:
             challenge,
         )
 
-    def _exchange(self, scope: Scope) -> Response:
+    def _exchange(self) -> Response:
         """The token leaves the address bar, and a cookie that no script can read takes its place."""
-        response = RedirectResponse(quote(scope["path"]), 303)
+        response = RedirectResponse("/", 303)
         response.set_cookie(self._cookie, self._access.cookie, httponly=True, samesite="strict", path="/")
         return response

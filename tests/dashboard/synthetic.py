@@ -66,15 +66,15 @@ def _box(size: int) -> BoxSpace:
 
 
 def moment(
-    number: int, kind: Kind = Kind.STEP, *, outputs: int = 2, inputs: int = 1, **changed: object
+    number: int, kind: Kind = Kind.STEP, *, sensors: int = 2, motors: int = 1, **changed: object
 ) -> Moment:
     said: dict[str, object] = {
         "number": number,
         "kind": kind,
         "episode": 1,
         "step": number,
-        "inputs": np.full(inputs, 0.5, np.float32).tobytes() if kind is Kind.STEP else b"",
-        "observation": np.full(outputs, number / 1000, np.float32).tobytes(),
+        "inputs": np.full(motors, 0.5, np.float32).tobytes() if kind is Kind.STEP else b"",
+        "observation": np.full(sensors, number / 1000, np.float32).tobytes(),
         "infos": np.ones(1, np.float32).tobytes(),
         "reward": 1.0,
         "terminated": False,
@@ -130,7 +130,7 @@ class _Watching:
         described = source.described
         return Moments(
             [
-                moment(number, outputs=len(described.outputs), inputs=len(described.inputs))
+                moment(number, sensors=len(described.outputs), motors=len(described.inputs))
                 for number in range(first, source.number + 1)
             ]
         )

@@ -1,0 +1,139 @@
+"""Who may come in to the dashboard, by which names it is called, and where it listens."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from ospbridge.dashboard.address import CREDENTIAL, Access, listening, read_token
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import Endpoint
+
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "localhost:9000",
+        "LOCALHOST.",
+        "127.0.0.1:8464",
+        "192.168.0.7",
+        "[::1]:8464",
+        "lab.example:443",
+        socket.gethostname(),
+    ],
+)
+def test_ip_addresses_localhost_this_host_and_named_ones_are_ours(host: str) -> None:
+    assert Access(names=("lab.example",)).knows(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "user@localhost",
+        "localhost/x",
+        "localhost:x",
+        "[::1",
+        "1.2.3",
+    ],
+)
+def test_any_other_name_may_be_an_attackers(host: str) -> None:
+    assert not Access().knows(host)
+
+
+@pytest.mark.parametrize(
+    "origin, ours",
+    [
+        ("http://localhost:8464", True),
+        ("https://127.0.0.1", True),
+        ("null", False),
+        ("https://evil.example", False),
+    ],
+)
+def test_only_pages_of_ours_are_an_origin(origin: str, ours: bool) -> None:
+    assert Access().came_from_us(origin) is ours
+
+
+def test_without_a_token_everybody_may_come_in() -> None:
+    assert Access().admits()
+
+
+def test_the_token_or_its_cookie_is_needed_where_there_is_one() -> None:
+    access = Access(token=TOKEN)
+    assert access.admits(token=TOKEN)
+    assert access.admits(cookie=access.cookie)
+    assert not access.admits()
+    assert not access.admits(token=access.cookie)
+    assert not access.admits(cookie=TOKEN)
+    assert not access.admits(token="Ünglaublich")
+    assert TOKEN not in access.cookie
+    assert access.cookie != Access(token=TOKEN + "2").cookie
+
+
+def write(file: Path, text: str, mode: int = 0o600) -> Path:
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
+    assert read_token(write(tmp_path / "token", f"{TOKEN}\n", 0o640)) == TOKEN
+
+
+def test_a_systemd_credential_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert not read_token(None)
+    write(tmp_path / CREDENTIAL, TOKEN, 0o400)
+    assert read_token(None) == TOKEN
+
+
+def test_without_a_file_and_a_credential_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    assert not read_token(None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "short", "two words that are long", "x" * 600, "a line\nand another one", "äöü" * 9]
+)
+def test_a_file_without_a_token_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError, match="holds no token") as caught:
+        read_token(write(tmp_path / "token", text))
+    assert "openssl rand" in caught.value.hint
+
+
+def test_a_token_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="every user") as caught:
+        read_token(write(tmp_path / "token", TOKEN, 0o644))
+    assert "chmod" in caught.value.hint
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_token(tmp_path / "nowhere")
+
+
+@pytest.mark.loopback
+def test_an_address_in_use_is_refused() -> None:
+    with listening(Endpoint("127.0.0.1", 0), guarded=False) as taken:
+        with pytest.raises(ConfigurationError, match="cannot listen") as caught:
+            listening(Endpoint("127.0.0.1", taken.getsockname()[1]), guarded=False)
+        assert "port 0" in caught.value.hint
+
+
+def test_other_hosts_are_let_in_only_with_a_token() -> None:
+    with pytest.raises(ConfigurationError, match="no token is asked for") as caught:
+        listening(Endpoint("0.0.0.0", 0), guarded=False)
+    assert "--dashboard-token" in caught.value.hint
+
+
+def test_a_name_that_does_not_resolve_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="does not resolve"):
+        listening(Endpoint("nowhere.invalid", 1), guarded=True)

@@ -1,0 +1,127 @@
+"""What the page is told: all of it at first, then what has changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from ospbridge.dashboard.overview import Overview, Parts, changes
+from ospbridge.hub.messages import StatusReply
+from ospbridge.hub.status import AgentStatus, StepTimes
+from ospbridge.observe.recent import Warned
+from tests.dashboard.synthetic import status, upstream
+
+
+class Told:
+    """An overview that is looked at every second."""
+
+    def __init__(self) -> None:
+        self.overview = Overview()
+        self.now = 0.0
+        self.parts: Parts = {}
+
+    def look(self, *statuses: StatusReply, warnings: tuple[Warned, ...] = ()) -> dict[tuple[str, str], Any]:
+        """What changed."""
+        self.now += 1.0
+        self.overview.refresh(statuses, warnings, now=self.now, wall=1000.0 + self.now)
+        before, self.parts = self.parts, self.overview.parts
+        return {(kind, key): part for kind, key, part in changes(before, self.parts)}
+
+
+def test_at_first_all_is_told() -> None:
+    told = Told().look(status())
+    assert {kind for kind, _ in told} == {"daemon", "simulator", "agent", "history", "upstream"}
+    assert told["simulator", ""].counts == status().step_times.counts
+    assert told["simulator", ""].sent == 42
+    assert told["agent", "/robot"].state == "playing"
+    assert told["history", "/robot"].returns == [1.5, 2.5]
+
+
+def test_what_stays_the_same_is_not_told_again() -> None:
+    told = Told()
+    told.look(status(uptime=100.0))
+    assert not told.look(status(uptime=101.2))
+
+
+def test_a_step_does_not_repeat_the_returns_of_episodes() -> None:
+    told = Told()
+    told.look(status())
+    agent = status().agents[0]
+    found = told.look(status(agents=[msgspec.structs.replace(agent, steps=13)]))
+    assert set(found) == {("agent", "/robot")}
+
+
+def test_who_missed_states_in_between_is_told_the_last_one() -> None:
+    told = Told()
+    told.look(status())
+    before = told.parts
+    for steps in (50, 60, 70):
+        told.look(status(steps=steps))
+    (found,) = [part for kind, _, part in changes(before, told.parts) if kind == "simulator"]
+    assert found.steps == 70
+
+
+def test_what_is_gone_is_told() -> None:
+    told = Told()
+    told.look(status(), warnings=(Warned(1, "", "warning", "x"),))
+    found = told.look(status(agents=[], upstreams=[]))
+    assert found == {
+        ("agent", "/robot"): None,
+        ("history", "/robot"): None,
+        ("upstream", "observe/127.0.0.1:5555"): None,
+        ("warning", "1"): None,
+    }
+
+
+def test_an_upstream_that_dies_is_told_with_the_next_look() -> None:
+    told = Told()
+    told.look(status())
+    ((key, part),) = told.look(status(upstreams=[upstream("connection refused")])).items()
+    assert key[0] == "upstream"
+    assert part.status.trouble == "connection refused"
+
+
+def test_an_upstream_of_several_simulators_is_one() -> None:
+    told = Told().look(status(name="left"), status(name="right"))
+    (found,) = [part for (kind, _), part in told.items() if kind == "upstream"]
+    assert found.simulators == ("left", "right")
+
+
+def test_agents_of_equal_name_are_told_apart() -> None:
+    names = [("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c")]
+    told = Told().look(*(status(name=name, agents=[AgentStatus(agent, "free")]) for name, agent in names))
+    agents = [part for (kind, _), part in told.items() if kind == "agent"]
+    assert [(part.simulator, part.name) for part in agents] == names
+
+
+def test_the_rate_is_that_of_the_latest_seconds() -> None:
+    told = Told()
+    told.look(status(steps=1000))
+    for steps in (1010, 1020, 1030, 1130, 1230, 1330):
+        told.look(status(steps=steps))
+    assert told.parts["simulator", ""].rate == 100.0
+
+
+def test_a_counter_that_begins_anew_gives_no_negative_rate() -> None:
+    told = Told()
+    told.look(status(steps=1000))
+    assert told.look(status(steps=10))["simulator", ""].rate == 0.0
+
+
+def test_the_time_of_a_step_is_the_mean_of_the_latest_ones() -> None:
+    told = Told()
+    told.look(status(step_times=StepTimes((0, 10) + (0,) * 17, 1.0)))
+    assert told.parts["simulator", ""].step_seconds is None
+    told.look(status(step_times=StepTimes((0, 20) + (0,) * 17, 1.5)))
+    assert told.parts["simulator", ""].step_seconds == 0.05
+
+
+def test_all_of_it_is_json_whatever_it_holds() -> None:
+    nan = AgentStatus("<b>\u2028\n", "playing", returns=[float("nan"), float("inf")])
+    parts = Told().look(status(agents=[nan]))
+    data = msgspec.json.encode([(*key, part) for key, part in parts.items()])
+    assert b"\n" not in data
+    history = next(part for kind, _, part in json.loads(data) if kind == "history")
+    assert history["returns"] == [None, None]

@@ -1,0 +1,267 @@
+"""The dashboard at real sockets: what it serves, to whom, and that nobody who looks on costs the daemon anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.hub.messages import StatusReply
+from ospbridge.observe.recent import Warned
+from tests.dashboard.synthetic import SyntheticSource, description, opened, status, upstream
+from tests.dashboard.visitors import WITHIN, ask, listening_to
+
+pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
+pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")
+
+from ospbridge.dashboard import app, door, serving
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+
+
+@pytest.fixture
+def source() -> SyntheticSource:
+    return SyntheticSource()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with trio.fail_after(WITHIN):
+        while not holds():
+            await trio.sleep(0.01)
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(source: SyntheticSource) -> None:
+    source.warned.append(Warned(1, "2026-01-01T00:00:00Z", "warning", "slow"))
+    async with opened(source) as dashboard, listening_to(dashboard.port) as events:
+        assert events.status == 200
+        first = await events.next("changed")
+        assert {kind for kind, _, _ in first} == {
+            "daemon",
+            "simulator",
+            "agent",
+            "history",
+            "upstream",
+            "warning",
+        }
+        source.told = [status(upstreams=[upstream("connection refused")])]
+        assert (await events.part("upstream"))["status"]["trouble"] == "connection refused"
+        source.told = [status(ready=False, connection="waiting for the simulator")]
+        assert (await events.part("simulator"))["ready"] is False
+
+
+async def test_a_stream_says_every_second_that_it_lives(source: SyntheticSource) -> None:
+    async with opened(source) as dashboard, listening_to(dashboard.port) as events:
+        times = [await events.next("now") for _ in range(3)]
+    assert sorted(set(times)) == times
+
+
+async def test_the_moments_of_the_agent_that_is_asked_for_are_told(source: SyntheticSource) -> None:
+    async with opened(source) as dashboard:
+        async with listening_to(dashboard.port, "?simulator=&agent=robot") as events:
+            curves = await events.next("curves")
+            assert curves["observation"][0] == ["/sensor/0", -1.0, 1.0]
+            seen = [point[3] for _ in range(3) for point in await events.next("points")]
+            assert sorted(set(seen)) == seen
+            assert source.watchers == 1
+        await until(lambda: source.watchers == 0)
+
+
+async def test_an_agent_that_is_not_there_is_told_and_found_when_it_comes(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.dashboard.streaming.WATCH_AGAIN_AFTER", 0.05)
+    source.told = [status(agents=[])]
+    async with opened(source) as dashboard, listening_to(dashboard.port, "?agent=robot") as events:
+        assert "no agent 'robot'" in await events.next("lost")
+        source.told = [status()]
+        assert await events.next("curves")
+
+
+async def test_nobody_looks_at_the_daemon_while_no_page_is_open(source: SyntheticSource) -> None:
+    async with opened(source) as dashboard:
+        async with listening_to(dashboard.port) as events:
+            await events.next("changed")
+        await until(lambda: source.watchers == 0)
+        await ask(dashboard.port)
+        looks = source.looks
+        await trio.sleep(3 * app.LOOK_EVERY)
+        # One that was under way when the page went away may still come.
+        assert source.looks <= looks + 1
+
+
+# --- bounds -------------------------------------------------------------------------------------------------------
+
+
+async def test_only_so_many_pages_are_kept_up_to_date(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MOST_STREAMS", 2)
+    async with opened(source) as dashboard:
+        async with listening_to(dashboard.port) as first, listening_to(dashboard.port):
+            await first.next("changed")
+            refused = await ask(dashboard.port, "/events")
+            assert refused.status == 503
+            assert refused.headers["retry-after"]
+            assert (await ask(dashboard.port)).status == 200
+        with trio.fail_after(WITHIN):
+            while True:
+                async with listening_to(dashboard.port) as again:
+                    if again.status == 200:
+                        break
+                await trio.sleep(0.02)
+
+
+async def test_only_so_many_connections_are_taken(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = type(
+        "Limited", (door.Door,), {"__init__": lambda self, inside: door.Door.__init__(self, inside, most=2)}
+    )
+    monkeypatch.setattr(serving, "Door", limited)
+    async with opened(source) as dashboard:
+        async with listening_to(dashboard.port), listening_to(dashboard.port):
+            with pytest.raises((EOFError, trio.BrokenResourceError)):
+                async with listening_to(dashboard.port):
+                    pass
+        with trio.fail_after(WITHIN):
+            while True:
+                try:
+                    async with listening_to(dashboard.port):
+                        break
+                except (EOFError, trio.BrokenResourceError):
+                    await trio.sleep(0.02)
+
+
+def flooding() -> SyntheticSource:
+    """So much to tell that the buffers of a visitor who reads nothing are soon full."""
+    source = SyntheticSource(described=description(outputs=48, inputs=48))
+    source.batch = 64
+    return source
+
+
+async def test_a_browser_that_reads_nothing_delays_no_other_one() -> None:
+    source = flooding()
+    async with (
+        opened(source) as dashboard,
+        listening_to(dashboard.port, "?agent=robot", buffer=2048),
+        listening_to(dashboard.port, "?agent=robot") as reader,
+    ):
+        for _ in range(10):
+            await reader.next("points")
+        source.told = [status(steps=43)]
+        assert (await reader.part("simulator"))["steps"] == 43
+
+
+async def test_a_browser_that_reads_nothing_is_shown_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    hasty = type(
+        "Hasty",
+        (door.Door,),
+        {"__init__": lambda self, inside: door.Door.__init__(self, inside, patience=0.3)},
+    )
+    monkeypatch.setattr(serving, "Door", hasty)
+    source = flooding()
+    many = [status(name=f"{at}", agents=status().agents * 40) for at in range(40)]
+    async with opened(source) as dashboard:
+        source.told = [status(), *many]
+        async with listening_to(dashboard.port, "?agent=robot", buffer=2048):
+
+            async def change() -> None:
+                for number in range(10_000):
+                    source.told = [status(), *(_stepped(each, number) for each in many)]
+                    await trio.sleep(0.05)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(change)
+                await until(lambda: source.watchers == 1)
+                await until(lambda: source.watchers == 0)
+                nursery.cancel_scope.cancel()
+
+
+def _stepped(found: StatusReply, steps: int) -> StatusReply:
+    agents = [
+        type(agent)(f"{agent.name}{at}", agent.state, "x" * 200, steps)
+        for at, agent in enumerate(found.agents)
+    ]
+    return type(found)(**{**{f: getattr(found, f) for f in found.__struct_fields__}, "agents": agents})
+
+
+# --- its end ------------------------------------------------------------------------------------------------------
+
+
+async def test_streams_end_with_the_dashboard_and_so_does_one_that_nobody_reads() -> None:
+    source = flooding()
+    async with trio.open_nursery() as nursery:
+        async with opened(source) as dashboard:
+            reading = await nursery.start(_read_to_the_end, dashboard.port)
+            await nursery.start(_read_nothing, dashboard.port)
+            await until(lambda: source.watchers == 2)
+            await trio.sleep(0.5)
+            asked = trio.current_time()
+        took = trio.current_time() - asked
+        assert took < serving.LEAVE_WITHIN + 1.0
+        with trio.fail_after(WITHIN):
+            await reading.wait()
+        assert not source.watchers
+        nursery.cancel_scope.cancel()
+
+
+async def _read_to_the_end(port: int, *, task_status: trio.TaskStatus[trio.Event]) -> None:
+    over = trio.Event()
+    async with listening_to(port, "?agent=robot") as events:
+        task_status.started(over)
+        await events.next("end")
+        await events.end()
+        over.set()
+
+
+async def _read_nothing(port: int, *, task_status: trio.TaskStatus[None]) -> None:
+    async with listening_to(port, "?agent=robot", buffer=2048):
+        task_status.started()
+        await trio.sleep_forever()
+
+
+async def test_a_failure_in_it_is_a_warning_and_it_is_opened_again(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "AGAIN_AFTER", 0.05)
+    statuses = source.statuses
+
+    def failing() -> list[StatusReply]:
+        found = statuses()
+        if source.looks == 2:
+            raise RuntimeError("a mistake")
+        return found
+
+    monkeypatch.setattr(source, "statuses", failing)
+    with capture_logs() as logs:
+        async with opened(source) as dashboard:
+            with trio.fail_after(WITHIN):
+                while True:
+                    try:
+                        async with listening_to(dashboard.port) as again:
+                            await again.next("changed")
+                            if source.looks > 2:
+                                break
+                    except (EOFError, trio.BrokenResourceError):
+                        await trio.sleep(0.05)
+    assert "the dashboard failed, and is opened again" in {entry["event"] for entry in logs}
+
+
+async def test_what_is_no_http_is_answered_and_forgotten(source: SyntheticSource) -> None:
+    async with opened(source) as dashboard:
+        with trio.fail_after(WITHIN):
+            for said in (
+                b"\0" * 100,
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"GET /\xc3\xa4 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            ):
+                async with await trio.open_tcp_stream("127.0.0.1", dashboard.port) as stream:
+                    await stream.send_all(said)
+                    answer = await stream.receive_some(1000)
+                    assert answer.startswith(b"HTTP/1.1 4"), said
+        assert (await ask(dashboard.port)).status == 200
