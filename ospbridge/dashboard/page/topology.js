@@ -150,7 +150,7 @@ function wires(simulators, agents, drivers, upstreams) {
   }
   for (const [upstream, { status }] of upstreams) {
     for (const [key, part] of agents) {
-      if (!part.driver.startsWith(`relay ${status.address} `)) continue;
+      if (!part.driver.startsWith(`relay ${status.mode} ${status.address} `)) continue;
       found.push({ from: `a:${key}`, to: `u:${upstream}`, state: status.trouble ? "bad" : "good" });
     }
   }

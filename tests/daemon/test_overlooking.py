@@ -1,0 +1,113 @@
+"""What a page that looks on learns of the daemon: how it stands, what it warned of, and what happens to an agent."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+import trio
+
+from ospbridge.daemon import overlooking as bounds
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.overlook import Overlook
+from ospbridge.daemon.overlooking import Overlooking
+from ospbridge.dashboard.source import Source
+from ospbridge.errors import AgentNotFound, SessionLost, SimulatorNotFound
+from ospbridge.hub.messages import Kind
+from ospbridge.observe.recent import Recent
+from ospbridge.task.plain import PlainTask
+from tests.daemon.stage import FakeSession, agent
+from tests.daemon.test_conductor import attach, conductor_of, play
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession("a", "b")
+
+
+def looking_at(conductor: Conductor) -> Overlooking:
+    return Overlooking(Overlook([conductor], [], []), Recent())
+
+
+def as_the_dashboard_wants_it(overlooking: Overlooking) -> Source:
+    """mypy sees whether it fits: neither room may import the other."""
+    return overlooking
+
+
+@pytest.mark.trio
+async def test_an_agent_is_watched_from_now_on(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    with looking_at(conductor).watching("", "a") as watching:
+        assert [name for name, _, _ in watching.description.outputs] == ["/out"]
+        await play(conductor, a, 0.5)
+        await play(conductor, a, 0.25)
+        found = await watching.moments()
+        assert [(m.kind, m.step) for m in found.moments] == [(Kind.STEP, 1), (Kind.STEP, 2)]
+        await play(conductor, a, 0.25)
+        assert [m.step for m in (await watching.moments()).moments] == [3]
+    assert conductor.observers.channels == {}
+
+
+@pytest.mark.trio
+async def test_who_waits_is_told_as_soon_as_something_happens(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    told: list[int] = []
+    with looking_at(conductor).watching("", "a") as watching:
+
+        async def wait() -> None:
+            told.append(len((await watching.moments()).moments))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not told
+            await conductor.reset([a], 7, 1)
+    assert told == [1]
+
+
+@pytest.mark.trio
+async def test_who_looks_rarely_is_told_the_latest_only(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MOST_AT_ONCE", 3)
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    with looking_at(conductor).watching("", "a") as watching:
+        for _ in range(10):
+            await play(conductor, a, 0.5)
+        found = await watching.moments()
+    assert [m.step for m in found.moments] == [8, 9, 10]
+    assert found.dropped == 7
+
+
+@pytest.mark.trio
+async def test_an_agent_that_becomes_another_one_is_lost(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    with looking_at(conductor).watching("", "a") as watching:
+        conductor.lockstep.take_agents(
+            [PlainTask(agent("a", low=-2.0), bounded=True), PlainTask(agent("b"), bounded=True)]
+        )
+        with pytest.raises(SessionLost):
+            await watching.moments()
+    assert conductor.observers.channels == {}
+
+
+@pytest.mark.trio
+async def test_what_is_not_there_is_said(session: FakeSession) -> None:
+    overlooking = looking_at(conductor_of(session))
+    with pytest.raises(AgentNotFound), overlooking.watching("", "nobody"):
+        pass
+    with pytest.raises(SimulatorNotFound), overlooking.watching("elsewhere", "a"):
+        pass
+
+
+def test_warnings_are_those_of_the_log() -> None:
+    recent = Recent()
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, recent, structlog.dev.ConsoleRenderer()]
+    )
+    structlog.get_logger().warning("slow")
+    assert [warned.event for warned in Overlooking(Overlook([], [], []), recent).warnings()] == ["slow"]
