@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
@@ -28,7 +28,7 @@ def test_the_table_has_every_room_on_its_floor() -> None:
 def test_the_picture_has_every_room_on_its_floor() -> None:
     (name,) = re.findall(r"\]\(\.\./(pictures/\w+\.svg)\)", PAGE)
     drawn: dict[int, set[str]] = {}
-    for group in ElementTree.parse(ROOT / "docs" / name).iter(f"{SVG}g"):
+    for group in ET.parse(ROOT / "docs" / name).iter(f"{SVG}g"):
         if (floor := group.get("id", "")).startswith("floor-"):
             rooms = {text.text for text in group.iter(f"{SVG}text") if "room-name" in text.get("class", "")}
             drawn[int(floor.removeprefix("floor-"))] = {room or "" for room in rooms}
