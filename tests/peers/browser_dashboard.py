@@ -1,0 +1,350 @@
+"""The dashboard in a real browser: Chromium, driven by selenium, beside a daemon, a simulator and an environment.
+
+Needs the extra `dashboard`, selenium, and Debian's packages chromium and chromium-driver.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+
+from ospbridge.dashboard.serving import Dashboard
+from ospbridge.hub.status import AgentStatus
+from tests.daemon.relay.sink_process import SinkProcess
+from tests.daemon.running import PROGRAM, Daemon
+from tests.dashboard.synthetic import SyntheticSource, opened, status
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="chromium and chromedriver are not installed"),
+]
+
+WITHIN = 30.0
+RED_WITHIN = 2.0
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars")
+NOTHING = "\N{EN DASH}"
+DESK, PHONE = (1360, 900), (390, 844)
+PLAYER = """
+import numpy as np, time
+from ospbridge.session.hub_client import HubClient
+seat = HubClient.connect().attach("robot1")
+generator = np.random.default_rng(1)
+while True:
+    seat.reset(1)
+    for _ in range(60):
+        if seat.step(generator.uniform(-1, 1, len(seat.interface.inputs)).astype("f4")).truncated:
+            break
+        time.sleep(0.01)
+    print("played", flush=True)
+"""
+
+
+class Browser:
+    """A page, and what can be seen on it."""
+
+    def __init__(self) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for argument in FLAGS:
+            options.add_argument(argument)
+        self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
+        self.size(*DESK)
+
+    def size(self, width: int, height: int) -> None:
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
+
+    def prefer(self, **features: str) -> None:
+        told = [
+            {"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()
+        ]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": told})
+
+    def run(self, script: str, *values: object) -> Any:
+        return self.driver.execute_script(script, *values)
+
+    def find(self, selector: str) -> list[Any]:
+        return list(self.driver.find_elements("css selector", selector))
+
+    def text(self, selector: str) -> str:
+        return str(self.run("return document.querySelector(arguments[0])?.textContent ?? ''", selector))
+
+    def until(self, holds: Callable[[], object], seconds: float = WITHIN) -> None:
+        give_up = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < give_up, self.text("body")
+            time.sleep(0.02)
+
+    def state(self, lane: str) -> str:
+        script = "return document.querySelector(arguments[0])?.dataset.state ?? ''"
+        return str(self.run(script, f"#{lane} .node"))
+
+    def choose(self, agent: str) -> None:
+        self.until(lambda: agent in self.text("#agents"))
+        next(button for button in self.find("#agents button") if agent in button.text).click()
+
+    def complaints(self) -> list[str]:
+        """What the browser found wrong, such as a breach of the page's own policy."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    browser = Browser()
+    yield browser
+    browser.driver.quit()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    chromium.size(*DESK)
+    chromium.prefer(color_scheme="light")
+    chromium.complaints()
+    yield chromium
+    chromium.driver.get("about:blank")
+
+
+@contextmanager
+def simulator() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with subprocess.Popen(
+        [*PROGRAM, "sim", "--arena", "--robots", "2", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@contextmanager
+def player() -> Iterator[None]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PLAYER], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def url_of(daemon: Daemon) -> str:
+    (entry,) = daemon.lines("dashboard open")
+    return str(entry["url"])
+
+
+@contextmanager
+def shown(source: SyntheticSource, *, token: str = "") -> Iterator[Dashboard]:
+    """A dashboard of what a test makes up, in a thread of its own."""
+    place: list[Any] = []
+    ready = threading.Event()
+
+    async def serve() -> None:
+        async with opened(source, token=token) as dashboard:
+            scope = trio.CancelScope()
+            place.extend([dashboard, scope, trio.lowlevel.current_trio_token()])
+            ready.set()
+            with scope:
+                await trio.sleep_forever()
+
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    assert ready.wait(WITHIN)
+    dashboard, scope, runner = place
+    try:
+        yield dashboard
+    finally:
+        runner.run_sync_soon(scope.cancel)
+        thread.join(WITHIN)
+
+
+# --- with a real daemon -------------------------------------------------------------------------------------------
+
+
+def test_values_move_and_a_click_on_an_agent_shows_its_curves(tmp_path: Path, browser: Browser) -> None:
+    with (
+        simulator() as (_, address),
+        Daemon(address, "--dashboard", "127.0.0.1:0", directory=tmp_path) as daemon,
+    ):
+        with player():
+            browser.driver.get(url_of(daemon))
+            browser.until(lambda: browser.text("#link-text") == "live")
+            browser.until(lambda: browser.state("simulators") == "good")
+            browser.until(lambda: "playing" in browser.text("#agents"))
+            steps = browser.text("#figure-steps")
+            browser.until(lambda: browser.text("#figure-steps") != steps)
+            assert browser.find("#wires path")
+            assert not browser.find("#sensors canvas")
+            browser.choose("robot1")
+            browser.until(lambda: browser.find("#sensors canvas") and browser.find("#actions canvas"))
+            value = browser.text("#sensors .value")
+            browser.until(lambda: browser.text("#sensors .value") not in (NOTHING, value))
+            drawn = "const c = document.querySelector('#sensors canvas'); return c.toDataURL()"
+            before = browser.run(drawn)
+            browser.until(lambda: browser.run(drawn) != before)
+            browser.until(lambda: browser.find("#returns circle"))
+            browser.until(lambda: browser.find("#times rect.some"))
+            assert browser.find("button[aria-pressed=true]")
+            assert not browser.complaints()
+            # A page that is loaded again shows the same agent.
+            browser.driver.refresh()
+            browser.until(lambda: browser.find("#sensors canvas"))
+        assert daemon.end(signal.SIGTERM) == 0
+        browser.until(lambda: browser.text("#link-text") != "live")
+
+
+def test_an_upstream_that_dies_turns_red(tmp_path: Path, browser: Browser) -> None:
+    sink = SinkProcess(tmp_path / "recorded")
+    with simulator() as (_, address), sink:
+        options = ("--rllink", sink.address, "--rllink-mode", "observe", "--rllink-unannotated")
+        with Daemon(address, "--dashboard", "127.0.0.1:0", *options, directory=tmp_path) as daemon:
+            browser.driver.get(url_of(daemon))
+            took = []
+            # A machine that is busy with something else may miss it once.
+            for _ in range(3):
+                browser.until(lambda: browser.state("upstreams") == "good")
+                sink.kill()
+                killed = time.monotonic()
+                browser.until(lambda: browser.state("upstreams") == "bad")
+                took.append(time.monotonic() - killed)
+                if took[-1] < RED_WITHIN:
+                    break
+                sink.start()
+            assert min(took) < RED_WITHIN
+            assert "not connected" in browser.text("#relay")
+            assert daemon.end() == 0
+
+
+def test_a_simulator_that_dies_while_it_is_played_turns_red(tmp_path: Path, browser: Browser) -> None:
+    with (
+        simulator() as (process, address),
+        Daemon(address, "--dashboard", "127.0.0.1:0", directory=tmp_path) as daemon,
+    ):
+        with player():
+            browser.driver.get(url_of(daemon))
+            browser.until(lambda: "playing" in browser.text("#agents"))
+            process.kill()
+            browser.until(lambda: browser.state("simulators") == "bad", RED_WITHIN + 8.0)
+            browser.until(lambda: browser.text("#warnings .event"))
+        assert daemon.end() == 0
+
+
+def test_a_daemon_that_dies_is_not_shown_as_alive(tmp_path: Path, browser: Browser) -> None:
+    with (
+        simulator() as (_, address),
+        Daemon(address, "--dashboard", "127.0.0.1:0", directory=tmp_path) as daemon,
+    ):
+        browser.driver.get(url_of(daemon))
+        browser.until(lambda: browser.text("#link-text") == "live")
+        daemon.process.kill()
+        browser.until(lambda: browser.find("#link[data-state=bad]"))
+        assert browser.find("body.stale")
+
+
+# --- with what a test makes up ------------------------------------------------------------------------------------
+
+
+def test_what_a_simulator_says_is_text_and_nothing_else(browser: Browser) -> None:
+    name = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+    source = SyntheticSource(
+        [status(agents=[AgentStatus(name, "playing", name)], connection=name, ready=False)]
+    )
+    with shown(source) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.until(lambda: name in browser.text("#agents"))
+        assert not browser.find("main img, main script")
+        assert "owned" not in browser.driver.title
+        assert not browser.complaints()
+
+
+def test_the_keyboard_reaches_an_agent(browser: Browser) -> None:
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.until(lambda: browser.find("#agents button"))
+        body = browser.find("body")[0]
+        body.send_keys("\ue004")
+        for _ in range(10):
+            if browser.run("return document.activeElement.matches('#agents button')"):
+                break
+            browser.driver.switch_to.active_element.send_keys("\ue004")
+        focused = browser.driver.switch_to.active_element
+        assert "robot" in focused.text
+        assert browser.run("return getComputedStyle(arguments[0]).outlineStyle", focused) == "solid"
+        focused.send_keys("\ue007")
+        browser.until(lambda: browser.find("#sensors canvas"))
+        # What comes all the time does not take the focus away.
+        assert browser.run("return document.activeElement.matches('#agents button[aria-pressed=true]')")
+
+
+def test_the_colours_are_those_of_the_system_unless_one_chooses(browser: Browser) -> None:
+    ground = "return getComputedStyle(document.documentElement).backgroundColor"
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        light = browser.run(ground)
+        browser.prefer(color_scheme="dark")
+        browser.until(lambda: browser.run(ground) != light)
+        dark = browser.run(ground)
+        button = browser.find("#theme")[0]
+        button.click()
+        browser.until(lambda: browser.run(ground) == light)
+        assert button.accessible_name == "Colours: light"
+        browser.driver.refresh()
+        assert browser.run(ground) == light
+        browser.find("#theme")[0].click()
+        browser.prefer(color_scheme="light")
+        browser.until(lambda: browser.run(ground) == dark)
+        browser.run("localStorage.clear()")
+
+
+def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser) -> None:
+    browser.size(*PHONE)
+    agents = [
+        AgentStatus(f"a robot with a very long name indeed {at}", "playing", "python (pid 1)")
+        for at in range(60)
+    ]
+    with shown(SyntheticSource([status(agents=agents)])) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.choose("indeed 7")
+        browser.until(lambda: browser.find("#sensors canvas"))
+        assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_a_person_without_the_token_is_asked_for_it(browser: Browser) -> None:
+    token = "a-token-of-some-length"
+    with shown(SyntheticSource(), token=token) as dashboard:
+        browser.driver.get(dashboard.url)
+        field = browser.find("input[name=token]")[0]
+        field.send_keys(token)
+        field.submit()
+        browser.until(lambda: browser.text("#link-text") == "live")
+        assert urlsplit(browser.driver.current_url).query == ""
+        assert browser.run("return document.cookie") == ""
+
+
+def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: Browser) -> None:
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.choose("robot")
+        browser.until(lambda: browser.find("#sensors canvas"))
+        for element in browser.find("button, a, canvas, svg[role=img], section, [role=status]"):
+            assert element.accessible_name, element.get_attribute("outerHTML")
