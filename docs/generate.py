@@ -1,0 +1,50 @@
+"""Write the pages of the reference that follow from the code: `python -m docs.generate` from the project's root.
+
+With ``--check`` it writes nothing, and names the pages that are not as they would be written.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from docs.generation import commands, events, exits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REFERENCE: Final = Path(__file__).parent / "reference"
+
+PAGES: Final[dict[str, Callable[[str], str]]] = {
+    "cli.md": commands.page,
+    "exit-codes.md": exits.page,
+    "log-events.md": events.page,
+}
+"""What makes a page of the one that there is; some keep what people wrote in it."""
+
+
+def stale() -> dict[Path, str]:
+    """The pages that are not as the code has it, and what they should be."""
+    found = {}
+    for name, make in PAGES.items():
+        path = REFERENCE / name
+        there = path.read_text("utf-8") if path.exists() else ""
+        wanted = make(there)
+        if wanted != there:
+            found[path] = wanted
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    found = stale()
+    for path, wanted in found.items():
+        if "--check" not in arguments:
+            path.write_text(wanted, "utf-8")
+        sys.stdout.write(f"{path}\n")
+    return int(bool(found) and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""The pages that follow from the code are as the code is now; `python -m docs.generate` renews them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import ospbridge
+from docs import generate
+from docs.generation import commands, events, exits
+from ospbridge import errors
+from ospbridge.cli import main
+from ospbridge.errors import OspBridgeError
+
+CLI = (generate.REFERENCE / "cli.md").read_text("utf-8")
+EXITS = (generate.REFERENCE / "exit-codes.md").read_text("utf-8")
+EVENTS = (generate.REFERENCE / "log-events.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_a_page_is_as_it_would_be_written_now(name: str) -> None:
+    there = (generate.REFERENCE / name).read_text("utf-8")
+    assert there == generate.PAGES[name](there), "run `python -m docs.generate`, and commit what it wrote"
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_option_and_argument_stands_there_with_its_variable() -> None:
+    found = 0
+    for path, command, context in commands.walk():
+        (section,) = re.findall(rf"^##+ {path}\n(.*?)(?=^##|\Z)", CLI, re.MULTILINE | re.DOTALL)
+        section = section.replace("\\|", "|")
+        for parameter in command.params:
+            if parameter.name == "version":
+                continue
+            words = (
+                parameter.opts if isinstance(parameter, click.Option) else [parameter.make_metavar(context)]
+            )
+            assert all(f"`{word}" in section or f", {word}" in section for word in words), (path, words)
+            found += 1
+        for variable in re.findall(r"`(OSPBRIDGE_\w+)`", section):
+            assert any(variable.endswith(f"_{(each.name or '').upper()}") for each in command.params)
+    assert found > 100
+
+
+@pytest.mark.parametrize(
+    "variable, words, value",
+    [
+        ("OSPBRIDGE_AGENTS_SIMULATOR", ["agents"], "here:there"),
+        ("OSPBRIDGE_VALUES_LIST_PROFILE", ["values", "list"], "nobody"),
+        ("OSPBRIDGE_CONNECT_RESET_POLICY", ["config", "show"], "some"),
+    ],
+)
+def test_a_variable_of_the_page_is_read(variable: str, words: list[str], value: str) -> None:
+    from click.testing import CliRunner
+
+    assert f"`{variable}`" in CLI
+    result = CliRunner().invoke(main, words, env={variable: value})
+    assert result.exit_code == 2
+    assert value in result.stderr
+
+
+def test_every_variable_with_a_name_of_its_own_is_told() -> None:
+    assert commands.variables_read() == set(commands.ENVIRONMENT)
+
+
+# --- exit codes -----------------------------------------------------------------------------------------------------
+
+
+def test_every_code_of_an_error_is_told_and_every_error_once() -> None:
+    kinds = {
+        name: getattr(errors, name)
+        for name in errors.__all__
+        if name not in ("OspBridgeError", "ProtocolError")
+    }
+    told: dict[str, int] = {}
+    for code, section in re.findall(r"^## (\d+): .*?\n(.*?)(?=^## |\Z)", EXITS, re.MULTILINE | re.DOTALL):
+        for name in re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE):
+            assert name not in told
+            told[name] = int(code)
+    assert told == {name: kind.exit_code for name, kind in kinds.items()}
+    assert all(issubclass(kind, OspBridgeError) for kind in kinds.values())
+    assert set(told.values()) <= set(exits.CODES)
+
+
+def test_no_command_ends_with_another_code() -> None:
+    """Neither by a number nor by a constant."""
+    for path in (Path(ospbridge.__path__[0]) / "cli").rglob("*.py"):
+        module = importlib.import_module(
+            f"ospbridge.cli.{path.stem}" if path.stem != "__init__" else "ospbridge.cli"
+        )
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                ("exceptions.Exit", "sys.exit")
+            ):
+                said = ast.unparse(node.args[0])
+                if not said.endswith(".exit_code"):
+                    code = int(said) if said.isdecimal() else getattr(module, said)
+                    assert code in exits.CODES, f"{path}: {said}"
+
+
+# --- log events -----------------------------------------------------------------------------------------------------
+
+
+def test_every_event_is_told_with_what_it_means() -> None:
+    told = events.meanings(EVENTS)
+    assert set(told) == set(events.events())
+    assert [key for key, meaning in told.items() if not meaning] == []
+
+
+def test_every_logger_is_found_by_its_name() -> None:
+    """Events of a logger that is called otherwise would be overlooked."""
+    for path in Path(ospbridge.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(
+                ("logs.get(", "structlog.")
+            ):
+                assert [ast.unparse(target) for target in node.targets] == ["log"], path
+
+
+def test_fields_are_found_where_they_are_written_together() -> None:
+    found = events.events()
+    opened = found["The daemon", "hub open", "info"]
+    assert {"hub", "simulator"} <= set(opened.always)
+    assert {"address", "listen"} <= set(opened.sometimes)
+    assert "weights_seq_no" in found["Environments", "episode", "info"].sometimes
+    assert ("RLlink servers", "the driver waits for its agents", "warning") in found
