@@ -6,13 +6,12 @@ through a finder that steps aside after its one module.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -29,7 +28,8 @@ def when_imported(name: str, action: Callable[[], None]) -> None:
     sys.meta_path.insert(0, _Finder(name, action))
 
 
-class _Finder(MetaPathFinder):
+# Neither class below says that it is a finder or a loader: importlib.abc costs more than all that a command needs.
+class _Finder:
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name = name
         self._action = action
@@ -39,15 +39,17 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
+        import importlib.util
+
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _Loader(spec.loader, self._action)
+        spec.loader = cast("Loader", _Loader(spec.loader, self._action))
         return spec
 
 
-class _Loader(Loader):
+class _Loader:
     """The module's own loader, with something to do afterwards."""
 
     def __init__(self, loader: Loader, action: Callable[[], None]) -> None:

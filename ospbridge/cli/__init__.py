@@ -8,16 +8,17 @@ gymnasium, nor any other room of the package than errors.
 from __future__ import annotations
 
 import importlib
+import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
-
-from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from click.shell_completion import CompletionItem
+
+    from ospbridge.errors import OspBridgeError
 
 __all__ = ["COMMANDS", "CommandPlace", "LazyGroup", "main"]
 
@@ -70,6 +71,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "bench": CommandPlace("ospbridge.cli.bench", "bench", "Measure what the bridge costs."),
     "doctor": CommandPlace("ospbridge.cli.doctor", "doctor", "Find what keeps ospbridge from working here."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
+    "plot": CommandPlace("ospbridge.cli.plot", "plot", "Draw recorded episodes, or the times of a trace."),
     "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),
     "completion": CommandPlace(
         "ospbridge.cli.completion", "completion", "Print what makes a shell complete the commands."
@@ -105,8 +107,16 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from the table alone."""
+        widest = max(map(len, self.places))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.short_help) for name, place in self.places.items()])
+            for name, place in self.places.items():
+                # As formatter.write_dl would, but that wraps what fits into its line too, which takes longer than all
+                # the rest of the page.
+                head = f"{'':{formatter.current_indent}}{name:{widest}}  "
+                lines = [place.short_help]
+                if len(head) + len(place.short_help) > formatter.width:
+                    lines = textwrap.wrap(place.short_help, max(formatter.width - len(head), 10))
+                formatter.write(head + f"\n{'':{len(head)}}".join(lines) + "\n")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete from the table alone: pressing tab must not import every command."""
@@ -142,6 +152,8 @@ class LazyGroup(click.Group):
 
         Any other exception is a bug of ours, and keeps its traceback.
         """
+        from ospbridge.errors import OspBridgeError  # what only asks for help never gets here
+
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):

@@ -397,4 +397,4 @@ class Conductor:
         self.chronicle.ended(attachment, how, reason)
         attachment.held.ended(attachment.reward, attachment.steps)
         self.measures.episodes[attachment.name, how] += 1
-        log_episode(attachment, how, reason, seed=self.lockstep.seed)
+        log_episode(attachment, how, reason, seed=self.lockstep.seed, session=self._keeper.number)

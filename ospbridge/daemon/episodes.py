@@ -18,12 +18,14 @@ STOPPED: Final = "the daemon was stopped"
 """Why an episode ends that is under way when the daemon does."""
 
 
-def log_episode(attachment: Attachment, how: str, reason: str, *, seed: int) -> None:
+def log_episode(attachment: Attachment, how: str, reason: str, *, seed: int, session: int) -> None:
     """It is over: ``how`` it ended, and why the bridge ended it, if it did."""
     weights = attachment.weights_seq_no
     log.info(
         "episode",
         agent=attachment.name,
+        episode=attachment.held.episodes,
+        session=session,
         steps=attachment.steps,
         reward=round(attachment.reward, 6),
         ended=how,

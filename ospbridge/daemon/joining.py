@@ -79,7 +79,7 @@ class _Patience:
 async def join(
     settings: Settings,
     *,
-    first: bool,
+    number: int,
     budget: Budget,
     forcing: Forcing,
     trace: TraceWriter | None,
@@ -88,11 +88,13 @@ async def join(
 ) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
     """A session that controls the agents asked for.
 
-    Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the ``first``
+    Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the first
     time also what may be a mistake of the user's: an unknown host, agents that do not exist, are taken, or are too few.
-    ``budget`` is given back what the loss of a session before has cost, where the simulator was away.
+    ``number`` counts sessions from 1. ``budget`` is given back what the loss of a session before has cost, where the
+    simulator was away.
     """
     patience = _Patience(settings, report)
+    first = number == 1
     away = first
     while True:
         error: OspBridgeError
@@ -113,7 +115,7 @@ async def join(
             try:
                 if await forcing.free(session):
                     continue
-                return session, await _registered(session, settings, first=first)
+                return session, await _registered(session, settings, number=number)
             except (AgentNotFound, AgentTaken, ConfigurationError) as unfit:
                 await session.aclose()
                 if first:
@@ -147,9 +149,9 @@ async def _connected(settings: Settings, left: float, trace: TraceWriter | None,
     )
 
 
-async def _registered(session: TrioSession, settings: Settings, *, first: bool) -> tuple[AgentInterface, ...]:
+async def _registered(session: TrioSession, settings: Settings, *, number: int) -> tuple[AgentInterface, ...]:
     names = await session.matching(settings.agents)
-    if first and len(names) < settings.quorum:
+    if number == 1 and len(names) < settings.quorum:
         raise ConfigurationError(
             f"a quorum of {settings.quorum} can never be met: {len(names)} agents",
             hint="lower --quorum, or take more agents with --agent",
@@ -158,6 +160,7 @@ async def _registered(session: TrioSession, settings: Settings, *, first: bool) 
     log.info(
         "joined",
         **settings.whose,
+        session=number,
         profile=session.profile.name,
         agents=list(session.controlled),
         held_by_others=sorted(session.machine.foreign),

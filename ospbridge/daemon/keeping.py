@@ -52,6 +52,8 @@ class SessionKeeper:
         """Why the session must be rebuilt."""
         self.connection = "not joined yet"
         self.rebuilds = 0
+        self.number = 0
+        """Of the latest session; the log tells them apart by it."""
         self.busy = False
         """A step or reset is under way: the session belongs to the task that runs it."""
         self.busy_since = 0.0
@@ -101,7 +103,7 @@ class SessionKeeper:
         self._stuck = isinstance(error, BarrierStuck)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
-        log.warning("the session is given up", reason=error.message, **risk)
+        log.warning("the session is given up", session=self.number, reason=error.message, **risk)
 
     @property
     def _vote_outstanding(self) -> bool:
@@ -117,11 +119,10 @@ class SessionKeeper:
         settings = self._settings
         budget = Budget(trio.current_time())
         forcing = Forcing(settings)
-        first = True
         while True:
             session, interfaces = await join(
                 settings,
-                first=first,
+                number=self.number + 1,
                 budget=budget,
                 forcing=forcing,
                 trace=self._trace,
@@ -129,7 +130,7 @@ class SessionKeeper:
                 report=self._not_joined,
             )
             try:
-                first = False
+                self.number += 1
                 bounded = session.profile.outputs_normalised
                 tasks = [settings.make_task(interface, bounded=bounded) for interface in interfaces]
                 await equip(session, tasks)

@@ -165,6 +165,7 @@ async def test_an_episode_is_logged_in_one_line(session: FakeSession) -> None:
     assert line["event"] == "episode"
     assert (line["agent"], line["steps"], line["reward"], line["ended"]) == ("a", 2, 2.0, "terminated")
     assert line["driver"] == "one.py (pid 11)"
+    assert (line["episode"], line["seed"]) == (1, 7)
 
 
 # --- the barrier ---------------------------------------------------------------------------------------------------
