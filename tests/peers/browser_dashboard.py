@@ -27,6 +27,7 @@ from tests.daemon.running import PROGRAM, Daemon
 from tests.dashboard.synthetic import SyntheticSource, opened, status
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+exceptions = pytest.importorskip("selenium.common.exceptions")
 CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 pytestmark = [
@@ -100,6 +101,14 @@ class Browser:
     def choose(self, agent: str) -> None:
         self.until(lambda: agent in self.text("#agents"))
         next(button for button in self.find("#agents button") if agent in button.text).click()
+
+    def nameless(self) -> list[str] | None:
+        """What has no name for those who cannot see it; None where it was drawn anew while it was asked."""
+        seen = self.find("button, a, canvas, svg[role=img], section, [role=status]")
+        try:
+            return [str(each.get_attribute("outerHTML")) for each in seen if not each.accessible_name]
+        except exceptions.StaleElementReferenceException:
+            return None
 
     def complaints(self) -> list[str]:
         """What the browser found wrong, such as a breach of the page's own policy."""
@@ -346,5 +355,5 @@ def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: 
         browser.driver.get(dashboard.url)
         browser.choose("robot")
         browser.until(lambda: browser.find("#sensors canvas"))
-        for element in browser.find("button, a, canvas, svg[role=img], section, [role=status]"):
-            assert element.accessible_name, element.get_attribute("outerHTML")
+        # What is drawn anew meanwhile is asked for again.
+        browser.until(lambda: browser.nameless() == [])
