@@ -5,7 +5,7 @@ import { value } from "./words.js";
 
 const WINDOW = 20; // seconds
 const MOST = 4000; // points
-const HEIGHT = 38;
+const HEIGHT = 42;
 const CALM = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 // Where a group's numbers stand in a point.
