@@ -7,7 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import ospbridge
+from ospbridge.cli import main
+from tests.envs.vectors import cart_poles
+
+assert ospbridge.__version__
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial" / "first-policy.md").read_text()
 
@@ -34,3 +40,14 @@ def test_its_programs_are_python() -> None:
 @pytest.mark.parametrize("link", re.findall(r"\]\((\.\./[^)]+)\)", PAGE))
 def test_its_links_lead_somewhere(link: str) -> None:
     assert (ROOT / "docs" / "tutorial" / link).exists()
+
+
+@pytest.mark.loopback
+def test_what_it_shows_of_the_simulator_and_of_stepping_is_what_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with cart_poles(1) as (address,):
+        told = CliRunner().invoke(main, ["describe", "cart", "--simulator", address])
+        assert told.stdout == block("output: describe")
+        exec(compile(block("program: step.py").replace("127.0.0.1:45454", address), "tutorial", "exec"), {})
+    assert len(re.findall(r"^\[.*\] 1\.0 (?:True|False) False$", capsys.readouterr().out, re.MULTILINE)) == 3
