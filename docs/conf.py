@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `sphinx-build --fail-on-warning --keep-going --nitpicky docs BUILT`.
+"""How Sphinx builds these pages: `sphinx-build --fail-on-warning --keep-going --nitpicky docs build/docs`.
 
 Nothing is fetched while they are built or read: the theme brings its own scripts, and uses the reader's own fonts.
 """
