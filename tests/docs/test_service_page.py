@@ -56,8 +56,8 @@ def test_limits_and_exit_codes_are_those_of_the_unit() -> None:
     assert f"started again after {settings['RestartSec'].replace('s', ' s')};" in PAGE
     assert f"hangs for {settings['WatchdogSec'].replace('s', ' s')} |" in PAGE
     assert f"kills it after {settings['TimeoutStopSec'].replace('s', ' s')} |" in PAGE
-    assert f"dies {settings['StartLimitBurst']} times within 5 minutes" in PAGE
-    assert settings["StartLimitIntervalSec"] == "5min"
+    assert f"ends {settings['StartLimitBurst']} times within an hour" in PAGE
+    assert settings["StartLimitIntervalSec"] == "1h"
     assert settings["RestartPreventExitStatus"] == "2 78"
     assert "(exit codes 78 and 2)" in PAGE
     assert f"`KillMode={settings['KillMode']}`" in PAGE

@@ -54,7 +54,8 @@ def test_an_instance_differs_by_its_name_alone(folder: str) -> None:
         line for line in template if line not in ("Conflicts=ospbridge.service", "After=ospbridge.service")
     ]
     alike = [
-        line.replace("ospbridge/%i.toml", "ospbridge/ospbridge.toml").replace("/%i", "") for line in alike
+        line.replace("ospbridge/%i.toml", "ospbridge/ospbridge.toml").replace("/%i", "").replace("-%i", "")
+        for line in alike
     ]
     assert [line.removesuffix(", %i") for line in alike] == single
 
