@@ -232,7 +232,7 @@ def server(data: bytes) -> None:
 TARGETS = (
     Target("rllink-json", _decodes(JSON), bend_json),
     Target("rllink-msgpack", _decodes(MSGPACK), bend_msgpack),
-    Target("rllink-pickle", _settings, inputs=1500, long=50_000),
+    Target("rllink-pickle", _settings),
     Target("rllink-framing", framing, bending(bend_chunk), inputs=10_000),
     Target("rllink-client", client, bending(bend_chunk), inputs=3000, long=50_000),
     Target("rllink-server", server, bending(bend_chunk), inputs=2500, long=50_000),
