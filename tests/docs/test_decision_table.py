@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from ospbridge.osp.client import LATEST
 from ospbridge.osp.clock import Moved
+from ospbridge.osp.codes import COMMAND_CLASS
+from ospbridge.osp.echo import READ_AT_MOST
+from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "exactly-once.md"
@@ -47,3 +52,14 @@ def rendered(table: tuple[Row, ...]) -> str:
 @pytest.mark.parametrize("table", [STEP_TABLE, RESET_TABLE], ids=["step", "reset"])
 def test_the_page_shows_the_table_of_the_code(table: tuple[Row, ...]) -> None:
     assert rendered(table) in PAGE.read_text()
+
+
+def test_its_figures_and_classes_are_those_of_the_code() -> None:
+    text = " ".join(PAGE.read_text().split())
+    assert READ_AT_MOST == 8
+    assert "eight of an agent at most" in text
+    assert f"for {LATEST:g} s after the latest" in text
+    for profile in PROFILES.values():
+        assert f"a silence shorter than {1000 * profile.patience:g} ms" in text
+    told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", PAGE.read_text(), re.MULTILINE)
+    assert {one or other for one, other in told} == {kind.name.lower() for kind in COMMAND_CLASS.values()}

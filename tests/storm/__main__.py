@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("seeds", help="a seed, or FIRST:END")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--machines", action="store_true", help="the machines alone, wired in memory")
-    parser.add_argument("--mild", action="store_true", help="0.5 % of each fault instead of 10 %")
+    parser.add_argument("--mild", action="store_true", help="0.5 %% of each fault instead of 10 %%")
     parser.add_argument("--told", type=int, default=0, help="an environment that was told so often is done")
     options = parser.parse_args(arguments)
     first, colon, end = options.seeds.partition(":")

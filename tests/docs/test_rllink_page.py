@@ -1,0 +1,37 @@
+"""The page on RLlink in practice: its figures are those of the code, and the tests that it names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ospbridge.daemon.relay.link import LINGER
+from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, REFUSED_AGAIN
+from ospbridge.rllink.framing import HEADER_LENGTH, LARGEST_BODY
+from ospbridge.rllink.timing import POLL, RECYCLING, Limits
+
+TESTS = Path(__file__).parents[1]
+PAGE = " ".join((TESTS.parent / "docs" / "explanation" / "rllink.md").read_text("utf-8").split())
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    there = "".join(file.read_text("utf-8") for file in TESTS.rglob("*.py"))
+    assert len(named) > 10
+    assert [name for name in sorted(named) if f"def {name}(" not in there] == []
+
+
+def test_its_figures_are_those_of_the_code() -> None:
+    limits = Limits()
+    assert HEADER_LENGTH == 8
+    assert "a header of eight ASCII digits" in PAGE
+    assert f"more than {LARGEST_BODY:,} bytes" in PAGE
+    assert f"begins at {RECYCLING:g} s where a connection ended, and doubles up to a minute" in PAGE
+    assert LONGEST_PAUSE == 60.0
+    assert f"begins at {REFUSED_AGAIN:g} s and stops at {LONGEST_REFUSED:g} s" in PAGE
+    assert (
+        f"{limits.pong:g} s for a PONG, {limits.config:g} s for the settings, {limits.answer:g} s for weights that "
+        f"only have to be sent, {limits.state:g} s for weights that are learned first" in PAGE
+    )
+    assert f"asked every {1000 * POLL:g} ms" in PAGE
+    assert f"{LINGER:g} s at most" in PAGE
