@@ -14,7 +14,7 @@ from ospbridge.service.placing import PlacedFile, Standing
 from ospbridge.service.program import needed_places, quoted, this_program
 from ospbridge.service.scope import GROUP, SERVICE
 from ospbridge.service.shipped import shipped_text
-from ospbridge.service.systemctl import run, run_command, unit_status
+from ospbridge.service.systemctl import run, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,13 +102,17 @@ class Installation:
                 )
 
     def check_alone(self) -> None:
-        """Raises UsageError where one daemon for all and daemons for some would end each other."""
-        if self.scope.user or self.instance is None:
+        """Raises UsageError where one daemon for all runs and another is wanted for some, or the other way round."""
+        if self.scope.user:
             return
-        if unit_status(self.scope, unit_of(None)).state in ("active", "activating", "reloading"):
+        other = f"{SERVICE}@*.service" if self.instance is None else unit_of(None)
+        running = run(
+            self.scope, "list-units", "--plain", "--no-legend", "--state=active,activating,reloading", other
+        )
+        if running.strip():
             raise UsageError(
-                f"{unit_of(None)} runs, and {self.unit} would end it",
-                hint="let one daemon join all simulators, or each its own: `ospbridge service uninstall` ends the one",
+                f"{running.split()[0]} runs, and {self.unit} would end it",
+                hint="let one daemon join all simulators, or each its own; `ospbridge service uninstall` ends one",
             )
 
     def files(self) -> list[PlacedFile]:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
-from ospbridge.service import installing, program, systemctl
+from ospbridge.service import installing, program, scope, systemctl
 from ospbridge.service.shipped import shipped_text
 
 if TYPE_CHECKING:
@@ -181,15 +181,21 @@ def test_a_service_that_does_not_start_is_told_with_where_to_look(manager: Manag
 
 
 def test_a_system_service_makes_its_group_before_its_configuration(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installing, "needed_places", list)
-    printed = [line for line in run("install", "--dry-run").stdout.splitlines() if not line.startswith(" ")]
-    steps = [line for line in printed if line]
-    assert [step.split()[0] for step in steps[:4]] == ["write", "write", "run", "write"] or Path(
-        "/etc/ospbridge/ospbridge.toml"
-    ).exists()
-    assert "run     systemd-sysusers /etc/sysusers.d/ospbridge.conf" in steps
+    monkeypatch.setattr(scope.Scope, "hidden", ())
+    for place in ("units", "sysusers", "configuration"):
+        monkeypatch.setattr(scope.Scope, place, tmp_path / place)
+    lines = run("install", "--dry-run").stdout.splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        f"write   {tmp_path}/units/ospbridge.service",
+        f"write   {tmp_path}/sysusers",
+        f"run     systemd-sysusers {tmp_path}/sysusers",
+        f"write   {tmp_path}/configuration/ospbridge.toml",
+        "run     systemctl daemon-reload",
+        "run     systemctl enable ospbridge.service",
+    ]
 
 
 @pytest.mark.parametrize("place", ["/home/me/venv/bin/python", "/root/.pyenv/bin/python", "/tmp/venv"])
