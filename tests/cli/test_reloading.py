@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT
+from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.certificates import Authority
 from tests.daemon.running import PROGRAM, Daemon
+from tests.daemon.test_tls import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,3 +95,20 @@ def test_a_terminal_that_is_closed_ends_the_daemon(simulator: UdpSimulator, tmp_
         process.wait(10)
         os.close(ours)
     assert '"signal":"SIGHUP"' in (tmp_path / "log").read_text()
+
+
+def test_certificates_that_were_renewed_are_read_again(simulator: UdpSimulator, tmp_path: Path) -> None:
+    old, new = (Authority(tmp_path, name) for name in ("old", "new"))
+    files = old.issue("daemon")
+    with listening(simulator, tmp_path, files) as (daemon, bridge):
+        HubClient.connect(bridge, tls=old.issue("environment")).close()
+        renewed = new.issue("renewed")
+        for mine, theirs in ((files.cert, renewed.cert), (files.key, renewed.key), (files.ca, renewed.ca)):
+            mine.write_bytes(theirs.read_bytes())
+        hang_up(daemon, "configuration read again")
+        HubClient.connect(bridge, tls=new.issue("environment")).close()
+        files.cert.write_text("none")
+        line = hang_up(daemon, "the old certificates stay")
+        assert str(files.cert) in line["reason"]
+        HubClient.connect(bridge, tls=new.issue("environment")).close()
+        assert daemon.end() == 0
