@@ -106,7 +106,7 @@ def draw_latencies(times: StepTimes, title: str, looks: Looks) -> Figure:
     figure.suptitle(title, x=0.01, ha="left")
     if len(times.lost):
         legend(left)
-    right.legend(loc="upper right")
+    legend(right)
     return figure
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Looks", "drawing", "finite", "legend", "picture_format", "printable", "write"]
 
 FORMATS: Final = ("png", "svg")
-DPI: Final = 120
+DPI: Final = 96
+"""What browsers take an inch for, so that an SVG is shown as large as a PNG of the same size."""
 LARGEST: Final = 1e30
 """Beyond it axes cannot be drawn."""
 MOST_POINTS: Final = 5000
@@ -84,21 +85,21 @@ class Looks:
             "axes.formatter.useoffset": False,
             "axes.grid": True,
             "axes.labelcolor": self.text,
-            "axes.labelsize": 9,
+            "axes.labelsize": 10,
             "axes.spines.right": False,
             "axes.spines.top": False,
             "axes.titlelocation": "left",
-            "axes.titlesize": 10,
+            "axes.titlesize": 11,
             "figure.facecolor": self.ground,
-            "figure.titlesize": 11,
+            "figure.titlesize": 12,
             "figure.titleweight": "bold",
             "font.family": ["DejaVu Sans"],  # comes with matplotlib
-            "font.size": 9,
+            "font.size": 10,
             "grid.color": lines,
             "grid.linewidth": 0.6,
             "legend.edgecolor": lines,
             "legend.facecolor": self.ground,
-            "legend.fontsize": 8,
+            "legend.fontsize": 9,
             "legend.framealpha": 0.9,
             "lines.linewidth": 1.6,
             "savefig.facecolor": self.ground,
@@ -107,9 +108,9 @@ class Looks:
             "text.color": self.text,
             "text.parse_math": False,  # names come from simulators, and may hold dollars
             "xtick.color": self.text,
-            "xtick.labelsize": 8,
+            "xtick.labelsize": 9,
             "ytick.color": self.text,
-            "ytick.labelsize": 8,
+            "ytick.labelsize": 9,
         }
 
 

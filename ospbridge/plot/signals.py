@@ -12,7 +12,7 @@ import numpy as np
 
 from ospbridge.errors import UsageError
 from ospbridge.interface import fits
-from ospbridge.plot.looks import Looks, finite, legend, printable
+from ospbridge.plot.looks import Looks, finite, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,11 @@ def draw_signals(
     panels[-1].set_xlabel("step (0 is the reset)")
     figure.align_ylabels()
     figure.suptitle(title, x=0.01, ha="left")
-    legend(panels[0])
+    if len(drawn) > 1:
+        # Beside the title: a small panel has no room for it.
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False
+        )
     return figure
 
 

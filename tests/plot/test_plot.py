@@ -58,6 +58,7 @@ def written(tmp_path: Path, *lines: Traced) -> Path:
 def texts(figure: Figure) -> list[str]:
     """All that is written on it, but for the numbers of axes."""
     found = [figure.get_suptitle()]
+    found += [text.get_text() for box in figure.legends for text in box.get_texts()]
     for axes in figure.axes:
         found += [axes.get_title("left"), axes.get_xlabel(), axes.get_ylabel()]
         if (box := axes.get_legend()) is not None:
@@ -196,6 +197,9 @@ def test_a_picture_has_the_size_that_was_asked_for(tmp_path: Path) -> None:
     plot(record(tmp_path / "runs", 4), picture, looks=Looks(size=(640, 401)))
     head = picture.read_bytes()[16:24]
     assert (int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")) == (640, 401)
+    plot(tmp_path / "runs", tmp_path / "picture.svg", looks=Looks(size=(960, 480)))
+    root = ET.fromstring((tmp_path / "picture.svg").read_bytes())
+    assert (root.get("width"), root.get("height")) == ("720pt", "360pt")
 
 
 def test_what_is_set_up_for_matplotlib_by_the_user_does_not_count(
