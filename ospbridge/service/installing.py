@@ -126,7 +126,7 @@ class Installation:
             text = f"[Service]\nExecStart=\n{self._start(quoted(str(self.config.absolute())))}\n"
             found.append(PlacedFile(self.scope.units / f"{self.unit}.d" / "configuration.conf", text))
         if not self.scope.user:
-            found.append(PlacedFile(self.scope.sysusers, _shipped("ospbridge.sysusers.conf")))
+            found.append(PlacedFile(self.scope.sysusers, _shipped("sysusers.d/ospbridge.conf")))
         if self.config is None:
             group = None if self.scope.user else GROUP
             mode = 0o600 if self.scope.user else 0o640

@@ -95,7 +95,7 @@ def test_the_dynamic_user_has_another_name_than_the_group() -> None:
     for name in UNITS[:2]:
         (user,), (group,) = values(name, "User"), values(name, "Group")
         assert group == GROUP != user
-    assert re.findall(r"^g (\w+) -$", shipped_text("ospbridge.sysusers.conf"), re.MULTILINE) == [GROUP]
+    assert re.findall(r"^g (\w+) -$", shipped_text("sysusers.d/ospbridge.conf"), re.MULTILINE) == [GROUP]
 
 
 def test_systemd_does_not_hide_the_hub_of_a_dynamic_user() -> None:
