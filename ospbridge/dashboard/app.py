@@ -13,7 +13,7 @@ from starlette.routing import Route
 from ospbridge.dashboard.assets import TYPES, page_files
 from ospbridge.dashboard.guard import Guard
 from ospbridge.dashboard.overview import Overview
-from ospbridge.dashboard.streaming import EventStream
+from ospbridge.dashboard.streaming import MOST_STREAMS, EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from ospbridge.dashboard.overview import Parts
     from ospbridge.dashboard.source import Source
 
-__all__ = ["MOST_STREAMS", "Application"]
+__all__ = ["Application"]
 
-MOST_STREAMS: Final = 16
-"""Pages that are kept up to date at a time."""
 LOOK_EVERY: Final = 0.4
 """Seconds between two looks at the daemon, while somebody looks on."""
 PAGE: Final = "page.html"

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from ospbridge.dashboard.overview import Parts
     from ospbridge.dashboard.source import Source
 
-__all__ = ["EventStream", "encoded"]
+__all__ = ["MOST_STREAMS", "EventStream", "encoded"]
 
+MOST_STREAMS: Final = 16
+"""Pages that are kept up to date at a time."""
 LOOK_EVERY: Final = 0.1
 """Seconds."""
 SAY_EVERY: Final = 1.0

@@ -105,7 +105,7 @@ def _point(moment: Moment, time: float) -> Point:
         moment.kind,
         moment.episode,
         moment.step,
-        _number(moment.reward),
+        _number(moment.reward) if moment.kind is Kind.STEP else None,
         _numbers(moment.observation),
         _numbers(moment.inputs),
         _numbers(moment.infos),

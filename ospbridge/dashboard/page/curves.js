@@ -105,7 +105,10 @@ export class Curves {
     const y = (number) => HEIGHT - 4 - ((number - least) / (most - least)) * (HEIGHT - 8);
     if (least < 0 && most > 0) line(pen, this.colours.line, [[0, y(0)], [width, y(0)]]);
     this.episodes(pen, x);
-    pen.lineWidth = 1.5;
+    // What moves up and down faster than there are pixels is a shade rather than a block.
+    const dense = this.points.length > width * 1.3;
+    pen.globalAlpha = dense ? 0.6 : 1;
+    pen.lineWidth = dense ? 0.8 : 1.5;
     pen.lineJoin = "round";
     pen.strokeStyle = curve.place === PLACE.inputs ? this.colours.second : this.colours.accent;
     pen.beginPath();
@@ -118,6 +121,7 @@ export class Curves {
       drawing = true;
     });
     if (drawing) pen.stroke();
+    pen.globalAlpha = 1;
   }
 
   // A hairline where an episode began.

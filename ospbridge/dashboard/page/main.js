@@ -5,7 +5,7 @@ import { Curves, describeCanvas } from "./curves.js";
 import { byId, element, keep, keepFacts, setAttribute, setText } from "./dom.js";
 import { Topology, stateOf } from "./topology.js";
 import { Stream } from "./stream.js";
-import { bytes, count, duration, rate, seconds, shortCount, timeOfDay, value } from "./words.js";
+import { bytes, count, duration, plural, rate, seconds, shortCount, timeOfDay, value } from "./words.js";
 
 const KINDS = ["daemon", "simulator", "agent", "history", "upstream", "warning"];
 const LINK = {
@@ -224,7 +224,8 @@ function upstreamFacts(simulators, status) {
   facts.push(["Steps discarded", count(status.discarded)]);
   const { spool } = status;
   if (spool) {
-    facts.push(["In the spool", `${count(spool.entries + spool.unwritten)} episodes, ${bytes(spool.bytes)}`]);
+    const waiting = spool.entries + spool.unwritten;
+    facts.push(["In the spool", waiting ? `${plural(waiting, "episode")}, ${bytes(spool.bytes)}` : "nothing"]);
     if (spool.dropped) facts.push(["Dropped from it", count(spool.dropped)]);
     if (spool.trouble) facts.push(["Trouble with it", spool.trouble]);
   }

@@ -14,7 +14,8 @@ export function value(number) {
   if (number === null || number === undefined) return NONE;
   const size = Math.abs(number);
   let text;
-  if (size >= 1e6 || (size > 0 && size < 1e-3)) text = number.toExponential(2);
+  if (size >= 1e6 || (size > 0 && size < 1e-5)) text = number.toExponential(2);
+  else if (size > 0 && size < 1e-2) text = number.toFixed(5);
   else if (size >= 1000) text = number.toFixed(0);
   else if (size >= 100) text = number.toFixed(1);
   else if (size >= 10) text = number.toFixed(2);
