@@ -19,7 +19,7 @@ __all__ = ["ENVIRONMENT", "page", "variables_read", "walk"]
 
 ENVIRONMENT: Final = {
     "RUNTIME_DIRECTORY": "the directory of hubs and leases, which systemd sets; it counts before `XDG_RUNTIME_DIR`",
-    "XDG_RUNTIME_DIR": "hubs and leases are in its directory `ospbridge`; or, without it, in one below `/tmp`",
+    "XDG_RUNTIME_DIR": "hubs and leases are in its directory `ospbridge`; without it, in one below `/tmp`",
     "STATE_DIRECTORY": "the directory of spools, which systemd sets; it counts before `XDG_STATE_HOME`",
     "XDG_STATE_HOME": "spools are in its directory `ospbridge`; without it, in `~/.local/state/ospbridge`",
     "XDG_CONFIG_HOME": "where `ospbridge service --user` puts units; without it, `~/.config`",
