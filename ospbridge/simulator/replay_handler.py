@@ -130,11 +130,13 @@ class ReplayHandler:
         self.heard = True
         if self._held:
             self._release(now)
-        data = meaning(data)
         code = data[0] if data else -1
+        if code in ACKNOWLEDGEMENTS:
+            return
+        data = meaning(data)
         if code in {Code.NEXT_SIMULATION_STEP, Code.RESET_SIMULATION}:
             self._vote(data, now)
-        elif code not in ACKNOWLEDGEMENTS:
+        else:
             self._answer(data, code, now)
 
     def _release(self, now: float) -> None:

@@ -13,6 +13,7 @@ it is left out, and what belongs to no request is sent again behind what it came
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.observe.trace import Direction
 from ospbridge.observe.trace_round_trips import ACKNOWLEDGEMENTS, REPEATS_ID, REQUEST_OF
-from ospbridge.osp.codes import Code
+from ospbridge.osp.codes import DATAGRAM_END, Code
 from ospbridge.osp.messages import InitAck, decode_request
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _GO_ON_WITH_ANSWER: Final = {
     Code.AGENT_INFO_NEXT: Code.GET_AGENT_INFO,
     Code.VALUE_INFO: Code.GET_VALUE_IDS,
 }
+_STEP: Final = bytes((Code.NEXT_SIMULATION_STEP,))
+_STEP_HEAD: Final = struct.Struct("<xii")
 _NOBODYS: Final = (b"\0\0\0\0", b"\xff\xff\xff\xff")
 """Ids in answers to what nobody has."""
 
@@ -111,6 +114,13 @@ class Script:
 
 def meaning(data: bytes) -> bytes:
     """A client's datagram without the byte that may end it; unchanged where it means nothing."""
+    if data[:1] == _STEP and len(data) >= _STEP_HEAD.size:
+        # By far the most; there is no need to look at each number of it.
+        surplus = len(data) - _STEP_HEAD.size - 4 * _STEP_HEAD.unpack_from(data)[1]
+        if surplus == 0:
+            return data
+        if surplus == 1 and data[-1] == DATAGRAM_END:
+            return data[:-1]
     try:
         return decode_request(data).encode()
     except RemoteProtocolError:
@@ -119,7 +129,7 @@ def meaning(data: bytes) -> bytes:
 
 def agent_of(data: bytes) -> bytes:
     """The agent's id as it stands in a request for a step; empty for a reset."""
-    return data[1:5] if data[:1] == bytes((Code.NEXT_SIMULATION_STEP,)) else b""
+    return data[1:5] if data[:1] == _STEP else b""
 
 
 def read_scripts(records: Iterable[TraceRecord]) -> list[Script]:
@@ -183,11 +193,12 @@ class _Reading:
 
     def sent(self, record: TraceRecord) -> None:
         """The client sent this."""
-        data, self._last_sent = meaning(record.data), record.time
-        code = data[0] if data else -1
+        self._last_sent = record.time
+        code = record.data[0] if record.data else -1
         if code in ACKNOWLEDGEMENTS:
             self._acked = True
             return
+        data = meaning(record.data)
         if code in {Code.NEXT_SIMULATION_STEP, Code.RESET_SIMULATION}:
             number = 1 + (self._steps if code == Code.NEXT_SIMULATION_STEP else self._resets)
             vote = Vote(data, record.time, number)

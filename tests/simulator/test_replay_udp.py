@@ -15,10 +15,12 @@ import ospbridge  # noqa: F401  # registers the environments
 from ospbridge.errors import BarrierStuck
 from ospbridge.interface import Endpoint
 from ospbridge.observe.trace import read_trace
+from ospbridge.observe.trace_round_trips import round_trips
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.profile import NERD, PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
@@ -92,6 +94,23 @@ def test_the_trace_of_a_replay_is_replayed_in_turn(tmp_path: Path) -> None:
         last = play(address, episodes=1)
         assert differing(told) == []
     assert [one.tobytes() for one in last] == [one.tobytes() for one in seen]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_datagrams_that_were_lost_are_lost_again_and_got_over_again(tmp_path: Path, profile: str) -> None:
+    trace = tmp_path / "trace.jsonl"
+    faults = FaultPlan(drop=0.03, seed=3)
+    with UdpSimulator(
+        GymWorld(["CartPole-v1"]), port=0, profile=PROFILES[profile], faults=faults
+    ) as simulator:
+        seen = play(simulator.address, trace, episodes=1)
+    lost = [trip for trip in round_trips(read_trace(trace)) if trip.seconds is None or trip.seconds > 0.2]
+    assert lost
+    with replaying(trace) as (address, _, told):
+        again = play(address, episodes=1)
+        assert differing(told) == []
+    assert [one.tobytes() for one in again] == [one.tobytes() for one in seen]
 
 
 def test_a_loop_is_played_as_often_as_one_likes(tmp_path: Path) -> None:

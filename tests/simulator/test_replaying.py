@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -29,9 +30,10 @@ from ospbridge.osp.messages import (
     StepCompletedAck,
     ValueContent,
     ValueIds,
+    decode_request,
 )
 from ospbridge.osp.profile import InitForm
-from ospbridge.simulator.replay_script import read_scripts
+from ospbridge.simulator.replay_script import meaning, read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, What
 from tests.simulator.traced import Replayed, Traced, bytes_of, completed, replayed, vote
 
@@ -440,6 +442,20 @@ def test_no_trace_and_no_client_makes_it_raise(
         replay.ask(data)
         replay.wait(0.02)
     replay.wait(4000.0)
+
+
+@given(
+    st.integers(-2, 3),
+    st.lists(st.floats(width=32), max_size=3),
+    st.sampled_from([b"", b"x", b"xx", b"\0"]),
+)
+def test_the_meaning_of_a_step_is_that_of_the_protocol(count: int, floats: list[float], end: bytes) -> None:
+    data = struct.pack(f"<Bii{len(floats)}f", 80, 1, count, *floats) + end
+    try:
+        expected = decode_request(data).encode()
+    except RemoteProtocolError:
+        expected = data
+    assert meaning(data) == expected
 
 
 def test_a_request_that_is_cut_short_is_one_all_the_same() -> None:
