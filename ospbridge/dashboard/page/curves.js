@@ -105,22 +105,25 @@ export class Curves {
     const y = (number) => HEIGHT - 4 - ((number - least) / (most - least)) * (HEIGHT - 8);
     if (least < 0 && most > 0) line(pen, this.colours.line, [[0, y(0)], [width, y(0)]]);
     this.episodes(pen, x);
-    // What moves up and down faster than there are pixels is a shade rather than a block.
-    const dense = this.points.length > width * 1.3;
-    pen.globalAlpha = dense ? 0.6 : 1;
-    pen.lineWidth = dense ? 0.8 : 1.5;
-    pen.lineJoin = "round";
     pen.strokeStyle = curve.place === PLACE.inputs ? this.colours.second : this.colours.accent;
+    pen.lineJoin = "round";
     pen.beginPath();
-    let drawing = false;
+    let before = null;
+    let travelled = 0;
     this.points.forEach((point, at) => {
       const number = numbers[at];
       if (number === null || number === undefined) return;
-      if (drawing) pen.lineTo(x(point[0]), y(number));
-      else pen.moveTo(x(point[0]), y(number));
-      drawing = true;
+      const height = y(number);
+      if (before === null) pen.moveTo(x(point[0]), height);
+      else pen.lineTo(x(point[0]), height);
+      travelled += before === null ? 0 : Math.abs(height - before);
+      before = height;
     });
-    if (drawing) pen.stroke();
+    // What goes up and down faster than there are pixels is a shade rather than a block.
+    const block = travelled > 25 * width;
+    pen.globalAlpha = block ? 0.55 : 1;
+    pen.lineWidth = block ? 0.8 : 1.4;
+    pen.stroke();
     pen.globalAlpha = 1;
   }
 
