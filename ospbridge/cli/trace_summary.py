@@ -56,13 +56,9 @@ def print_summary(file: Path, choice: Choice, *, slow: float, as_json: bool) -> 
         names = ("request", "answered", "unanswered", "median_ms", "p95_ms", "longest_ms", "slow")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    columns = [
-        Column("request"),
-        *(Column(title, right=True) for title in ("answered", "unanswered")),
-        *(Column(f"{title}/ms", right=True) for title in ("median", "95 %", "longest")),
-        Column(f">= {slow:g} ms", right=True),
-    ]
-    title = f"{seen[0]} datagrams in {seen[2] - seen[1]:.3f} s"
+    titles = ("answered", "lost", "median", "95 %", "longest", "slow")
+    columns = [Column("request"), *(Column(title, right=True) for title in titles)]
+    title = f"{seen[0]} datagrams in {seen[2] - seen[1]:.3f} s; times in ms, slow from {slow:g}"
     print_table(columns, [[_cell(value) for value in row] for row in rows], title=title)
 
 
