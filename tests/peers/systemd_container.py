@@ -34,6 +34,8 @@ PATH: Final = "/opt/ospbridge/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GLIBC: Final = ("2_36", "2_34", "2_31", "2_28", "2_27", "2_17", "2_12", "2_5")
 """Versions that wheels for that Debian are built for."""
 MAKE_WITHIN: Final = 900.0
+PLENTY: Final = 6_000_000
+"""Kilobytes of memory."""
 BOOT_WITHIN: Final = 60.0
 LOOK: Final = 0.05
 
@@ -194,7 +196,7 @@ def booted() -> Iterator[Container]:
     """
     check_possible()
     kept = os.environ.get("SYSTEMD_ROOT")
-    with tempfile.TemporaryDirectory(prefix="ospb-root-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ospb-root-") as folder, _in_memory(folder):
         root = Path(folder) / "root"
         if kept:
             if not (Path(kept) / "usr/lib/systemd/systemd").exists():
@@ -212,6 +214,23 @@ def booted() -> Iterator[Container]:
                 within=BOOT_WITHIN,
             )
             yield container
+
+
+@contextmanager
+def _in_memory(folder: str) -> Iterator[None]:
+    """Where there is plenty, what is in it need not be written to a disk: that takes longer than all else."""
+    (line,) = [
+        each for each in Path("/proc/meminfo").read_text().splitlines() if each.startswith("MemAvailable:")
+    ]
+    if int(line.split()[1]) < PLENTY:
+        yield
+        return
+    run_on_host("mount", "-t", "tmpfs", "-o", "size=2G,mode=0755", "ospbridge-tests", folder)
+    try:
+        yield
+    finally:
+        # Lazily: the container's own mounts in it may take a moment to go.
+        run_on_host("umount", "--lazy", folder)
 
 
 @contextmanager
