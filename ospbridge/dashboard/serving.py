@@ -33,10 +33,12 @@ __all__ = ["Dashboard"]
 log = logs.get(__name__)
 AGAIN_AFTER: Final = 2.0
 """Seconds until it is opened again."""
-GOODBYE: Final = 0.4
-"""Seconds for streams to end, and ..."""
+GOODBYE: Final = 0.3
+"""Seconds for visitors to be told that it is over; then they are shown out, ..."""
+GRACE: Final = 0.6
+"""... what the web server still does is ended, ..."""
 LEAVE_WITHIN: Final = 1.0
-"""... for everything."""
+"""... and so is everything."""
 
 
 class Dashboard:
@@ -87,8 +89,9 @@ class Dashboard:
         async with trio.open_nursery() as outer:
             outer.start_soon(_tell_when_cancelled, application.over)
             with trio.CancelScope(shield=True) as scope, tempfile.TemporaryDirectory() as directory:
+                visitors = trio.CancelScope()
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_leave, application.over, scope)
+                    nursery.start_soon(_leave, application.over, visitors, scope)
                     nursery.start_soon(application.run)
                     inside = Path(directory) / "inside.sock"
                     listener = socket.socket(socket.AF_UNIX)
@@ -96,7 +99,7 @@ class Dashboard:
                     listener.listen()
                     door = Door(inside)
                     outside = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket.dup()))
-                    nursery.start_soon(trio.serve_listeners, door.let_in, [outside])
+                    nursery.start_soon(_let_in, door, outside, visitors)
                     await _web_server(application.asgi, listener, application.over)
                     nursery.cancel_scope.cancel()
             outer.cancel_scope.cancel()
@@ -112,6 +115,9 @@ async def _web_server(
     from hypercorn.trio import serve
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
         try:
             await asgi(scope, receive, send)
         except Exception as error:
@@ -128,8 +134,8 @@ def _set(config: Config, listener: socket.socket) -> None:
     config.accesslog = None
     config.errorlog = None
     config.include_server_header = False
-    config.graceful_timeout = GOODBYE
-    config.shutdown_timeout = GOODBYE
+    config.graceful_timeout = GRACE
+    config.shutdown_timeout = GRACE
 
 
 async def _tell_when_cancelled(over: trio.Event) -> None:
@@ -139,9 +145,23 @@ async def _tell_when_cancelled(over: trio.Event) -> None:
         over.set()
 
 
-async def _leave(over: trio.Event, scope: trio.CancelScope) -> None:
+async def _leave(over: trio.Event, visitors: trio.CancelScope, scope: trio.CancelScope) -> None:
     await over.wait()
+    visitors.deadline = trio.current_time() + GOODBYE
     scope.deadline = trio.current_time() + LEAVE_WITHIN
+
+
+async def _let_in(door: Door, outside: trio.SocketListener, visitors: trio.CancelScope) -> None:
+    with visitors:
+        await trio.serve_listeners(door.let_in, [outside])
+
+
+async def _live(receive: Any, send: Any) -> None:
+    """There is nothing to prepare and nothing to clean up, and to be cancelled is no failure."""
+    kind = ""
+    while kind != "lifespan.shutdown":
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
 
 
 def _need_the_extra() -> None:

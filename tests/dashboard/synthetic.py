@@ -108,7 +108,7 @@ class SyntheticSource:
 
     @contextmanager
     def watching(self, simulator: str, agent: str) -> Iterator[_Watching]:
-        if not any(simulator == s.name and agent in {a.name for a in s.agents} for s in self.told):
+        if not any(simulator == s.name and agent in {a.name for a in s.agents} for s in self.statuses()):
             raise AgentNotFound(f"the daemon has no agent {agent!r}")
         self.watchers += 1
         try:
