@@ -22,7 +22,8 @@ PAUSE = 0.1
     "--hub",
     metavar="ADDRESS",
     help="The daemon's hub: unix:PATH, or tls://HOST:PORT on another host. "
-    "Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
+    "Default: hub.sock in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge, else in /run/ospbridge, where the system's "
+    "service has it.",
 )
 @click.option(
     "--wait",

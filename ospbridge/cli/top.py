@@ -29,7 +29,7 @@ PATIENCE = 2.0
     multiple=True,
     metavar="ADDRESS",
     help="A daemon's hub: unix:PATH, or tls://HOST:PORT on another host; may be given several times. "
-    "Default: all hubs in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge.",
+    "Default: all hubs in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge, else the one of the system's service.",
 )
 @click.option(
     "--interval",
@@ -103,9 +103,9 @@ def _live(screen: Screen, watched: list[_Hub], interval: float) -> None:
 
 def _all_hubs() -> list[str]:
     """Those of this user's runtime directory; the default one where there is none, which says what is missing."""
-    from ospbridge.observe.runtime import default_hub, hubs
+    from ospbridge.observe.runtime import found_hub, hubs
 
-    alone = default_hub()
+    alone = found_hub()
     found = [path for path in (alone, *hubs()) if path.exists()]
     return [f"unix:{path}" for path in found or [alone]]
 

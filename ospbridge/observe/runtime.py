@@ -6,7 +6,10 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["default_hub", "hubs", "runtime_directory"]
+__all__ = ["default_hub", "found_hub", "hubs", "runtime_directory"]
+
+SERVICE = Path("/run/ospbridge")
+"""Where the system's service keeps its own."""
 
 
 def runtime_directory() -> Path:
@@ -22,7 +25,19 @@ def runtime_directory() -> Path:
 
 def default_hub(name: str = "") -> Path:
     """Where a daemon listens unless told otherwise; ``name`` is the simulator's, where it has several."""
-    return runtime_directory() / (f"hub-{name}.sock" if name else "hub.sock")
+    return default_hub_in(runtime_directory(), name)
+
+
+def found_hub() -> Path:
+    """Where an environment looks: ``default_hub``, or that of the system's service where only that one is there."""
+    own, service = default_hub(), default_hub_in(SERVICE)
+    # os.path: a directory that this user may not enter has none.
+    return service if os.path.exists(service) and not os.path.exists(own) else own  # noqa: PTH110
+
+
+def default_hub_in(directory: Path, name: str = "") -> Path:
+    """The same of a daemon that runs there."""
+    return directory / (f"hub-{name}.sock" if name else "hub.sock")
 
 
 def hubs() -> list[Path]:

@@ -46,7 +46,7 @@ from ospbridge.hub.messages import (
     decode_reply,
 )
 from ospbridge.hub.refusals import raised_again
-from ospbridge.observe.runtime import default_hub, hubs
+from ospbridge.observe.runtime import default_hub, found_hub, hubs
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
@@ -81,7 +81,7 @@ def _address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
         raise ConfigurationError(
             "certificates were given, but the bridge is on this host", hint="write bridge='tls://HOST:PORT'"
         )
-    return default_hub() if bridge is None else parse_unix(bridge)
+    return found_hub() if bridge is None else parse_unix(bridge)
 
 
 class HubClient:
