@@ -230,11 +230,10 @@ class ReplayHandler:
         votes = self.script.votes
         window = self._window()
         coming = [at for at in window if at not in self._given]
-        if coming and not votes[coming[0]].is_step:
-            return coming[0]
-        if coming and not votes[window[-1]].is_step:
-            # The recorded client had a step under way that never ran.
-            return next(at for at in coming if not votes[at].is_step)
+        resets = [at for at in coming if not votes[at].is_step]
+        # Behind steps that ran it comes too early; a step that was under way and never ran is left out.
+        if resets and (resets[0] == coming[0] or not votes[window[-1]].is_step):
+            return resets[0]
         if self._reset_last is not None and window:
             self._differs(f"{_words(data)} once more than recorded")
             again = votes[self._reset_last]
@@ -246,6 +245,7 @@ class ReplayHandler:
             self._differs(f"{_words(data)} comes {skipped} steps before the recorded one")
         elif self.machine.loop:
             at = self.script.next_reset(0)
+            self._uses.clear()
             if at is not None and window:
                 self._differs(f"{_words(data)}, where the recorded client made {len(window)} steps more")
         if at is None:

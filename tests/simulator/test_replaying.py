@@ -305,6 +305,26 @@ def test_a_loop_begins_again_with_the_first_reset() -> None:
     assert replay.of(What.OVER)[0].endswith("; a reset begins it again")
 
 
+def test_a_loop_answers_questions_from_the_beginning_too() -> None:
+    trace = Traced().joined().reset(1)
+    for text in ("one", "two"):
+        trace.sent(GetValue(2)).received(ValueContent(2, text))
+    replay = joined(replayed(trace.step(0.5, 1.0), loop=True))
+    for _ in range(2):
+        replay.ask(ResetSimulation(1))
+        assert [replay.ask(GetValue(2)) for _ in range(2)] == [
+            bytes_of(ValueContent(2, text)) for text in ("one", "two")
+        ]
+        replay.ask(vote(0.5))
+
+
+def test_a_reset_behind_a_step_that_never_ran_may_be_asked_for_again_and_again() -> None:
+    trace = Traced().joined().sent(vote(0.5)).sent(ResetSimulation(1)).received(ResetSimulationAck())
+    replay = joined(replayed(trace))
+    for _ in range(3):
+        assert replay.ask(ResetSimulation(1)) == bytes_of(ResetSimulationAck())
+
+
 def test_a_step_that_waits_for_other_agents_says_for_which() -> None:
     replay = joined(replayed(Traced().joined().step(0.5, 1.0, 1, 2, 3)))
     replay.ask(vote(0.5, 2))
