@@ -9,6 +9,7 @@ from typing import Final
 import ospbridge
 
 STAMPS: Final = {
+    "dashboard/app.py": "when the daemon began",
     "record/collecting.py": "when an episode began and ended",
     "sink/store.py": "when an episode came",
 }
