@@ -223,7 +223,7 @@ def test_a_section_with_one_table_is_read_and_its_place_has_no_number() -> None:
     "text, mistake",
     [
         ("[[daemon]]\n", "line 1: daemon[0]: there is only one such table (begin it with [daemon])"),
-        ("[daemon]\nlevle = 1\n", "line 2: daemon.levle: unknown key (did you mean 'level'?)"),
+        ("[daemon]\nlevels = 1\n", "line 2: daemon.levels: unknown key (did you mean 'level'?)"),
         ("daemon = 1\n", "line 1: daemon: expected a table, got 1"),
     ],
 )
