@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from docs.generation import commands, events, exits
+from ospbridge.__main__ import COLUMNS, HELP
+from ospbridge.cli import main as program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+WIDTH: Final = COLUMNS - 2
+"""What click leaves of a terminal."""
 REFERENCE: Final = Path(__file__).parent / "reference"
 
 PAGES: Final[dict[str, Callable[[str], str]]] = {
@@ -22,6 +26,12 @@ PAGES: Final[dict[str, Callable[[str], str]]] = {
     "log-events.md": events.page,
 }
 """What makes a page of the one that there is; some keep what people wrote in it."""
+
+
+def help_page() -> str:
+    """What the program shows without asking click."""
+    context = program.make_context("ospbridge", [], resilient_parsing=True, terminal_width=WIDTH)
+    return f"{program.get_help(context)}\n"
 
 
 def stale() -> dict[Path, str]:
@@ -33,6 +43,9 @@ def stale() -> dict[Path, str]:
         wanted = make(there)
         if wanted != there:
             found[path] = wanted
+    path = Path(HELP)
+    if not path.exists() or path.read_text("ascii") != help_page():
+        found[path] = help_page()
     return found
 
 

@@ -7,8 +7,8 @@ through a finder that steps aside after its one module.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, cast
 
+TYPE_CHECKING = False  # typing's own would have typing imported, by everybody who imports ospbridge
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.abc import Loader
@@ -45,7 +45,7 @@ class _Finder:
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
             return None
-        spec.loader = cast("Loader", _Loader(spec.loader, self._action))
+        spec.loader = _Loader(spec.loader, self._action)  # type: ignore[assignment]  # it behaves as one
         return spec
 
 

@@ -23,6 +23,7 @@ ENVIRONMENT: Final = {
     "STATE_DIRECTORY": "the directory of spools, which systemd sets; it counts before `XDG_STATE_HOME`",
     "XDG_STATE_HOME": "spools are in its directory `ospbridge`; without it, in `~/.local/state/ospbridge`",
     "XDG_CONFIG_HOME": "where `ospbridge service --user` puts units; without it, `~/.config`",
+    "COLUMNS": "how wide the terminal is, where it does not tell",
     "CREDENTIALS_DIRECTORY": "where systemd puts credentials, such as the dashboard's token",
     "JOURNAL_STREAM": "set by systemd: lines of the log have a priority, and no time of their own",
     "NOTIFY_SOCKET": "set by systemd: the daemon tells there when it is ready, and how it is",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -154,3 +155,33 @@ def test_help_imports_neither_numpy_nor_trio_nor_gymnasium() -> None:
             "assert not heavy, heavy\n"
         )
         subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+# --- the page that is known beforehand --------------------------------------------------------------------------------
+
+
+def shown(*command: str, columns: str = "80", **variables: str) -> str:
+    environment = {**os.environ, "COLUMNS": columns, **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_list_of_commands_is_shown_as_click_would_show_it(option: str) -> None:
+    click_itself = "from ospbridge.cli import main; main(['--help'], prog_name='python -m ospbridge')"
+    by_click = shown(sys.executable, "-c", click_itself)
+    assert shown(sys.executable, "-m", "ospbridge", option) == by_click
+    assert by_click.startswith("Usage: python -m ospbridge [OPTIONS] COMMAND [ARGS]...\n")
+
+
+def test_a_narrow_terminal_is_asked_what_fits() -> None:
+    text = shown(sys.executable, "-m", "ospbridge", "--help", columns="60")
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_the_list_of_commands_is_shown_without_click() -> None:
+    program = "import sys; sys.argv = ['ospbridge', '--help']; from ospbridge.__main__ import run; run()"
+    text = shown(sys.executable, "-c", f"{program}; print(sorted(sys.modules))")
+    assert text.startswith("Usage: ospbridge [OPTIONS] COMMAND [ARGS]...\n")
+    loaded = text.splitlines()[-1]
+    for module in ("'click'", "'typing'", "'numpy'", "'ospbridge.cli'"):
+        assert module not in loaded

@@ -14,6 +14,7 @@ import ospbridge
 from docs import generate
 from docs.generation import commands, events, exits
 from ospbridge import errors
+from ospbridge.__main__ import HELP
 from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
 
@@ -26,6 +27,10 @@ EVENTS = (generate.REFERENCE / "log-events.md").read_text("utf-8")
 def test_a_page_is_as_it_would_be_written_now(name: str) -> None:
     there = (generate.REFERENCE / name).read_text("utf-8")
     assert there == generate.PAGES[name](there), "run `python -m docs.generate`, and commit what it wrote"
+
+
+def test_the_list_of_commands_that_is_known_beforehand_is_as_click_has_it_now() -> None:
+    assert Path(HELP).read_text("ascii") == generate.help_page(), "run `python -m docs.generate`"
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
