@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
+
+from ospbridge.cli.progress import bar_of
 
 __all__ = ["export"]
 
@@ -35,18 +35,6 @@ def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
     """
     from ospbridge.record.export import export_minari
 
-    with ExitStack() as stack:
-        bar = None
-
-        def progress(done: int, of: int) -> None:
-            nonlocal bar
-            if bar is None:
-                bar = stack.enter_context(
-                    click.progressbar(
-                        length=of, label="episodes", file=sys.stderr, hidden=not sys.stderr.isatty()
-                    )
-                )
-            bar.update(done - bar.pos)
-
+    with bar_of("episodes") as progress:
         episodes, steps, path = export_minari(directory, name, agents=agents, progress=progress)
     click.echo(f"{name}: {episodes} episodes, {steps} steps, in {path}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
+
+from ospbridge.cli.progress import bar_of
 
 __all__ = ["plot"]
 
@@ -83,19 +83,7 @@ def plot(  # noqa: PLR0917  # click passes options by name
     from ospbridge.plot.choosing import plot as draw
     from ospbridge.plot.looks import Looks
 
-    with ExitStack() as stack:
-        bar = None
-
-        def progress(done: int, of: int) -> None:
-            nonlocal bar
-            if bar is None:
-                bar = stack.enter_context(
-                    click.progressbar(
-                        length=of, label="episodes", file=sys.stderr, hidden=not sys.stderr.isatty()
-                    )
-                )
-            bar.update(done - bar.pos)
-
+    with bar_of("reading") as progress:
         told = draw(
             path,
             picture,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.output import note
+from ospbridge.cli.progress import bar_of
 from ospbridge.cli.trace_choosing import Choice, choosing
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ def filter_(file: Path, target: Path, choice: Choice, invert: bool, force: bool)
     counts = [0, 0]
 
     def lines() -> Iterator[bytes]:
-        for record in read_trace(file):
-            counts[1] += 1
-            if choice(record) != invert:
-                counts[0] += 1
-                yield record.encode()
+        with bar_of("reading") as progress:
+            for record in read_trace(file, progress):
+                counts[1] += 1
+                if choice(record) != invert:
+                    counts[0] += 1
+                    yield record.encode()
 
     if str(target) == "-":
         for line in lines():

@@ -48,6 +48,7 @@ def replay(  # noqa: PLR0917  # click passes options by name
     answered as that one was, datagram for datagram; what it does differently is told on standard error. SIGTERM and
     Ctrl-C end it with exit code 0.
     """
+    from ospbridge.cli.progress import bar_of
     from ospbridge.errors import ConfigurationError
     from ospbridge.observe.trace import read_trace
     from ospbridge.simulator.replay_script import read_scripts
@@ -55,7 +56,8 @@ def replay(  # noqa: PLR0917  # click passes options by name
     from ospbridge.simulator.serving import UdpServer
 
     try:
-        scripts = read_scripts(read_trace(file))
+        with bar_of("reading") as progress:
+            scripts = read_scripts(read_trace(file, progress))
     except ConfigurationError as error:
         if str(file) in error.message:
             raise

@@ -24,6 +24,7 @@ def print_summary(file: Path, choice: Choice, *, slow: float, as_json: bool) -> 
 
     import numpy as np
 
+    from ospbridge.cli.progress import bar_of
     from ospbridge.observe.trace import read_trace
     from ospbridge.observe.trace_round_trips import round_trips
 
@@ -32,11 +33,12 @@ def print_summary(file: Path, choice: Choice, *, slow: float, as_json: bool) -> 
     seen = [0, 0.0, 0.0]
 
     def chosen() -> Iterator[TraceRecord]:
-        for record in read_trace(file):
-            if wanted(record):
-                if record.data:
-                    seen[:] = [seen[0] + 1, seen[1] if seen[0] else record.time, record.time]
-                yield record
+        with bar_of("reading") as progress:
+            for record in read_trace(file, progress):
+                if wanted(record):
+                    if record.data:
+                        seen[:] = [seen[0] + 1, seen[1] if seen[0] else record.time, record.time]
+                    yield record
 
     taken: defaultdict[Code, list[float]] = defaultdict(list)
     unanswered: defaultdict[Code, int] = defaultdict(int)

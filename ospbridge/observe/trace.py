@@ -7,6 +7,7 @@ them, and says in words what a datagram means. It does no networking: sessions h
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -33,8 +34,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import PROFILES
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
 __all__ = ["Describer", "Direction", "TraceRecord", "TraceWriter", "describe", "read_trace"]
@@ -283,15 +283,23 @@ class _Line(msgspec.Struct):
 _LINE: Final = msgspec.json.Decoder(_Line)
 
 
-def read_trace(path: str | os.PathLike[str]) -> Iterator[TraceRecord]:
+TOLD_EVERY: Final = 5000
+"""Lines; a shorter trace is read in a moment."""
+
+
+def read_trace(
+    path: str | os.PathLike[str], progress: Callable[[int, int], None] = lambda *_: None
+) -> Iterator[TraceRecord]:
     """The records of a trace, one by one. Raises ConfigurationError with file and line for what is none.
 
     A last line without its end, as a killed or still running writer leaves it, is told as a note.
+    ``progress(done, of)`` is told in bytes of a long one, now and then.
     """
     now = 0.0
     try:
         with Path(path).open("rb") as file:
             number = 0
+            size = os.fstat(file.fileno()).st_size
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if line.isspace() and len(line) < LONGEST_LINE:
@@ -308,6 +316,8 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[TraceRecord]:
                         hint=_WHAT_IS_A_TRACE,
                     ) from error
                 now = record.time
+                if number % TOLD_EVERY == 0:
+                    progress(min(file.tell(), size), size)
                 yield record
     except OSError as error:
         raise ConfigurationError(

@@ -79,7 +79,7 @@ def plot(
     name = printable(path.resolve().name)
     with drawing(looks):
         if source is Source.TRACE:
-            times = step_times(read_trace(path))
+            times = step_times(read_trace(path, progress))
             told = f"{len(times.took)} steps"
             if len(times.lost):
                 told += f", {len(times.lost)} never completed"

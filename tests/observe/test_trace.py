@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe.trace import (
     LONGEST_LINE,
+    TOLD_EVERY,
     Describer,
     Direction,
     TraceRecord,
@@ -338,3 +339,14 @@ def test_an_empty_trace_has_no_records(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.touch()
     assert list(read_trace(path)) == []
+
+
+def test_how_far_the_reading_of_a_long_trace_is_can_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    record = TraceRecord(0.0, Direction.CLIENT_TO_SERVER, b"\x38\x00\x00\x00\x01")
+    path.write_bytes(record.encode() * (2 * TOLD_EVERY + 1))
+    told: list[tuple[int, int]] = []
+    assert len(list(read_trace(path, lambda done, of: told.append((done, of))))) == 2 * TOLD_EVERY + 1
+    size = path.stat().st_size
+    assert [of for _, of in told] == [size, size]
+    assert 0 < told[0][0] <= told[1][0] <= size
