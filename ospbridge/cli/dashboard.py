@@ -63,9 +63,9 @@ def dashboard(
     opened = Dashboard(address, access)
 
     async def run(overlook: Overlook) -> None:
-        from ospbridge.daemon.overlooking import Overlooking
+        from ospbridge.daemon.dashboard_source import DashboardSource
 
         with opened:
-            await opened.run(Overlooking(overlook, recent))
+            await opened.run(DashboardSource(overlook, recent))
 
     return run

@@ -1,4 +1,4 @@
-"""What the dashboard asks of whom it shows. The daemon's side of it is ``ospbridge.daemon.overlooking``."""
+"""What the dashboard asks of whom it shows. The daemon's side of it is ``ospbridge.daemon.dashboard_source``."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_opens_no_dashboard_imports_no_web_server() -> None:
-    rooms = ("daemon.service", "daemon.overlooking", "cli.dashboard", "cli.connect")
+    rooms = ("daemon.service", "daemon.dashboard_source", "cli.dashboard", "cli.connect")
     said = f"import sys, {', '.join(f'ospbridge.{room}' for room in rooms)}\n"
     said += "print([name for name in sys.modules if name.partition('.')[0] in ('starlette', 'hypercorn', 'anyio')])"
     done = subprocess.run(

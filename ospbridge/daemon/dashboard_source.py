@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ospbridge.hub.messages import StatusReply
     from ospbridge.observe.recent import Recent, Warned
 
-__all__ = ["Overlooking"]
+__all__ = ["DashboardSource"]
 
 PATIENCE: Final = 3600.0
 """Seconds for one wait for moments; another one follows."""
@@ -27,7 +27,7 @@ MOST_AT_ONCE: Final = 128
 """Moments that somebody who looks now and then is told; those before them are left out."""
 
 
-class Overlooking:
+class DashboardSource:
     """What ``ospbridge.dashboard.source`` says, of the whole daemon. ``recent`` has its warnings."""
 
     def __init__(self, overlook: Overlook, recent: Recent) -> None:

@@ -6,10 +6,10 @@ import pytest
 import structlog
 import trio
 
-from ospbridge.daemon import overlooking as bounds
+from ospbridge.daemon import dashboard_source as bounds
 from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.dashboard_source import DashboardSource
 from ospbridge.daemon.overlook import Overlook
-from ospbridge.daemon.overlooking import Overlooking
 from ospbridge.dashboard.source import Source
 from ospbridge.errors import AgentNotFound, SessionLost, SimulatorNotFound
 from ospbridge.hub.messages import Kind
@@ -24,13 +24,13 @@ def session() -> FakeSession:
     return FakeSession("a", "b")
 
 
-def looking_at(conductor: Conductor) -> Overlooking:
-    return Overlooking(Overlook([conductor], [], []), Recent())
+def looking_at(conductor: Conductor) -> DashboardSource:
+    return DashboardSource(Overlook([conductor], [], []), Recent())
 
 
-def as_the_dashboard_wants_it(overlooking: Overlooking) -> Source:
+def as_the_dashboard_wants_it(source: DashboardSource) -> Source:
     """mypy sees whether it fits: neither room may import the other."""
-    return overlooking
+    return source
 
 
 @pytest.mark.trio
@@ -97,10 +97,10 @@ async def test_an_agent_that_becomes_another_one_is_lost(session: FakeSession) -
 
 @pytest.mark.trio
 async def test_what_is_not_there_is_said(session: FakeSession) -> None:
-    overlooking = looking_at(conductor_of(session))
-    with pytest.raises(AgentNotFound), overlooking.watching("", "nobody"):
+    source = looking_at(conductor_of(session))
+    with pytest.raises(AgentNotFound), source.watching("", "nobody"):
         pass
-    with pytest.raises(SimulatorNotFound), overlooking.watching("elsewhere", "a"):
+    with pytest.raises(SimulatorNotFound), source.watching("elsewhere", "a"):
         pass
 
 
@@ -110,4 +110,4 @@ def test_warnings_are_those_of_the_log() -> None:
         processors=[structlog.processors.add_log_level, recent, structlog.dev.ConsoleRenderer()]
     )
     structlog.get_logger().warning("slow")
-    assert [warned.event for warned in Overlooking(Overlook([], [], []), recent).warnings()] == ["slow"]
+    assert [warned.event for warned in DashboardSource(Overlook([], [], []), recent).warnings()] == ["slow"]
