@@ -92,6 +92,8 @@ def _converse(
             machine.handle_refused()
         except BlockingIOError:
             pass
+        except OSError as error:
+            machine.handle_unreachable(str(error.strerror))
         with suppress(BlockingIOError):
             data, address = sock.recvfrom(LARGEST_DATAGRAM)
             source = Endpoint(str(address[0]), int(address[1]))

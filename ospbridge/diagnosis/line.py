@@ -99,6 +99,8 @@ class Line:
             pass  # a full send buffer is a lost datagram
         except ConnectionRefusedError:
             raise self._gone() from None
+        except OSError:
+            pass  # turned away on its way: lost
 
     def hear(self, wait: float) -> bytes | None:
         """The next datagram, or None after ``wait`` seconds. Raises SessionLost where the handler is gone."""
@@ -110,6 +112,8 @@ class Line:
                 left = until - monotonic()
             except ConnectionRefusedError:
                 raise self._gone() from None
+            except OSError:
+                left = until - monotonic()  # an earlier datagram was turned away on its way
             else:
                 if self._trace is not None:
                     self._trace.received(data, self.handler.port)

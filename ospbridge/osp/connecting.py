@@ -118,6 +118,14 @@ class ConnectMachine:
         """The main port is closed."""
         raise SimulatorNotFound(f"nothing listens at {self.server} (connection refused)")
 
+    def handle_unreachable(self, why: str) -> None:
+        """A router or a firewall turns datagrams to the main port away."""
+        raise SimulatorNotFound(
+            f"{self.server} cannot be reached: {why}",
+            hint="check the address; a firewall on the simulator's host must let in UDP, to this port and to those of "
+            "handlers",
+        )
+
     def _stranger(self, what: str) -> None:
         if len(self._strangers) < STRANGERS_NAMED:
             self._strangers.append(what)

@@ -22,7 +22,7 @@ from ospbridge.session.lease import stale_leases
 from ospbridge.session.link import Link
 from ospbridge.session.reclaim import reclaim, successor
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -266,7 +266,7 @@ def _find_handler(
         for datagram, to in machine.outgoing:
             if trace is not None:
                 trace.sent(datagram, to.port)
-            sock.sendto(datagram, (to.host, to.port))
+            send_to(sock, datagram, to)
         machine.outgoing.clear()
         if machine.adopted is not None:
             assert machine.profile is not None
@@ -278,6 +278,8 @@ def _find_handler(
             machine.handle_refused()
         except BlockingIOError:
             pass
+        except OSError as error:
+            machine.handle_unreachable(str(error.strerror))
         for _ in range(MOST_AT_ONCE):
             packet = _try_receive_from(sock)
             if packet is None:

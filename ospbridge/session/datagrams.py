@@ -78,12 +78,24 @@ class Datagrams:
                     data = self._socket.recv(LARGEST_DATAGRAM)
                 except BlockingIOError:
                     break
+                except OSError as error:
+                    self._disturbed(error)
+                    continue
                 self._take(data, self._clock())
             if self._machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
             self._refused(self._clock())
         self._touched = self._clock()
+
+    def _disturbed(self, error: OSError) -> None:
+        """What a router or a firewall said of an earlier datagram; the exchanges know what to do about its loss.
+
+        A closed port is raised again: nobody is there any more.
+        """
+        if isinstance(error, ConnectionRefusedError):
+            raise error
+        self._machine.anomaly(f"the network says: {error.strerror}")
 
     def _refused(self, now: float) -> None:
         self.gone = True
@@ -114,5 +126,7 @@ class Datagrams:
         except BlockingIOError:
             # A full send buffer is a lost datagram: the exchanges know what to do about those.
             self._machine.anomaly("the send buffer was full")
+        except OSError as error:
+            self._disturbed(error)
         finally:
             outgoing.clear()

@@ -90,11 +90,16 @@ class Link(Datagrams):
         machine = self._machine
         now = monotonic()
         try:
-            self._take(self._socket.recv(LARGEST_DATAGRAM), now)
+            try:
+                data = self._socket.recv(LARGEST_DATAGRAM)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                self._disturbed(error)
+                return True
+            self._take(data, now)
             if machine.outgoing:
                 self._send_all()
-        except BlockingIOError:
-            return False
         except ConnectionRefusedError:
             self._refused(now)
         except Exception as error:  # noqa: BLE001  # told by the exchange's result
@@ -137,6 +142,9 @@ class Link(Datagrams):
                 data = receive(LARGEST_DATAGRAM)
             except BlockingIOError:
                 continue
+            except OSError as error:
+                self._disturbed(error)
+                continue
             spinning.paid()
             return data
         began = now = monotonic()
@@ -146,6 +154,9 @@ class Link(Datagrams):
             try:
                 data = receive(LARGEST_DATAGRAM)
             except BlockingIOError:
+                continue
+            except OSError as error:
+                self._disturbed(error)
                 continue
             spinning.in_vain(now - began)
             return data

@@ -108,6 +108,9 @@ class TrioLink(Datagrams):
                 data = receive(LARGEST_DATAGRAM)
             except BlockingIOError:
                 continue
+            except OSError as error:
+                self._disturbed(error)
+                continue
             spinning.paid()
             return data
         began = trio.current_time()
@@ -118,6 +121,9 @@ class TrioLink(Datagrams):
                 try:
                     data = receive(LARGEST_DATAGRAM)
                 except BlockingIOError:
+                    continue
+                except OSError as error:
+                    self._disturbed(error)
                     continue
                 spinning.in_vain(self._checked - began)
                 return data

@@ -20,7 +20,7 @@ from ospbridge.session.lease import stale_leases
 from ospbridge.session.reclaim import reclaim, successor
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
+from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
 
 if TYPE_CHECKING:
     import socket
@@ -276,7 +276,7 @@ async def _find_handler(
                 trace.sent(datagram, to.port)
             if tally is not None:
                 tally.sent[datagram[0]] += 1
-            sock.sendto(datagram, (to.host, to.port))
+            send_to(sock, datagram, to)
         machine.outgoing.clear()
         if machine.adopted is not None:
             assert machine.profile is not None
@@ -305,3 +305,5 @@ def _look_at(probe: socket.socket, machine: ConnectMachine) -> None:
         machine.handle_refused()
     except BlockingIOError:
         pass
+    except OSError as error:
+        machine.handle_unreachable(str(error.strerror))

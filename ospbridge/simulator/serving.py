@@ -39,6 +39,8 @@ MOST_READS: Final = 64
 """Rounds of reading before a step that is due runs although more datagrams wait."""
 SPIN: Final = 50e-6
 """Longest time, in seconds, that is spent polling before the loop sleeps."""
+LONGEST_SLEEP: Final = 3600.0
+"""Seconds: epoll takes no more than some weeks."""
 REPORT_EVERY: Final = 1.0
 
 
@@ -204,7 +206,7 @@ class UdpServer:
         timeout = -1.0
         deadline = self._deadline()
         if deadline is not None:
-            timeout = max(0.0, deadline - time.monotonic())
+            timeout = min(max(0.0, deadline - time.monotonic()), LONGEST_SLEEP)
         if self._spin > 0.0 and timeout != 0.0:
             poll = self._epoll.poll
             end = time.monotonic() + self._spin
@@ -242,8 +244,9 @@ class UdpServer:
             return
         try:
             size = self._sockets[handler_id].recv_into(self._buffer)
-        except (BlockingIOError, ConnectionError):
-            # A connection error only says that the client's port is closed; the real server does not care either.
+        except OSError:
+            # Nothing there; or the client's port is closed, or a firewall turned an earlier datagram away. The real
+            # server does not care either.
             return
         data = bytes(self._view[:size])
         now = time.monotonic()
@@ -257,7 +260,7 @@ class UdpServer:
     def _read_main(self) -> None:
         try:
             data, peer = self._main.recvfrom(LARGEST)
-        except (BlockingIOError, ConnectionError):
+        except OSError:
             return
         now = time.monotonic()
         if self._plan is None:

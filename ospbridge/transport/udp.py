@@ -9,7 +9,7 @@ from typing import Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 
-__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_udp"]
+__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_udp", "send_to"]
 
 LARGEST_DATAGRAM: Final = 65_536
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
@@ -53,6 +53,12 @@ def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.
             f"cannot send to {server}: {error.strerror}", hint="check the address and the network"
         ) from None
     return sock
+
+
+def send_to(sock: socket.socket, data: bytes, to: Endpoint) -> None:
+    """Send without being connected. What cannot be sent is lost, as any datagram may be."""
+    with suppress(OSError):
+        sock.sendto(data, (to.host, to.port))
 
 
 def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:

@@ -1,0 +1,125 @@
+"""What routers and firewalls say of a datagram is a loss, and never the end of the program."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import SimulatorNotFound
+from ospbridge.interface import Endpoint
+from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.trio_session import TrioSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport.udp import send_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIMITS = Limits(connect=10, query=10, step=10, reset=10)
+SAID = [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM]
+
+
+class Disturbed:
+    """A socket that now and then tells what the network said of an earlier datagram, instead of doing as asked."""
+
+    def __init__(self, sock: socket.socket, number: int) -> None:
+        self._socket = sock
+        self._error = OSError(number, os.strerror(number))
+        self._calls = 0
+        self.told = 0
+
+    def _tell(self) -> None:
+        self._calls += 1
+        if self._calls % 7 == 0:
+            self.told += 1
+            raise self._error
+
+    def send(self, data: bytes) -> int:
+        self._tell()
+        return self._socket.send(data)
+
+    def recv(self, size: int) -> bytes:
+        self._tell()
+        return self._socket.recv(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+@pytest.fixture
+def simulator() -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT) as running:
+        yield running
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("number", SAID, ids=errno.errorcode.get)
+def test_a_blocking_session_goes_on(simulator: UdpSimulator, number: int) -> None:
+    with BlockingSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS) as session:
+        (agent,) = session.register("agent")
+        disturbed = Disturbed(session.link._socket, number)
+        session.link._socket = disturbed  # type: ignore[assignment]  # it behaves as one
+        session.reset(1)
+        for _ in range(10):
+            outcome = session.step({agent.name: np.zeros(1, np.float32)})[agent.name]
+            assert outcome.outputs.shape == (1,)
+        assert disturbed.told
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_a_session_of_trio_goes_on(simulator: UdpSimulator) -> None:
+    async with await TrioSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS) as session:
+        (agent,) = await session.register("agent")
+        disturbed = Disturbed(session._link._socket, errno.EHOSTUNREACH)
+        session._link._socket = disturbed  # type: ignore[assignment]  # it behaves as one
+        await session.reset(1)
+        for _ in range(10):
+            outcome = await session.step({agent.name: np.zeros(1, np.float32)})
+            assert outcome[agent.name].outputs.shape == (1,)
+        assert disturbed.told
+
+
+def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:
+    machine = ConnectMachine(
+        Endpoint("10.0.0.1", 45454), None, limits=LIMITS, jitter=lambda: 0.5, now=monotonic()
+    )
+    with pytest.raises(
+        SimulatorNotFound, match=r"10\.0\.0\.1:45454 cannot be reached: No route to host"
+    ) as caught:
+        machine.handle_unreachable("No route to host")
+    assert "firewall" in caught.value.hint
+
+
+@pytest.mark.loopback
+def test_what_cannot_be_sent_is_lost() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        send_to(sock, bytes(70_000), Endpoint("127.0.0.1", 9))  # EMSGSIZE
+
+
+@pytest.mark.loopback
+def test_a_simulator_serves_on_when_the_network_says_something(simulator: UdpSimulator) -> None:
+    class Told:
+        def recv_into(self, _: object) -> int:
+            raise OSError(errno.EMSGSIZE, "Message too long")
+
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    with BlockingSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS) as session:
+        server = simulator
+        (handler,) = server._sockets
+        real, server._sockets[handler] = server._sockets[handler], Told()  # type: ignore[assignment]
+        server._read(real.fileno())
+        server._sockets[handler] = real
+        assert session.agents()
