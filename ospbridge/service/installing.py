@@ -6,12 +6,13 @@ A plan is made first, from what is there, so that it can be shown instead of car
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError, ServiceManagerError, UsageError
 from ospbridge.service.placing import PlacedFile, Standing
-from ospbridge.service.program import needed_places, quoted, this_program
+from ospbridge.service.program import needed_places, quoted, this_program, unquoted
 from ospbridge.service.scope import GROUP, SERVICE
 from ospbridge.service.shipped import shipped_text
 from ospbridge.service.systemctl import run, run_command
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Installation", "Step", "unit_of"]
 
 _SHIPPED_START: Final = re.compile(r"^ExecStart=ospbridge connect --config .*$", re.MULTILINE)
+_START: Final = re.compile(r"^ExecStart=.* connect --config (.+)$", re.MULTILINE)
 _INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LONGEST_NAME: Final = 40
+DIRECTORIES: Final = 0o755
+"""Of directories of the system that are made: the daemon is not root, whatever root's umask is."""
 
 
 def unit_of(instance: str | None) -> str:
@@ -109,11 +113,45 @@ class Installation:
         running = run(
             self.scope, "list-units", "--plain", "--no-legend", "--state=active,activating,reloading", other
         )
+        at_boot = sorted(each.name for each in self.scope.units.glob(f"*.target.wants/{other}"))
         if running.strip():
+            unit, how = running.split()[0], "runs"
+        elif at_boot:
+            unit, how = at_boot[0], "is started at boot"
+        else:
+            return
+        instance = unit.removeprefix(SERVICE).removesuffix(".service").removeprefix("@")
+        words = "uninstall" + f" --instance {instance}" * bool(instance)
+        raise UsageError(
+            f"{unit} {how}, and {self.unit} would end it",
+            hint=f"let one daemon join all simulators, or each its own; `ospbridge service {words}` takes that one "
+            f"away, and `systemctl disable --now {unit}` leaves its files",
+        )
+
+    def check_same_configuration(self) -> None:
+        """Raises UsageError where it is there with another configuration, and none was given now."""
+        if self.config is not None:
+            return
+        placed = self._drop_in if self.instance is not None else self.scope.units / self.unit
+        try:
+            starts = _START.findall(placed.read_text("utf-8", "surrogateescape"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConfigurationError(
+                f"{placed} cannot be read: {error.strerror}", hint="look at what stands there"
+            ) from None
+        before = unquoted(starts[-1]) if starts else str(self.configuration)
+        if before != str(self.configuration):
             raise UsageError(
-                f"{running.split()[0]} runs, and {self.unit} would end it",
-                hint="let one daemon join all simulators, or each its own; `ospbridge service uninstall` ends one",
+                f"{self.unit} reads {before} so far, and would read {self.configuration}",
+                hint=f"give it again with --config {shlex.quote(before)}, or --force",
             )
+
+    @property
+    def _drop_in(self) -> Path:
+        """Where an instance's own configuration is named."""
+        return self.scope.units / f"{self.unit}.d" / "configuration.conf"
 
     def files(self) -> list[PlacedFile]:
         """All that belong to it. Raises ConfigurationError where the package lacks one."""
@@ -121,17 +159,30 @@ class Installation:
         name = f"{SERVICE}@.service" if self.instance is not None else f"{SERVICE}.service"
         # Of a template only what holds for all of its instances.
         config = None if self.instance is not None else self.config
-        found = [PlacedFile(self.scope.units / name, self._unit_text(prefix + name, config))]
+        directories = None if self.scope.user else DIRECTORIES
+        found = [
+            PlacedFile(
+                self.scope.units / name, self._unit_text(prefix + name, config), directories=directories
+            )
+        ]
         if self.instance is not None and self.config is not None:
             text = f"[Service]\nExecStart=\n{self._start(quoted(str(self.config.absolute())))}\n"
-            found.append(PlacedFile(self.scope.units / f"{self.unit}.d" / "configuration.conf", text))
+            found.append(PlacedFile(self._drop_in, text, directories=directories))
         if not self.scope.user:
-            found.append(PlacedFile(self.scope.sysusers, _shipped("sysusers.d/ospbridge.conf")))
+            text = _shipped("sysusers.d/ospbridge.conf")
+            found.append(PlacedFile(self.scope.sysusers, text, directories=directories))
         if self.config is None:
             group = None if self.scope.user else GROUP
             mode = 0o600 if self.scope.user else 0o640
             found.append(
-                PlacedFile(self.configuration, _shipped("ospbridge.toml"), keep=True, mode=mode, group=group)
+                PlacedFile(
+                    self.configuration,
+                    _shipped("ospbridge.toml"),
+                    keep=True,
+                    mode=mode,
+                    group=group,
+                    directories=directories,
+                )
             )
         return found
 
@@ -150,13 +201,16 @@ class Installation:
         return f"ExecStart={' '.join(map(quoted, self.program))} connect --config {config}"
 
     def install_steps(self, *, now: bool, force: bool) -> list[Step]:
-        """Raises UsageError for files that somebody has changed, unless by ``force``."""
+        """Raises UsageError for files that somebody has changed, or another configuration, unless by ``force``."""
         standings = [(file, file.standing()) for file in self.files()]
         if not force:
             _refuse_changed([file for file, standing in standings if standing is Standing.CHANGED], "replace")
+            self.check_same_configuration()
         writing = [Step(file) for file, standing in standings if standing is not Standing.SAME]
         systemctl = self.scope.systemctl
         steps = [step for step in writing if step.file is not None and not step.file.keep]
+        if force and self.instance is not None and self.config is None and self._drop_in.exists():
+            steps.append(Step(PlacedFile(self._drop_in, ""), removed=True))
         if not self.scope.user:
             steps.append(Step(command=("systemd-sysusers", str(self.scope.sysusers))))
         # The group is there by now, which may read it.
@@ -175,7 +229,7 @@ class Installation:
         """Configuration, state and group stay. Raises UsageError as ``install_steps`` does."""
         files = [file for file in self.files() if not file.keep and file.path != self.scope.sysusers]
         if self.instance is not None:
-            drop_in = PlacedFile(self.scope.units / f"{self.unit}.d" / "configuration.conf", "")
+            drop_in = PlacedFile(self._drop_in, "")
             files = [file for file in files if file.path != drop_in.path] + [drop_in]
             if self._others():
                 files = [drop_in]

@@ -42,6 +42,8 @@ class PlacedFile:
     mode: int = 0o644
     group: str | None = None
     """Who may read it, besides its owner; where there is no such group, nobody."""
+    directories: int | None = None
+    """The mode of directories that are made for it, whatever the umask; None leaves it to that."""
 
     @property
     def content(self) -> str:
@@ -50,10 +52,13 @@ class PlacedFile:
 
     def standing(self) -> Standing:
         """Raises ConfigurationError where it cannot be read."""
+        if self.keep:
+            # It may be for root and a group only, and what is in it does not matter.
+            return Standing.SAME if os.path.lexists(self.path) else Standing.MISSING
         found = self._found()
         if found is None:
             return Standing.MISSING
-        if self.keep or found == self.content:
+        if found == self.content:
             return Standing.SAME
         first, _, rest = found.partition("\n")
         return Standing.OLDER if first == _MARK + _digest(rest) else Standing.CHANGED
@@ -72,7 +77,7 @@ class PlacedFile:
         """All of it or nothing. Raises ConfigurationError."""
         temporary = None
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_directories()
             descriptor, temporary = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(self.content)
@@ -88,6 +93,13 @@ class PlacedFile:
             raise ConfigurationError(
                 f"{self.path} cannot be written: {error.strerror}", hint="look at its directory"
             ) from None
+
+    def _make_directories(self) -> None:
+        missing = [each for each in self.path.parents if not each.exists()]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.directories is not None:
+            for directory in missing:
+                directory.chmod(self.directories)
 
     def remove(self) -> None:
         """And its directory, where that is one of drop-ins and empty then. Raises ConfigurationError."""

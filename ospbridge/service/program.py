@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
-__all__ = ["needed_places", "quoted", "this_program"]
+__all__ = ["needed_places", "quoted", "this_program", "unquoted"]
 
 
 def this_program() -> tuple[str, ...]:
@@ -36,3 +37,9 @@ def quoted(word: str) -> str:
         said == word and word and not any(character.isspace() or character in "'\";" for character in word)
     )
     return said if plain else f'"{said}"'
+
+
+def unquoted(said: str) -> str:
+    """The word that ``quoted`` made this of."""
+    inner = said[1:-1] if len(said) > 1 and said[0] == said[-1] == '"' else said
+    return re.sub(r'\\([\\"])|%(%)|\$(\$)', lambda found: found[found.lastindex or 0], inner)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
+from ospbridge.errors import UsageError
 from ospbridge.service import installing, program, scope, systemctl
 from ospbridge.service.shipped import shipped_text
 
@@ -299,6 +300,56 @@ def test_a_service_that_failed_is_an_exit_code_with_its_reason(manager: Manager)
 def test_a_service_that_is_not_there_is_told(manager: Manager) -> None:
     manager.show(LoadState="not-found", ActiveState="inactive", Result="success")
     assert "is not installed" in run("status", "--user", code=69).stderr
+
+
+@pytest.mark.parametrize("instance", [None, "left"])
+def test_to_install_again_without_the_configuration_is_refused_and_forced(
+    manager: Manager, tmp_path: Path, instance: str | None
+) -> None:
+    config = tmp_path / '100% "mine".toml'
+    config.write_text("")
+    words = ["install", "--user", *(["--instance", instance] if instance else [])]
+    run(*words, "--config", str(config))
+    manager.told()
+    usual = manager.configuration / f"{instance or 'ospbridge'}.toml"
+    told = run(*words, code=2).stderr
+    assert f"reads {config} so far, and would read {usual}" in told
+    assert f"--config '{config}', or --force" in told
+    assert manager.told() == []
+    assert "write" not in run(*words, "--config", str(config)).output
+    run(*words, "--force")
+    written = "".join(each.read_text() for each in manager.units.rglob("*") if each.is_file())
+    assert "mine" not in written
+    assert usual.is_file()
+    run(*words)
+
+
+@pytest.mark.parametrize("instance, other", [(None, "ospbridge@left.service"), ("left", "ospbridge.service")])
+def test_one_daemon_for_all_is_not_installed_beside_one_for_some(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instance: str | None, other: str
+) -> None:
+    monkeypatch.setattr(scope.Scope, "units", tmp_path / "units")
+    wanted = installing.Installation(scope.Scope(user=False), instance, program=("ospbridge",))
+    monkeypatch.setattr(installing, "run", lambda *_: "")
+    wanted.check_alone()
+    link = tmp_path / "units" / "multi-user.target.wants" / other
+    link.parent.mkdir(parents=True)
+    link.write_text("")
+    (link.parent / wanted.unit).write_text("")
+    with pytest.raises(
+        UsageError, match=f"{other} is started at boot, and {wanted.unit} would end"
+    ) as caught:
+        wanted.check_alone()
+    assert f"systemctl disable --now {other}" in caught.value.hint
+    assert ("uninstall --instance left`" in caught.value.hint) is (instance is None)
+    monkeypatch.setattr(installing, "run", lambda *_: f"{other} loaded active running\n")
+    with pytest.raises(UsageError, match=f"{other} runs, and {wanted.unit} would end"):
+        wanted.check_alone()
+
+
+@pytest.mark.parametrize("word", ["/usr/bin/a", "a b", "50%", "$a", '"\\', "%%$$", "a;", "\\", '"a"'])
+def test_a_quoted_word_can_be_read_again(word: str) -> None:
+    assert program.unquoted(program.quoted(word)) == word
 
 
 @pytest.mark.parametrize(

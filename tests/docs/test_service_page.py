@@ -66,3 +66,9 @@ def test_limits_and_exit_codes_are_those_of_the_unit() -> None:
 def test_links_lead_to_pages() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (Path(__file__).parents[2] / "docs" / "how-to" / target).exists()
+
+
+def test_what_only_root_and_the_group_may_read_is_read_with_sudo() -> None:
+    reading = re.findall(r"^(.*) --config /etc/ospbridge/", PAGE, re.MULTILINE)
+    assert len(reading) == 2
+    assert all("sudo /opt/ospbridge/bin/ospbridge " in words for words in reading)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,8 +60,16 @@ class Hangs(ScenarioTask):
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def endable() -> Iterator[None]:
+    """A time limit from outside shall end the container, too, and give back the memory that it is in."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="module")
-def container() -> Iterator[Container]:
+def container(endable: None) -> Iterator[Container]:
     try:
         with booted() as container:
             container.run("useradd", "--create-home", "member")
@@ -449,6 +458,9 @@ def test_each_simulator_may_have_a_daemon_of_its_own(container: Container) -> No
     refused = container.run("ospbridge", "service", "install", "--instance", "left", code=2)
     assert "ospbridge.service runs" in refused.stderr
     container.systemctl("stop", UNIT)
+    refused = container.run("ospbridge", "service", "install", "--instance", "left", code=2)
+    assert "ospbridge.service is started at boot" in refused.stderr
+    container.run("ospbridge", "service", "uninstall")
     instances = {}
     for (profile, port), name in zip(PORTS.items(), ("left", "right"), strict=True):
         container.write(f"/etc/ospbridge/{name}.toml", f'[[simulator]]\naddress = "127.0.0.1:{port}"\n')
@@ -473,6 +485,8 @@ def test_each_simulator_may_have_a_daemon_of_its_own(container: Container) -> No
     assert free_agents(container, "nerd") == ["cart1", "cart2"]
     assert not (container.root / "etc/systemd/system/ospbridge@.service").exists()
     assert left.shown("ActiveState") == "inactive"
+    # As the other tests expect it.
+    container.run("ospbridge", "service", "install")
 
 
 def test_the_command_installs_once_and_tells_how_the_service_is(service: Service) -> None:

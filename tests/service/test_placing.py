@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+import os
+from pathlib import Path
 
 import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.service.placing import PlacedFile, Standing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_was_written_is_the_same_and_a_newer_text_finds_it_older(tmp_path: Path) -> None:
@@ -45,6 +44,34 @@ def test_what_is_its_owners_is_never_another(tmp_path: Path) -> None:
     assert file.path.stat().st_mode & 0o777 == 0o600
     file.path.write_text("a = 2\n")
     assert file.standing() is Standing.SAME
+
+
+def test_what_is_its_owners_need_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = PlacedFile(tmp_path / "a.toml", "a = 1\n", keep=True)
+
+    def refuse(*_: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    # Root may read everything, so the mode of the file would not do.
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert file.standing() is Standing.MISSING
+    file.write()
+    assert file.standing() is Standing.SAME
+
+
+def test_directories_that_are_made_can_be_entered_whatever_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o700)
+    before = os.umask(0o077)
+    try:
+        PlacedFile(tmp_path / "there" / "one" / "two" / "a", "", directories=0o755).write()
+        PlacedFile(tmp_path / "mine" / "a", "").write()
+    finally:
+        os.umask(before)
+    modes = {
+        name: (tmp_path / name).stat().st_mode & 0o777
+        for name in ("there", "there/one", "there/one/two", "mine")
+    }
+    assert modes == {"there": 0o700, "there/one": 0o755, "there/one/two": 0o755, "mine": 0o700}
 
 
 def test_a_group_that_is_not_there_is_done_without(tmp_path: Path) -> None:
