@@ -31,8 +31,18 @@ def default_hub(name: str = "") -> Path:
 def found_hub() -> Path:
     """Where an environment looks: ``default_hub``, or that of the system's service where only that one is there."""
     own, service = default_hub(), default_hub_in(SERVICE)
-    # os.path: a directory that this user may not enter has none.
-    return service if os.path.exists(service) and not os.path.exists(own) else own  # noqa: PTH110
+    return service if _may_be_there(service) and not _may_be_there(own) else own
+
+
+def _may_be_there(path: Path) -> bool:
+    """Also where this user may not look: whoever connects is told so then, and not that no daemon listens."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def default_hub_in(directory: Path, name: str = "") -> Path:

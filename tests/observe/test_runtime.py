@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from ospbridge.observe import runtime
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
 
 @pytest.fixture
@@ -27,6 +29,24 @@ def test_the_hub_of_the_service_is_found_where_the_user_has_none(places: tuple[P
     own, service = places
     assert runtime.found_hub() == own
     service.touch()
+    assert runtime.found_hub() == service
+    own.touch()
+    assert runtime.found_hub() == own
+
+
+def test_a_service_that_this_user_may_not_enter_is_named_all_the_same(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, service = places
+    look = Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        if path == service:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(path, **how)
+
+    # Root may enter everything, so the mode of the directory would not do.
+    monkeypatch.setattr(Path, "stat", stat)
     assert runtime.found_hub() == service
     own.touch()
     assert runtime.found_hub() == own
