@@ -234,8 +234,17 @@ class HubClient:
             if sent < len(frame):
                 self._send_rest(sock, frame, sent, monotonic() + limit)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
+            refused = self._refused(sock, error)
             self.lose()
-            raise self._told(error) from None
+            raise refused or self._told(error) from None
+
+    def _refused(self, sock: socket.socket, error: BaseException) -> OspBridgeError | None:
+        """What a daemon said that turned us away before it was asked anything: it hangs up at once then."""
+        with suppress(OSError, OspBridgeError):
+            if not self._greeted and isinstance(error, BrokenPipeError | ConnectionResetError):
+                reply = self._receive(sock, LEAVE)
+                return raised_again(reply) if isinstance(reply, Refusal) else None
+        return None
 
     def receive(self, limit: float) -> HubReply:
         """The second half of ``exchange``."""

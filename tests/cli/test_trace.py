@@ -182,7 +182,10 @@ def test_records_are_chosen_by_client_direction_port_and_time(options: list[str]
     assert len(run(RECORDING, "--json", *options).output.splitlines()) == count
 
 
-def test_a_slow_answer_has_a_red_delta_and_a_slow_client_has_none(trace_file: Path) -> None:
+def test_a_slow_answer_has_a_red_delta_and_a_slow_client_has_none(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     for slow, red in (("40", 1), ("60", 0)):
         output = (
             CliRunner().invoke(main, ["trace", "show", str(trace_file), "--slow", slow], color=True).output

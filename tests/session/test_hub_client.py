@@ -53,6 +53,7 @@ from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Replies = HubReply | bytes | list[HubReply | float] | None
     Answer = Callable[[HubRequest], Replies]
@@ -530,3 +531,33 @@ def test_a_forked_child_cannot_use_the_connection_and_does_not_keep_it_open() ->
         wait_for(lambda: tiny.ends == 1)
         parent.communicate("\n", timeout=10)
         assert parent.returncode == 0
+
+
+def test_who_is_turned_away_before_it_could_ask_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = bytearray()
+    encode(Refusal("HubError", "the daemon is full", "come later"), said)
+    gone = threading.Event()
+
+    def turn_away() -> None:
+        sock, _ = listener.accept()
+        sock.sendall(said)
+        sock.close()
+        gone.set()
+
+    send = HubClient.send
+
+    def late(self: HubClient, frame: bytearray, limit: float) -> None:
+        assert gone.wait(10)
+        send(self, frame, limit)
+
+    monkeypatch.setattr(HubClient, "send", late)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "hub"))
+        listener.listen()
+        thread = threading.Thread(target=turn_away)
+        thread.start()
+        with pytest.raises(HubError, match="the daemon is full"):
+            HubClient.connect(f"unix:{tmp_path / 'hub'}")
+        thread.join(10)
