@@ -65,7 +65,8 @@ class Access:
 
     def came_from_us(self, origin: str) -> bool:
         """Whether an Origin header names a page of ours."""
-        return self.knows(urlsplit(origin).netloc) if "://" in origin else False
+        scheme, found, host = origin.partition("://")
+        return bool(scheme and found) and self.knows(host)
 
 
 def _hostname(host: str) -> str | None:

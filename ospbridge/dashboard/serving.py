@@ -51,6 +51,7 @@ class Dashboard:
         self._port: int = self._socket.getsockname()[1]
         self._host = address.host
         self._sparing = Sparing()
+        self._unanswered = Sparing()
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +101,7 @@ class Dashboard:
                     door = Door(inside)
                     outside = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket.dup()))
                     nursery.start_soon(_let_in, door, outside, visitors)
-                    await _web_server(application.asgi, listener, application.over)
+                    await _web_server(application.asgi, listener, application.over, self._unanswered)
                     nursery.cancel_scope.cancel()
             outer.cancel_scope.cancel()
 
@@ -109,10 +110,15 @@ async def _web_server(
     asgi: ASGIApp,
     listener: socket.socket,
     over: trio.Event,
+    unanswered: Sparing,
 ) -> None:
-    """Hypercorn, until ``over``. It closes ``listener``."""
+    """Hypercorn, until ``over``. It closes ``listener``. ``unanswered``: how often to log a request that failed."""
     from hypercorn.config import Config
     from hypercorn.trio import serve
+
+    from ospbridge.dashboard.connections import contain
+
+    contain()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -121,7 +127,8 @@ async def _web_server(
         try:
             await asgi(scope, receive, send)
         except Exception as error:
-            log.warning("the dashboard could not answer", path=scope.get("path", ""), exc_info=error)
+            if unanswered.due():
+                log.warning("the dashboard could not answer", path=scope.get("path", ""), exc_info=error)
             raise
 
     config = Config()

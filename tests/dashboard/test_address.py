@@ -56,6 +56,10 @@ def test_any_other_name_may_be_an_attackers(host: str) -> None:
         ("https://127.0.0.1", True),
         ("null", False),
         ("https://evil.example", False),
+        ("http://[", False),
+        ("http://[::1]:8464", True),
+        ("://localhost", False),
+        ("localhost", False),
     ],
 )
 def test_only_pages_of_ours_are_an_origin(origin: str, ours: bool) -> None:

@@ -70,6 +70,7 @@ async def test_a_name_that_the_user_added_is_served(source: SyntheticSource) -> 
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"},
         {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "no-cors"},
     ],
