@@ -57,19 +57,26 @@ def top(
     Steps a second are over the last 1, 10 and 60 seconds, step times and datagrams over the last 10. Ctrl-C ends it.
     """
     from ospbridge.cli.top_screen import Screen
+    from ospbridge.errors import OspBridgeError
     from ospbridge.transport.tls import TlsFiles
 
     tls = TlsFiles.of(tls_cert, tls_key, tls_ca) if tls_cert or tls_key or tls_ca else None
     watched = [_Hub(address, tls) for address in hubs or _all_hubs()]
     screen = Screen(plain=not (sys.stdout.encoding or "").lower().startswith("utf"))
     try:
-        # Whoever asks for what is not there learns it from the first answer, as with `ospbridge status`.
-        for hub in watched:
-            screen.look(hub.address, hub.ask(), time.monotonic())
+        # Whoever asks for what is not there learns it from the first answer, as with `ospbridge status`. A hub that
+        # nobody named may be what a daemon left that was killed.
+        for hub in tuple(watched):
+            try:
+                screen.look(hub.address, hub.ask(), time.monotonic())
+            except OspBridgeError:
+                if hubs or len(watched) == 1:
+                    raise
+                watched.remove(hub)
+                hub.close()
         if once or not sys.stdout.isatty():
             time.sleep(interval)
-            for hub in watched:
-                screen.look(hub.address, hub.ask(), time.monotonic())
+            _look(screen, watched)
             click.echo(screen.text(), nl=False)
         else:
             with stoppable():
@@ -79,23 +86,27 @@ def top(
             hub.close()
 
 
+def _look(screen: Screen, watched: list[_Hub]) -> None:
+    from ospbridge.errors import OspBridgeError
+
+    for hub in watched:
+        try:
+            screen.look(hub.address, hub.ask(), time.monotonic())
+        except OspBridgeError as error:
+            hub.close()
+            screen.lost(hub.address, error.message)
+
+
 def _live(screen: Screen, watched: list[_Hub], interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
-
-    from ospbridge.errors import OspBridgeError
 
     console = Console()
     with Live(screen.drawn(), console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(interval)
-                for hub in watched:
-                    try:
-                        screen.look(hub.address, hub.ask(), time.monotonic())
-                    except OspBridgeError as error:
-                        hub.close()
-                        screen.lost(hub.address, error.message)
+                _look(screen, watched)
                 live.update(screen.drawn(), refresh=True)
         except KeyboardInterrupt:
             return
@@ -103,10 +114,13 @@ def _live(screen: Screen, watched: list[_Hub], interval: float) -> None:
 
 def _all_hubs() -> list[str]:
     """Those of this user's runtime directory; the default one where there is none, which says what is missing."""
+    import os
+
     from ospbridge.observe.runtime import found_hub, hubs
 
     alone = found_hub()
-    found = [path for path in (alone, *hubs()) if path.exists()]
+    # os.path: a directory that this user may not enter has none.
+    found = [path for path in (alone, *hubs()) if os.path.exists(path)]  # noqa: PTH110
     return [f"unix:{path}" for path in found or [alone]]
 
 

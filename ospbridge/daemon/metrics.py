@@ -36,7 +36,7 @@ class Metric:
     name: str
     help: str
     labels: tuple[str, ...]
-    read: Callable[[Overlook], Iterable[Sample]]
+    read: Callable[[Overlook | _Look], Iterable[Sample]]
 
     @property
     def shown(self) -> str:
@@ -44,12 +44,12 @@ class Metric:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
-def _each(read: Callable[[StatusReply], Any]) -> Callable[[Overlook], Iterator[Sample]]:
+def _each(read: Callable[[StatusReply], Any]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
     """One sample of each simulator."""
     return lambda overlook: (((simulator,), read(status)) for simulator, status in _statuses(overlook))
 
 
-def _counted(read: Callable[[StatusReply], dict[Any, Any]]) -> Callable[[Overlook], Iterator[Sample]]:
+def _counted(read: Callable[[StatusReply], dict[Any, Any]]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
     """One sample of each simulator and key; a key may be a tuple."""
     return lambda overlook: (
         ((simulator, *(key if isinstance(key, tuple) else (key,))), value)
@@ -58,10 +58,10 @@ def _counted(read: Callable[[StatusReply], dict[Any, Any]]) -> Callable[[Overloo
     )
 
 
-def _upstream(read: Callable[[UpstreamStatus], Any]) -> Callable[[Overlook], Iterator[Sample]]:
+def _upstream(read: Callable[[UpstreamStatus], Any]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
     """One sample of each upstream for which it is known."""
 
-    def samples(overlook: Overlook) -> Iterator[Sample]:
+    def samples(overlook: Overlook | _Look) -> Iterator[Sample]:
         for status in (relay.status for relay in overlook.relays):
             value = read(status)
             if value is not None:
@@ -70,7 +70,7 @@ def _upstream(read: Callable[[UpstreamStatus], Any]) -> Callable[[Overlook], Ite
     return samples
 
 
-def _statuses(overlook: Overlook) -> list[tuple[str, StatusReply]]:
+def _statuses(overlook: Overlook | _Look) -> list[tuple[str, StatusReply]]:
     return [(status.name or status.simulator, status) for status in overlook.statuses()]
 
 
@@ -94,14 +94,14 @@ def _step_seconds(status: StatusReply) -> tuple[list[tuple[str, float]], float]:
     return list(zip(bounds, counts, strict=True)), status.step_times.seconds
 
 
-def _episodes(overlook: Overlook) -> Iterator[Sample]:
+def _episodes(overlook: Overlook | _Look) -> Iterator[Sample]:
     for conductor in overlook.conductors:
         simulator = conductor.settings.name or conductor.settings.title
         for (agent, ended), count in conductor.measures.episodes.items():
             yield (simulator, agent, ended), count
 
 
-def _recorded(read: Callable[[Any], int]) -> Callable[[Overlook], Iterator[Sample]]:
+def _recorded(read: Callable[[Any], int]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
     return lambda overlook: (
         ((simulator,), read(status.recording))
         for simulator, status in _statuses(overlook)
@@ -166,6 +166,19 @@ METRICS: Final = (
 )  # fmt: skip
 
 
+class _Look:
+    """One look at the daemon, for all metrics of one answer: a status is made once, however many metrics read it."""
+
+    def __init__(self, overlook: Overlook) -> None:
+        self.conductors = overlook.conductors
+        self.relays = overlook.relays
+        self._statuses = overlook.statuses()
+
+    def statuses(self) -> list[StatusReply]:
+        """As an Overlook has it."""
+        return self._statuses
+
+
 class _Collector:
     def __init__(self, overlook: Overlook) -> None:
         self._overlook = overlook
@@ -178,9 +191,10 @@ class _Collector:
             "gauge": core.GaugeMetricFamily,
             "histogram": core.HistogramMetricFamily,
         }
+        look = _Look(self._overlook)
         for metric in METRICS:
             family = kinds[metric.kind](metric.name, metric.help, labels=metric.labels)
-            for labels, value in metric.read(self._overlook):
+            for labels, value in metric.read(look):
                 if metric.kind == "histogram":
                     family.add_metric(labels, *value)
                 else:

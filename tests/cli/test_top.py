@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from ospbridge.hub.status import (
     StepTimes,
     UpstreamStatus,
 )
+from ospbridge.observe.runtime import default_hub
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -159,3 +161,21 @@ def shown_until(terminal: int, what: bytes) -> None:
             shown += os.read(terminal, 65536)
         except BlockingIOError:
             time.sleep(0.02)
+
+
+@pytest.mark.loopback
+def test_a_hub_that_a_killed_daemon_left_does_not_hide_the_others(tmp_path: Path) -> None:
+    left = default_hub("dead")
+    left.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(left))
+    try:
+        with (
+            UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT) as simulator,
+            Daemon(simulator.address, directory=tmp_path),
+        ):
+            result = CliRunner().invoke(main, ["top", "--interval", "0.2"])
+    finally:
+        left.unlink()
+    assert result.exit_code == 0, result.output
+    assert "joined (document)" in result.stdout
