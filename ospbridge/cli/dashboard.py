@@ -54,12 +54,13 @@ def dashboard(
 ) -> Companion:
     """What serves it beside the hub. It listens at once.
 
-    Raises ConfigurationError without the extra, for an address that is taken or needs a token, and for an unfit token.
+    Raises ConfigurationError without the extra, for an address that is taken or needs a token, for an unfit token,
+    and for a name that is none.
     """
-    from ospbridge.dashboard.address import Access, read_token
+    from ospbridge.dashboard.address import Access, called, read_token
     from ospbridge.dashboard.serving import Dashboard
 
-    access = Access(token=read_token(token), names=tuple(name.lower() for name in names))
+    access = Access(token=read_token(token), names=tuple(map(called, names)))
     opened = Dashboard(address, access)
 
     async def run(overlook: Overlook) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,14 @@ from ospbridge.errors import ConfigurationError
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
-__all__ = ["CREDENTIAL", "Access", "listening", "read_token"]
+__all__ = ["CREDENTIAL", "Access", "called", "listening", "read_token"]
 
 CREDENTIAL: Final = "dashboard-token"
 """The name that a systemd credential with the token has."""
 SHORTEST_TOKEN: Final = 16
 LONGEST_TOKEN: Final = 512
 BACKLOG: Final = 32
+_NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,24 @@ def _is_ip(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def called(name: str) -> str:
+    """A name that the user gives the dashboard, as ``Access`` compares it.
+
+    Raises ConfigurationError for what is more than a name, or none: no browser would ever call it so.
+    """
+    found = name.strip().lower().removesuffix(".")
+    if _NAME.fullmatch(found) or _is_ip(found):
+        return found
+    inner = _hostname(found.partition("://")[2].partition("/")[0] or found.partition("/")[0])
+    if inner is not None and (_NAME.fullmatch(inner) or _is_ip(inner)):
+        hint = f"write {inner} alone, without scheme, port and path"
+    else:
+        hint = "write a name as browsers send it: letters of ASCII, digits, hyphens and dots; others begin with xn--"
+    raise ConfigurationError(
+        f"browsers cannot call the dashboard {name!r}, which is no name of a host", hint=hint
+    )
 
 
 def read_token(file: Path | None) -> str:

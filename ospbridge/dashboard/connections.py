@@ -33,4 +33,4 @@ class _Contained(TCPServer):
 
 def contain() -> None:
     """Have all web servers of this process serve their connections so."""
-    hypercorn.trio.run.TCPServer = _Contained  # type: ignore[misc, attr-defined]
+    hypercorn.trio.run.TCPServer = _Contained  # type: ignore[attr-defined]

@@ -47,6 +47,7 @@ class Guard:
         self._app = app
         self._access = access
         self._door = door
+        self._wrong_token = door.replace(b'role="alert" hidden', b'role="alert"')
         # Browsers send a cookie to all ports of a host: another daemon's must not replace ours.
         self._cookie = f"{COOKIE}-{port}"
         self._sparing = Sparing()
@@ -91,7 +92,7 @@ class Guard:
         if not self._access.token:
             return None
         path: str = scope["path"]
-        shown = QueryParams(scope["query_string"]).get("token", "")
+        shown = QueryParams(scope["query_string"]).get("token", "").strip()
         if shown and path == "/" and self._access.admits(token=shown):
             return self._exchange()
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -103,7 +104,8 @@ class Guard:
             log.warning("a wrong token was shown to the dashboard")
         challenge = {"WWW-Authenticate": 'Bearer realm="ospbridge"'}
         if path == "/" and "text/html" in headers.get("accept", ""):
-            return Response(self._door, 401, challenge, "text/html; charset=utf-8")
+            door = self._wrong_token if shown else self._door
+            return Response(door, 401, challenge, "text/html; charset=utf-8")
         return PlainTextResponse(
             "A token is needed: send it as `Authorization: Bearer TOKEN`, or open the page with ?token=TOKEN.\n",
             401,

@@ -75,7 +75,7 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """The latest episodes of an agent, the newest last; ``episodes`` is the number of that one."""
+    """The latest episodes of an agent that had steps, the newest last; ``episodes`` counts those without steps too."""
 
     episodes: int
     returns: list[float]
@@ -128,8 +128,8 @@ class Overview:
         times = status.step_times
         newest = _Sample(now, status.steps, sum(times.counts), times.seconds)
         samples = self._samples.setdefault(status.name, deque())
-        if samples and samples[-1].steps > newest.steps:
-            samples.clear()  # another daemon, or a counter that began anew
+        if samples and (samples[-1].steps > newest.steps or now - samples[-1].now >= RATE_OVER):
+            samples.clear()  # another daemon, a counter that began anew, or nobody looked for long
         samples.append(newest)
         while len(samples) > 2 and now - samples[1].now >= RATE_OVER:
             samples.popleft()

@@ -138,6 +138,10 @@ def test_a_token_is_asked_for_where_one_is_named(tmp_path: Path) -> None:
     [
         (("--dashboard", "0.0.0.0:0"), "no token is asked for"),
         (("--dashboard", "127.0.0.1:0", "--dashboard-token", "/nowhere"), "cannot be read"),
+        (
+            ("--dashboard", "127.0.0.1:0", "--dashboard-host", "https://lab.example"),
+            "write lab.example alone",
+        ),
     ],
 )
 def test_what_cannot_work_ends_the_daemon_before_it_begins(options: tuple[str, ...], told: str) -> None:

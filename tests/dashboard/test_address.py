@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ospbridge.dashboard.address import CREDENTIAL, Access, listening, read_token
+from ospbridge.dashboard.address import CREDENTIAL, Access, called, listening, read_token
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 
@@ -64,6 +64,34 @@ def test_any_other_name_may_be_an_attackers(host: str) -> None:
 )
 def test_only_pages_of_ours_are_an_origin(origin: str, ours: bool) -> None:
     assert Access().came_from_us(origin) is ours
+
+
+@pytest.mark.parametrize("name", ["lab.example", "Lab.Example.", " lab.example\n"])
+def test_a_name_is_taken_however_it_is_written(name: str) -> None:
+    assert Access(names=(called(name),)).knows("lab.example:443")
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("lab.example:8464", "write lab.example alone"),
+        ("https://lab.example", "write lab.example alone"),
+        ("https://Lab.Example:443/dash", "write lab.example alone"),
+        ("lab.example/dash", "write lab.example alone"),
+        ("[::1]", "write ::1 alone"),
+        ("*.lab.example", "xn--"),
+        ("bücher.example", "xn--"),
+        ("two words", "xn--"),
+        ("lab..example", "xn--"),
+        ("https://[", "xn--"),
+        ("", "xn--"),
+        (".", "xn--"),
+    ],
+)
+def test_what_no_browser_would_call_it_is_refused(name: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match="no name of a host") as caught:
+        called(name)
+    assert told in caught.value.hint
 
 
 def test_without_a_token_everybody_may_come_in() -> None:

@@ -106,6 +106,19 @@ async def test_a_browser_is_asked_for_the_token(source: SyntheticSource) -> None
             assert (await ask(dashboard.port, path)).status == 200, path
 
 
+async def test_a_browser_that_shows_a_wrong_token_is_told(source: SyntheticSource) -> None:
+    async with opened(source, token=TOKEN) as dashboard:
+        for path, told in (("/", False), ("/?token=", False), (f"/?token={TOKEN[:-1]}", True)):
+            answer = await ask(dashboard.port, path, Accept="text/html,*/*")
+            (alert,) = re.findall(r'<p [^>]*role="alert"[^>]*>', answer.body.decode())
+            assert ("hidden" not in alert) is told, path
+
+
+async def test_blanks_around_the_token_are_none_of_it(source: SyntheticSource) -> None:
+    async with opened(source, token=TOKEN) as dashboard:
+        assert (await ask(dashboard.port, f"/?token=%20{TOKEN}%0A")).status == 303
+
+
 async def test_the_token_is_taken_as_bearer(source: SyntheticSource) -> None:
     async with opened(source, token=TOKEN) as dashboard:
         assert (await ask(dashboard.port, Authorization=f"Bearer {TOKEN}")).status == 200
