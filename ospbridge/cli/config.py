@@ -50,6 +50,5 @@ def show(context: click.Context, /, *, config: Path | None, origin: bool, **_: A
 
     found = configuration(context, config)
     # What cannot work is told as it would be when the daemon starts.
-    found.settings()
-    found.feedings()
+    found.check()
     click.echo(shown(found.entries, origins=origin), nl=False)

@@ -35,6 +35,20 @@ class Configuration:
         """All, in the order in which a file has them."""
         return [self.daemon, *self.simulators, *self.servers]
 
+    def check(self) -> None:
+        """What would keep the daemon from starting. Raises ConfigurationError, UsageError."""
+        with self.daemon.blamed():
+            if self.daemon["metrics"] is not None:
+                from ospbridge.daemon.metrics_server import need_the_extra
+
+                need_the_extra()
+            if self.daemon["dashboard"] is not None:
+                from ospbridge.dashboard.address import read_token
+
+                read_token(self.daemon["dashboard_token"])
+        self.settings()
+        self.feedings()
+
     def settings(self) -> list[Settings]:
         """Raises ConfigurationError, UsageError for what cannot work."""
         made = []

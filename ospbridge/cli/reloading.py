@@ -37,8 +37,7 @@ def reloader(
     def reload() -> None:
         found = configuration(context, file)
         # What cannot work is told now, and not at the next start.
-        found.settings()
-        found.feedings()
+        found.check()
         after = _said(found)
         changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
         logs.configure(json=found.daemon["log_json"], level=found.daemon["log_level"], recent=recent)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.service import Companion
     from ospbridge.interface import Endpoint
 
-__all__ = ["metrics_server"]
+__all__ = ["metrics_server", "need_the_extra"]
 
 log = logs.get(__name__)
 PATH: Final = "/metrics"
@@ -32,12 +32,17 @@ PAGE: Final = b'<!doctype html><title>ospbridge</title><a href="/metrics">metric
 
 def metrics_server(address: Endpoint) -> Companion:
     """What serves them. Raises ConfigurationError without the extra, or for an address that is taken."""
+    need_the_extra()
+    return _MetricsServer(address).run
+
+
+def need_the_extra() -> None:
+    """Raises ConfigurationError where it is not installed."""
     missing = [name for name in ("prometheus_client", "h11") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
             f"--metrics needs {' and '.join(missing)}", hint="pip install 'ospbridge[metrics]'"
         )
-    return _MetricsServer(address).run
 
 
 class _MetricsServer:

@@ -166,18 +166,21 @@ def test_mistakes_of_a_file_are_told_with_their_place(
 
 def test_what_is_said_of_the_daemon_itself_is_shown_with_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
-    file.write_text('[daemon]\nmetrics = "9464"\nlog_level = "debug"\n')
+    file.write_text('[daemon]\nlog_json = true\nlog_level = "debug"\n')
     result = run("config", "show", "--config", str(file), "--log-level", "error", "--origin")
-    assert result.stdout.splitlines()[:3] == [
-        "[daemon]",
-        'log_level = "error"  # --log-level',
-        f'metrics = "9464"  # {file}:2',
-    ] or result.stdout.splitlines()[:3] == [
-        "[daemon]",
-        f'metrics = "9464"  # {file}:2',
-        'log_level = "error"  # --log-level',
-    ]
-    assert show("--config", str(file))["daemon"] == {"metrics": "9464", "log_level": "debug"}
+    head, *values = result.stdout.splitlines()[:3]
+    assert head == "[daemon]"
+    assert sorted(values) == [f"log_json = true  # {file}:2", 'log_level = "error"  # --log-level']
+    assert show("--config", str(file))["daemon"] == {"log_json": True, "log_level": "debug"}
+
+
+def test_a_token_that_cannot_be_read_is_told_with_its_table(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text('[daemon]\ndashboard = "8464"\ndashboard_token = "nowhere"\n')
+    result = run("config", "show", "--config", str(file), code=78)
+    assert (
+        f"{file}:1: daemon: the dashboard's token cannot be read from {tmp_path / 'nowhere'}" in result.stderr
+    )
 
 
 @pytest.mark.parametrize("said", ["9464:", "host:99999", ":1", "a:b", ""])

@@ -70,6 +70,9 @@ def test_a_file_with_mistakes_changes_nothing(simulator: UdpSimulator, tmp_path:
         file.write_text("[[simulator]]\nagents = 3\n")
         line = hang_up(daemon, "the old configuration stays")
         assert "simulator[0].agents" in line["reason"]
+        file.write_text('[daemon]\ndashboard = "8464"\ndashboard_token = "nowhere"\n')
+        line = hang_up(daemon, "the old configuration stays")
+        assert "token cannot be read" in line["reason"]
         assert daemon.status().ready
         assert daemon.end() == 0
 
