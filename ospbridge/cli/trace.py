@@ -51,6 +51,13 @@ def show(  # noqa: PLR0917  # click passes options by name
     from itertools import islice
 
     if summary:
+        if limit is not None:
+            from ospbridge.errors import UsageError
+
+            raise UsageError(
+                "--summary is of all that is chosen, and --limit would count lines",
+                hint="choose a part of the trace with --from and --to",
+            )
         from ospbridge.cli.trace_summary import print_summary
 
         print_summary(file, choice, slow=slow, as_json=as_json)

@@ -293,13 +293,13 @@ def read_trace(
     """The records of a trace, one by one. Raises ConfigurationError with file and line for what is none.
 
     A last line without its end, as a killed or still running writer leaves it, is told as a note.
-    ``progress(done, of)`` is told in bytes of a long one, now and then.
+    ``progress(done, of)`` is told in bytes of a long one, now and then; not of a pipe, whose end nobody knows.
     """
     now = 0.0
     try:
         with Path(path).open("rb") as file:
             number = 0
-            size = os.fstat(file.fileno()).st_size
+            size = os.fstat(file.fileno()).st_size if file.seekable() else 0
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if line.isspace() and len(line) < LONGEST_LINE:
@@ -316,7 +316,7 @@ def read_trace(
                         hint=_WHAT_IS_A_TRACE,
                     ) from error
                 now = record.time
-                if number % TOLD_EVERY == 0:
+                if size and number % TOLD_EVERY == 0:
                     progress(min(file.tell(), size), size)
                 yield record
     except OSError as error:

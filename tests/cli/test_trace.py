@@ -212,6 +212,12 @@ def test_a_summary_is_json_for_programs_and_of_what_was_chosen() -> None:
     assert row == {"request": "NEXT_SIMULATION_STEP", "answered": 6, "unanswered": 0, "slow": 2}
 
 
+def test_a_summary_has_no_limit_and_says_what_does_it_instead() -> None:
+    result = run(RECORDING, "--summary", "--limit", "3")
+    assert result.exit_code == 2
+    assert "--from and --to" in result.stderr
+
+
 def test_a_summary_of_an_empty_trace_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.touch()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -350,3 +351,17 @@ def test_how_far_the_reading_of_a_long_trace_is_can_be_told(tmp_path: Path) -> N
     size = path.stat().st_size
     assert [of for _, of in told] == [size, size]
     assert 0 < told[0][0] <= told[1][0] <= size
+
+
+def test_a_long_trace_may_come_through_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    record = TraceRecord(0.0, Direction.CLIENT_TO_SERVER, b"\x38\x00\x00\x00\x01")
+    writer = threading.Thread(
+        target=lambda: path.write_bytes(record.encode() * (TOLD_EVERY + 1)), daemon=True
+    )
+    writer.start()
+    told: list[tuple[int, int]] = []
+    assert list(read_trace(path, lambda done, of: told.append((done, of)))) == [record] * (TOLD_EVERY + 1)
+    assert told == []
+    writer.join(10)
