@@ -72,6 +72,8 @@ def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> 
         with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
             try:
                 part.writelines(lines)
+                # A disk that is full by now is noticed before the file that was there is replaced.
+                part.flush()
                 Path(part.name).chmod(0o666 & ~_umask())
                 Path(part.name).replace(target)
             except BaseException:

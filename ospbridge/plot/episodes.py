@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpisodeFigures", "draw_episodes", "figures_of", "moving_median"]
 
+MOST_SORTED: Final = 1_000_000
+"""Numbers that medians are taken of at a time: a window for each of very many episodes may need more memory than
+there is."""
 ENDED_ITSELF: Final = frozenset({"terminated", "truncated"})
 
 
@@ -61,8 +64,11 @@ def moving_median(values: NDArray[np.float64], window: int) -> NDArray[np.float6
     padded = np.concatenate([np.full(window - 1, np.nan), values])
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
     medians = np.full(len(values), np.nan)
-    some = ~np.isnan(windows).all(axis=1)
-    medians[some] = np.nanmedian(windows[some], axis=1)
+    rows = max(1, MOST_SORTED // window)
+    for first in range(0, len(values), rows):
+        part = windows[first : first + rows]
+        some = ~np.isnan(part).all(axis=1)
+        medians[first : first + rows][some] = np.nanmedian(part[some], axis=1)
     return medians
 
 

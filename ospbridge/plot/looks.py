@@ -10,6 +10,8 @@ Colours are those of Okabe and Ito, which people see as different whatever their
 from __future__ import annotations
 
 import io
+import os
+import tempfile
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -150,12 +152,27 @@ def write(figure: Figure, path: Path) -> None:
     metadata = {"Date": None, "Creator": "ospbridge"} if ending == "svg" else {"Software": "ospbridge"}
     figure.savefig(buffer, format=ending, dpi=DPI, metadata=metadata)
     try:
-        path.write_bytes(buffer.getvalue())
+        _replace(path.resolve(), buffer.getvalue())
     except OSError as error:
         raise ConfigurationError(
             f"cannot write a picture to {path}: {error.strerror}",
             hint="name a file in a directory that exists and may be written to",
         ) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """What was there stays until all of the new one is on the disk. Raises OSError."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o666 & ~mask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def legend(axes: Axes) -> None:

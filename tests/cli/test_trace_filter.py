@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from ospbridge.cli import main
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
+from tests.full_disk import full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,18 @@ def test_a_damaged_trace_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     assert result.exit_code == 78
     assert f"{source}:{len(RECORDS) + 1}: expected a record of a trace" in result.stderr
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "part.jsonl"
+    target.write_text("mine")
+    # Little enough to be written at the end only.
+    with full_disk():
+        result = run(RECORDING, "-o", target, "--force", "--client", "O")
+    assert result.exit_code == 78
+    assert "File too large" in result.stderr
+    assert target.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:

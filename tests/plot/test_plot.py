@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from ospbridge.cli import main
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.observe.trace import TraceWriter
+from ospbridge.plot import episodes
 from ospbridge.plot.choosing import Source, plot, source_of
 from ospbridge.plot.episodes import EpisodeFigures, draw_episodes, figures_of, moving_median
 from ospbridge.plot.latencies import draw_latencies, step_times
@@ -23,6 +25,7 @@ from ospbridge.plot.signals import MOST_PANELS, MOST_SHOWN, choose_signals, draw
 from ospbridge.record.collecting import EpisodeCollector
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.writing import EpisodeWriter
+from tests.full_disk import full_disk
 from tests.record.episodes import feedback, play, whose
 from tests.simulator.traced import Traced, vote
 
@@ -120,6 +123,25 @@ def test_a_moving_median_is_of_what_came_before() -> None:
     values = np.array([1.0, 9.0, 5.0, np.nan, 3.0])
     assert moving_median(values, 3).tolist() == [1.0, 5.0, 5.0, 7.0, 4.0]
     assert np.isnan(moving_median(np.array([np.nan, 1.0]), 1)).tolist() == [True, False]
+
+
+def test_a_moving_median_of_very_many_is_the_same_and_needs_little_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = np.random.default_rng(1).random(2500)
+    values[3::7] = np.nan
+    monkeypatch.setattr(episodes, "MOST_SORTED", len(values) * 500)
+    at_once = moving_median(values, 500)
+    monkeypatch.setattr(episodes, "MOST_SORTED", 100_000)
+    tracemalloc.start()
+    try:
+        medians = moving_median(values, 500)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert medians.tolist() == at_once.tolist()
+    # All windows at once are 10 MB.
+    assert peak < 4_000_000
 
 
 def test_signals_are_all_that_an_episode_has_by_name(tmp_path: Path) -> None:
@@ -319,6 +341,28 @@ def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, picture: str) -
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot write a picture to .*absent/p\.png: No such file"):
         plot(record(tmp_path / "runs", 2), tmp_path / "absent" / "p.png")
+
+
+def test_a_disk_that_fills_up_leaves_the_picture_that_was_there(tmp_path: Path) -> None:
+    runs, picture = record(tmp_path / "runs", 2), tmp_path / "p.png"
+    plot(runs, picture)
+    before = picture.read_bytes()
+    with (
+        full_disk(),
+        pytest.raises(ConfigurationError, match=r"cannot write a picture to .*: File too large"),
+    ):
+        plot(runs, picture, looks=Looks(dark=True))
+    assert picture.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [picture, runs]
+
+
+def test_a_picture_may_be_a_link_and_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
+    runs, picture, link = record(tmp_path / "runs", 2), tmp_path / "there.png", tmp_path / "link.png"
+    link.symlink_to(picture)
+    plot(runs, link)
+    assert link.is_symlink()
+    (tmp_path / "plain").touch()
+    assert picture.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_the_command_says_what_it_drew(tmp_path: Path) -> None:
