@@ -65,7 +65,7 @@ def replay(  # noqa: PLR0917  # click passes options by name
 
     telling = _Telling(quiet=quiet)
     machine = ReplayMachine(scripts, tell=telling, speed=speed, loop=loop, strict=strict)
-    server = UdpServer(machine, host=host, port=port)
+    server = UdpServer(machine, host=host, port=port, report=None if quiet else _tell_ignored)
     if strict:
         telling.stop = server.stop_soon
     try:
@@ -82,6 +82,10 @@ def replay(  # noqa: PLR0917  # click passes options by name
         )
     if strict and machine.differences:
         raise click.exceptions.Exit(EXIT_DIFFERENT)
+
+
+def _tell_ignored(counts: dict[str, int]) -> None:
+    note(f"ignored so far: {', '.join(f'{count} x {kind}' for kind, count in counts.items())}")
 
 
 class _Telling:

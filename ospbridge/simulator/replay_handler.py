@@ -35,6 +35,8 @@ __all__ = ["ReplayHandler", "Told", "What"]
 
 REMIND_AFTER: Final = 1.0
 """Seconds that a step may lack votes before it is said whose."""
+MOST_QUEUED: Final = 100_000
+"""Answers of one client that wait for their time; a client that asks faster than recorded loses what is beyond it."""
 _LEAVING: Final = frozenset({Code.END_COMMUNICATION, Code.RESET_COMMUNICATION})
 
 
@@ -71,6 +73,7 @@ class ReplayHandler:
         self.peer = peer
         self.script = script
         self.machine = machine
+        self.last_heard = 0.0
         self.heard = False
         """Whether the client sent anything after its INIT."""
         profile = next(each for each in PROFILES.values() if each.init_form is script.form)
@@ -115,6 +118,8 @@ class ReplayHandler:
         for answer in answers:
             if speed is None:
                 self.machine.send(self.id, answer.data)
+            elif len(self._queue) >= MOST_QUEUED:
+                self.machine.problem("answer beyond the limit of those that wait")
             else:
                 self._queued += 1
                 heapq.heappush(self._queue, (now + answer.delay / speed, self._queued, answer.data))
@@ -123,11 +128,13 @@ class ReplayHandler:
 
     def greet(self, now: float) -> None:
         """Answer the INIT, as the recorded simulator did."""
+        self.last_heard = now
         self._play([self.script.greeting, *self.script.opening], now)
 
     def receive(self, data: bytes, now: float) -> None:
         """A datagram of the client."""
         self.heard = True
+        self.last_heard = now
         if self._held:
             self._release(now)
         code = data[0] if data else -1
@@ -145,6 +152,13 @@ class ReplayHandler:
         while self._held and not (self._one_by_one and self._held[0].after_ack):
             batch.append(self._held.popleft())
         self._play(batch, now)
+
+    def give_way(self) -> None:
+        """Close, for another client's sake."""
+        self._tell(
+            What.LEFT, f"its client, silent for longest, gives way to another after {self._progress()}"
+        )
+        self.machine.close(self)
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -176,7 +190,7 @@ class ReplayHandler:
             key = next((key for key in self.script.questions if key[:5] == data[:5]), None)
             if key is None:
                 return None
-            asked = self.script.questions[key]
+            data, asked = key, self.script.questions[key]
         place = self._at + len(self._given)
         first, behind = bisect_left(asked, place, key=_after), bisect_right(asked, place, key=_after)
         use = self._uses[data, place]

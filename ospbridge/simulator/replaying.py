@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from ospbridge.osp.messages import Init
-from ospbridge.osp.server import NO_INIT, OTHER_INIT, CloseHandler, OpenHandler, Send
+from ospbridge.osp.server import NO_INIT, OTHER_INIT, SILENT, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.replay_handler import ReplayHandler, Told, What
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ReplayMachine:
         )
         if script is None:
             self.problem(OTHER_INIT)
-        elif len(self._handlers) >= self._max_handlers:
+        elif len(self._handlers) >= self._max_handlers and not self._make_room(now):
             self.problem("INIT beyond the limit of handlers")
         else:
             self._last_handler_id += 1
@@ -132,7 +132,7 @@ class ReplayMachine:
             self._effects.append(CloseHandler(handler.id))
 
     def problem(self, kind: str) -> None:
-        """Count a datagram that was not understood."""
+        """Count a datagram that was ignored."""
         self.problems[kind] += 1
 
     def count(self, last: Vote) -> None:
@@ -147,6 +147,14 @@ class ReplayMachine:
         if told.what in {What.DIFFERS, What.STANDS_STILL}:
             self.differences += 1
         self._tell(told)
+
+    def _make_room(self, now: float) -> bool:
+        """Close the handler that was silent for longest, if that is a minute: its client may have left without END."""
+        silent = min(self._handlers.values(), key=lambda handler: handler.last_heard)
+        if now - silent.last_heard < SILENT:
+            return False
+        silent.give_way()
+        return True
 
     @property
     def _silent(self) -> bool:

@@ -86,6 +86,17 @@ def test_a_quiet_one_says_its_address_only() -> None:
 
 
 @pytest.mark.loopback
+def test_what_is_ignored_is_told(tmp_path: Path) -> None:
+    with running(RECORDING) as (process, address), RawClient(address, NERD) as client:
+        client.send(b"\xfa?")
+        assert process.stderr is not None
+        lines = [process.stderr.readline() for _ in range(3)]
+        process.terminate()
+        process.communicate(timeout=10)
+    assert "ignored so far: 1 x unknown command\n" in lines
+
+
+@pytest.mark.loopback
 def test_many_differences_are_counted_and_few_are_told() -> None:
     with running(RECORDING) as (process, address):
         with BlockingSession.connect(address) as session:

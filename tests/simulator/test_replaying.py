@@ -33,8 +33,9 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import InitForm
+from ospbridge.simulator import replay_handler
 from ospbridge.simulator.replay_script import meaning, read_scripts
-from ospbridge.simulator.replaying import ReplayMachine, What
+from ospbridge.simulator.replaying import ReplayMachine, Told, What
 from tests.simulator.traced import Replayed, Traced, bytes_of, completed, replayed, vote
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "osp" / "traces").glob("*.jsonl"))
@@ -217,6 +218,13 @@ def test_a_value_set_to_something_else_is_told_and_confirmed_as_recorded() -> No
     assert replay.of(What.DIFFERS) == ["the recording has no SET_VALUE value 1 content '8'"]
 
 
+def test_values_set_to_something_else_go_through_the_recorded_answers() -> None:
+    trace = Traced().joined().sent(SetValue(1, "7")).received(SetValueAck(1, 1))
+    replay = joined(replayed(trace.sent(SetValue(1, "7")).received(SetValueAck(1, 2))))
+    assert replay.ask(SetValue(1, "8")) == bytes_of(SetValueAck(1, 1))
+    assert replay.ask(SetValue(1, "9")) == bytes_of(SetValueAck(1, 2))
+
+
 def test_garbage_is_counted_and_told_and_not_answered() -> None:
     replay = joined(replayed(Traced().joined().step(0.5, 1.0)))
     assert replay.ask(b"\x09\xff") == replay.ask(b"") == []
@@ -381,6 +389,20 @@ def test_times_that_make_no_sense_delay_nothing_for_ever() -> None:
     assert all(0.0 <= delay <= 3600.0 for delay in delays)
 
 
+def test_answers_that_wait_are_lost_beyond_a_limit_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_handler, "MOST_QUEUED", 3)
+    trace = Traced().joined().sent(GetValue(1)).received(ValueContent(1, "x"))
+    replay = replayed(trace, speed=1.0)
+    replay.join()
+    replay.wait(1.0)
+    for _ in range(5):
+        assert replay.ask(GetValue(1)) == []
+    assert replay.machine.problems["answer beyond the limit of those that wait"] == 2
+    assert replay.wait(1.0) == bytes_of(ValueContent(1, "x")) * 3
+    replay.ask(GetValue(1))
+    assert replay.wait(1.0) == bytes_of(ValueContent(1, "x"))
+
+
 # --- several clients ------------------------------------------------------------------------------------------------
 
 
@@ -421,6 +443,25 @@ def test_a_limit_of_handlers_is_kept() -> None:
     scripts = read_scripts(Traced().joined().step(0.5, 1.0).records)
     replay = Replayed(ReplayMachine(scripts, tell=lambda _: None, max_handlers=2), [])
     assert [bool(replay.join(f"client {number}")) for number in range(3)] == [True, True, False]
+    assert dict(replay.machine.problems) == {"INIT beyond the limit of handlers": 1}
+
+
+def test_at_the_limit_of_handlers_who_was_silent_for_longest_gives_way() -> None:
+    told: list[Told] = []
+    scripts = read_scripts(Traced().joined().step(0.5, 1.0).records)
+    replay = Replayed(ReplayMachine(scripts, tell=told.append, max_handlers=2), told)
+    for number in range(2):
+        assert replay.join(f"client {number}")
+    replay.now = 59.0
+    assert replay.ask(vote(0.5), handler=1)
+    assert replay.join("client 2") == []
+    replay.now = 61.0
+    assert replay.join("client 2")
+    assert replay.closed == [2]
+    assert replay.of(What.LEFT) == [
+        "its client, silent for longest, gives way to another after 0 of its steps and 0 of its resets"
+    ]
+    assert replay.join("client 3") == []
 
 
 # --- untrusted ------------------------------------------------------------------------------------------------------
