@@ -16,7 +16,10 @@ __all__ = ["CODES", "page"]
 CODES: Final = {
     0: (
         "done",
-        "Also after SIGTERM or Ctrl-C where that is the way to end a command: `connect`, `sim`, `sink`.",
+        (
+            "Also after SIGTERM or Ctrl-C where that is the way to end a command: `connect`, `sim`, `sink`, `top`, "
+            "`events watch`, `values watch`, and `trace replay`, but for one with `--strict` that found a difference."
+        ),
     ),
     EXIT_PROBLEM: (
         "something to mend",
