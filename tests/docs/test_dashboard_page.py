@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ospbridge.dashboard.address import Access, listening, read_token
+from ospbridge.dashboard.address import Access, called, listening, read_token
 from ospbridge.dashboard.assets import page_files
 from ospbridge.dashboard.streaming import MOST_STREAMS
 from ospbridge.errors import ConfigurationError
@@ -89,12 +89,23 @@ def test_its_table_has_the_words_of_the_program(tmp_path: Path) -> None:
         read_token(file)
     with pytest.raises(ConfigurationError) as unguarded:
         listening(Endpoint("0.0.0.0", 0), guarded=False)
-    said = [open_to_all.value.message, unguarded.value.message]
-    for words in ("every user of this host may open", "other hosts can reach a dashboard at"):
+    with pytest.raises(ConfigurationError) as nameless:
+        called("https://lab.example.org")
+    said = [error.value.message for error in (open_to_all, unguarded, nameless)]
+    for words in (
+        "every user of this host may open",
+        "other hosts can reach a dashboard at",
+        "browsers cannot call the dashboard",
+    ):
         assert any(words in message for message in said)
         assert any(words in row for row in ROWS)
-    script = page_files()["stream.js"].decode() + page_files()["main.js"].decode()
-    for words in ("no answer", "connecting"):
+    script = "".join(page_files()[name].decode() for name in ("stream.js", "main.js", "door.html"))
+    for words in (
+        "no answer",
+        "connecting",
+        "refused: too many pages, or another token",
+        "That is not the token",
+    ):
         assert any(f"*{words}*" in row for row in ROWS)
         assert words in script
     assert not Access().knows("lab.example.org")

@@ -350,6 +350,122 @@ def test_a_person_without_the_token_is_asked_for_it(browser: Browser) -> None:
         assert browser.run("return document.cookie") == ""
 
 
+def test_a_page_that_is_refused_says_so_until_it_is_let_in(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 0)
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.until(lambda: "refused" in browser.text("#link-text"))
+        said = "window.said = new Set(); const node = document.querySelector('#link-text');"
+        browser.run(said + "setInterval(() => window.said.add(node.textContent), 20)")
+        # It has asked again meanwhile, and has heard nothing for longer than a page that was let in may.
+        time.sleep(5.0)
+        assert browser.run("return [...window.said]") == ["refused: too many pages, or another token"]
+        browser.size(*PHONE)
+        assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+        monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 1)
+        browser.until(lambda: browser.text("#link-text") == "live")
+        assert not browser.find("body.stale")
+
+
+def test_a_proxy_without_a_daemon_behind_it_is_no_refusal(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responses = pytest.importorskip("starlette.responses")
+    monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 0)
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.until(lambda: "refused" in browser.text("#link-text"))
+        answer = responses.PlainTextResponse("nobody is there\n", 502)
+        monkeypatch.setattr("ospbridge.dashboard.guard.Guard._refusal", lambda *_: answer)
+        browser.until(lambda: browser.text("#link-text") == "no answer")
+
+
+def test_the_page_follows_its_address(browser: Browser) -> None:
+    source = SyntheticSource([status(agents=[AgentStatus(name, "playing", "x") for name in ("one", "two")])])
+    with shown(source) as dashboard:
+        browser.driver.get(f"{dashboard.url}#simulator=&agent=one")
+        browser.until(lambda: browser.text("#agent-title") == "one" and browser.find("#sensors canvas"))
+        browser.run("location.hash = 'simulator=&agent=two'")
+        browser.until(lambda: browser.text("#agent-title") == "two" and browser.find("#sensors canvas"))
+        assert len(browser.find("button[aria-pressed=true]")) == 1
+        browser.driver.back()
+        browser.until(lambda: browser.text("#agent-title") == "one")
+        browser.run("location.hash = ''")
+        browser.until(lambda: browser.text("#agent-title") == "Agent")
+        browser.until(lambda: source.watchers == 0)
+
+
+def test_to_skip_to_the_agent_leaves_the_address_alone(browser: Browser) -> None:
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.choose("robot")
+        browser.until(lambda: browser.find("#sensors canvas"))
+        before = browser.driver.current_url
+        browser.run("document.querySelector('#skip').focus()")
+        browser.driver.switch_to.active_element.send_keys("\ue007")
+        assert browser.run("return document.activeElement.id") == "agent-panel"
+        assert browser.driver.current_url == before
+
+
+def test_what_stands_still_is_not_drawn_again_and_again(browser: Browser) -> None:
+    source = SyntheticSource()
+    with shown(source) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.choose("robot")
+        browser.until(lambda: browser.text("#sensors .value") not in ("", NOTHING))
+        source.pause = 3600.0
+        browser.run(
+            "window.drawn = 0; const pen = CanvasRenderingContext2D.prototype; const clear = pen.clearRect;"
+            "pen.clearRect = function (...where) { window.drawn += 1; clear.apply(this, where); }"
+        )
+        last = browser.text("#sensors .value")
+        curves = len(browser.find("#agent-body canvas"))
+
+        def drawings() -> float:
+            """Of each curve in two seconds."""
+            browser.run("window.drawn = 0")
+            time.sleep(2.0)
+            return float(browser.run("return window.drawn")) / curves
+
+        assert drawings() > 3
+        browser.until(lambda: drawings() <= 3)
+        last = browser.text("#sensors .value")
+        assert last != NOTHING
+        # It goes on where it left off.
+        source.pause = 0.01
+        browser.run("location.reload()")
+        browser.until(lambda: browser.text("#sensors .value") not in ("", NOTHING, last))
+
+
+def test_returns_are_counted_from_the_latest(browser: Browser) -> None:
+    played = AgentStatus("robot", "playing", "x", 0, 900, [1.5, float("nan"), 2.5], [10, 11, 1])
+    with shown(SyntheticSource([status(agents=[played])])) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.choose("robot")
+        browser.until(lambda: browser.find("#returns circle"))
+        titles = browser.run(
+            "return [...document.querySelectorAll('#returns title')].map((n) => n.textContent)"
+        )
+        assert titles == ["2 before the latest: 1.500, 10 steps", "the latest: 2.500, 1 step"]
+        assert "900" not in browser.text("#returns")
+
+
+def test_a_person_with_a_wrong_token_is_told(browser: Browser) -> None:
+    token = "a-token-of-some-length"
+    with shown(SyntheticSource(), token=token) as dashboard:
+        browser.driver.get(dashboard.url)
+        assert not browser.find("[role=alert]")[0].is_displayed()
+        for given, told in ((token[:-1], True), (f" {token} ", False)):
+            field = browser.find("input[name=token]")[0]
+            field.send_keys(given)
+            field.submit()
+            if told:
+                browser.until(lambda: [each for each in browser.find("[role=alert]") if each.is_displayed()])
+        browser.until(lambda: browser.text("#link-text") == "live")
+
+
 def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: Browser) -> None:
     with shown(SyntheticSource()) as dashboard:
         browser.driver.get(dashboard.url)

@@ -1,7 +1,7 @@
 // Returns of episodes, and how long steps take, as drawings that are laid out by their container's width.
 
 import { drawn, element } from "./dom.js";
-import { count, inWords, value } from "./words.js";
+import { count, inWords, plural, value } from "./words.js";
 
 const HEIGHT = 150;
 const BOUNDS = [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1, 2, 5, 10];
@@ -16,9 +16,15 @@ function frame(container, label) {
 
 const text = (x, y, said, more = {}) => drawn("text", { x, y, text: said, ...more });
 
+const ago = (before) => (before ? `${count(before)} before the latest` : "the latest");
+
 // The return of each episode, the newest to the right.
 export function returns(container, history) {
-  const known = (history?.returns ?? []).filter((each) => each !== null);
+  // Episodes without steps have no return, so that these have no numbers but those counted from the end.
+  const episodes = (history?.returns ?? [])
+    .map((each, at, all) => ({ each, steps: history.lengths[at], before: all.length - 1 - at }))
+    .filter(({ each }) => each !== null);
+  const known = episodes.map(({ each }) => each);
   if (!known.length) {
     container.replaceChildren(element("p", { class: "empty", text: "No episode has ended yet." }));
     return;
@@ -49,13 +55,14 @@ export function returns(container, history) {
   const points = known.map((each, at) => `${x(at).toFixed(1)},${y(each).toFixed(1)}`);
   svg.append(drawn("polyline", { class: "course", points: points.join(" ") }));
   const dots = drawn("g", { class: "ends" });
-  const first = history.episodes - known.length + 1;
-  known.forEach((each, at) => {
-    const told = `episode ${count(first + at)}: ${value(each)}, ${count(history.lengths[at])} steps`;
+  episodes.forEach(({ each, steps, before }, at) => {
+    const told = `${ago(before)}: ${value(each)}, ${plural(steps, "step")}`;
     dots.append(drawn("circle", { cx: x(at), cy: y(each), r: known.length > 40 ? 2 : 3 }, drawn("title", { text: told })));
   });
-  svg.append(dots, text(left, HEIGHT - 6, `episode ${count(Math.max(first, 1))}`));
-  if (known.length > 1) svg.append(text(right, HEIGHT - 6, count(history.episodes), { "text-anchor": "end" }));
+  svg.append(dots, text(left, HEIGHT - 6, ago(episodes[0].before)));
+  if (known.length > 1) {
+    svg.append(text(right, HEIGHT - 6, ago(episodes[known.length - 1].before), { "text-anchor": "end" }));
+  }
 }
 
 // Steps of all simulators by how long they took. Returns what to say above it.

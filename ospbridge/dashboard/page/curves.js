@@ -5,6 +5,7 @@ import { value } from "./words.js";
 
 const WINDOW = 20; // seconds
 const MOST = 4000; // points
+const STILL = 1; // seconds between two drawings of what does not move, such as after a change of the window's size
 const HEIGHT = 42;
 const CALM = window.matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -78,10 +79,12 @@ export class Curves {
     if (!this.curves.length || this.clock === null) return;
     this.colours ??= colours();
     const here = performance.now() / 1000;
-    // What has stood still for longer than the window has left it: nothing to draw any more.
-    if (!anew && !this.points.length && here - this.drawnAt < 1) return;
-    this.drawnAt = here;
     const end = this.clock.server + (here - this.clock.here) - 0.25;
+    // What has stood still for longer than the window has left it: its last number stays, and there is nothing to move.
+    const left = (this.latest?.[0] ?? -Infinity) < end - WINDOW;
+    if (!anew && left && here - this.drawnAt < STILL) return;
+    if (left) this.points.splice(0, this.points.length - 1);
+    this.drawnAt = here;
     for (const curve of this.curves) this.drawOne(curve, end);
   }
 

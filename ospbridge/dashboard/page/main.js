@@ -12,6 +12,7 @@ const LINK = {
   connecting: ["wait", "connecting"],
   live: ["good", "live"],
   silent: ["bad", "no answer"],
+  refused: ["bad", "refused: too many pages, or another token"],
 };
 
 const parts = Object.fromEntries(KINDS.map((kind) => [kind, new Map()]));
@@ -51,7 +52,7 @@ function linked(word) {
   const [state, text] = LINK[word];
   setAttribute(byId("link"), "data-state", state);
   setText(byId("link-text"), text);
-  document.body.classList.toggle("stale", word === "silent");
+  document.body.classList.toggle("stale", word === "silent" || word === "refused");
 }
 
 function later() {
@@ -70,11 +71,17 @@ function choose(key) {
   const agent = parts.agent.get(key);
   const named = agent ? new URLSearchParams({ simulator: agent.simulator, agent: agent.name }).toString() : "";
   history.replaceState(null, "", named ? `#${named}` : location.pathname);
+  look();
+  if (agent && window.matchMedia("(max-width: 980px)").matches) byId("agent-panel").scrollIntoView();
+}
+
+// Looks at the agent that the address names, if it names one.
+function look() {
+  const said = remembered();
   curves.forget();
   trouble("");
-  stream.open(named ? `?${named}` : "");
+  stream.open(said === null ? "" : `?${said.toString()}`);
   render();
-  if (agent && window.matchMedia("(max-width: 980px)").matches) byId("agent-panel").scrollIntoView();
 }
 
 // A page that is loaded again shows the agent that it showed before.
@@ -267,7 +274,15 @@ function warningNode(warning) {
 
 // --- beginning ----------------------------------------------------------------------------------------------------
 
-const said = remembered();
-stream.open(said === null ? "" : `?${said.toString()}`);
+look();
 window.addEventListener("resize", later);
+window.addEventListener("hashchange", () => {
+  chosen = null;
+  look();
+});
+// The address keeps the agent: to skip there is not to go elsewhere.
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("agent-panel").focus();
+});
 setInterval(render, 5000);

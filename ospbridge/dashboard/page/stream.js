@@ -4,7 +4,7 @@ const SILENCE = 2500; // milliseconds after which whoever should speak every sec
 const AGAIN = 2000;
 
 export class Stream {
-  // `told(kind, data)` is called for each event, `state(word)` with live, connecting, silent or full.
+  // `told(kind, data)` is called for each event, `state(word)` with live, connecting, silent or refused.
   constructor(told, state) {
     this.told = told;
     this.state = state;
@@ -12,6 +12,7 @@ export class Stream {
     this.query = "";
     this.heard = performance.now();
     this.timer = 0;
+    this.refused = false;
     setInterval(() => this.check(), 500);
   }
 
@@ -21,13 +22,20 @@ export class Stream {
     const source = new EventSource(`/events${query}`);
     this.source = source;
     source.onopen = () => {
+      if (source !== this.source) return;
+      this.refused = false;
+      this.heard = performance.now();
       this.told("fresh", null);
     };
-    source.onerror = () => {
+    source.onerror = async () => {
       if (source !== this.source) return;
-      this.state("connecting");
-      // A refusal is final for a browser, but what refused may have changed its mind.
-      if (source.readyState === EventSource.CLOSED) this.timer = setTimeout(() => this.open(this.query), AGAIN);
+      // What a browser takes for final may be otherwise the next time.
+      const final = source.readyState === EventSource.CLOSED;
+      if (final) this.timer = setTimeout(() => this.open(this.query), AGAIN);
+      const refused = final && (await answers());
+      if (source !== this.source) return;
+      this.refused = refused;
+      this.state(this.standing());
     };
     for (const kind of ["changed", "curves", "points", "lost", "now"]) {
       source.addEventListener(kind, (event) => {
@@ -52,6 +60,21 @@ export class Stream {
   }
 
   check() {
-    if (performance.now() - this.heard > SILENCE) this.state("silent");
+    if (this.standing() !== "connecting") this.state(this.standing());
+  }
+
+  // How a stream stands that says nothing.
+  standing() {
+    if (this.refused) return "refused";
+    return performance.now() - this.heard > SILENCE ? "silent" : "connecting";
+  }
+}
+
+// Whether there is a daemon, and not a proxy alone.
+async function answers() {
+  try {
+    return (await fetch("/", { method: "HEAD" })).status < 500;
+  } catch {
+    return false;
   }
 }
