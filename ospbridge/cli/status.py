@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.hub_options import tls_options
+
 if TYPE_CHECKING:
     from ospbridge.hub.messages import StatusReply
     from ospbridge.hub.status import SpoolStatus, UpstreamStatus
@@ -32,17 +34,13 @@ PAUSE = 0.1
     default=0.0,
     help="Wait until the daemon's agents are ready.",
 )
-@click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM.")
-@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
-@click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from.")
+@tls_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(
     *,
     hub: str | None,
     wait: float,
-    tls_cert: str | None,
-    tls_key: str | None,
-    tls_ca: str | None,
+    tls: TlsFiles | None,
     as_json: bool,
 ) -> None:
     """Show what a running daemon does.
@@ -51,11 +49,6 @@ def status(
     """
     from ospbridge.errors import SimulatorNotFound
 
-    tls = None
-    if tls_cert or tls_key or tls_ca:
-        from ospbridge.transport.tls import TlsFiles
-
-        tls = TlsFiles.of(tls_cert, tls_key, tls_ca)
     found = _ask(hub, wait, tls)
     if as_json:
         import msgspec

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.hub_options import tls_options
 from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -40,17 +41,13 @@ PATIENCE = 2.0
     help="Look so often.",
 )
 @click.option("--once", is_flag=True, help="Look twice, print, and end; the default where no terminal is.")
-@click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM.")
-@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
-@click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from.")
+@tls_options
 def top(
     *,
     hubs: tuple[str, ...],
     interval: float,
     once: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-    tls_ca: str | None,
+    tls: TlsFiles | None,
 ) -> None:
     """Watch a running daemon: simulators, agents, upstreams, live.
 
@@ -58,9 +55,7 @@ def top(
     """
     from ospbridge.cli.top_screen import Screen
     from ospbridge.errors import OspBridgeError
-    from ospbridge.transport.tls import TlsFiles
 
-    tls = TlsFiles.of(tls_cert, tls_key, tls_ca) if tls_cert or tls_key or tls_ca else None
     watched = [_Hub(address, tls) for address in hubs or _all_hubs()]
     screen = Screen(plain=not (sys.stdout.encoding or "").lower().startswith("utf"))
     try:

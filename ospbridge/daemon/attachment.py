@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, Feedback
     from ospbridge.task.base import Task
 
-__all__ = ["Attachment", "Driver", "HeldAgent", "State"]
+__all__ = ["FREE", "Attachment", "Driver", "HeldAgent", "State"]
+
+FREE: Final = "free"
+"""How an agent stands that nobody is attached to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,7 +98,7 @@ class Conductor:
 
     @property
     def rebuilds(self) -> int:
-        return self._keeper.rebuilds
+        return self.measures.rebuilds.total()
 
     @property
     def profile(self) -> str:

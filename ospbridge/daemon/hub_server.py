@@ -13,6 +13,7 @@ import trio
 
 import ospbridge
 from ospbridge.daemon.admission import admit
+from ospbridge.daemon.attachment import FREE
 from ospbridge.daemon.hub_connection import HubConnection
 from ospbridge.errors import ConfigurationError, HubError
 from ospbridge.hub.framing import encode
@@ -234,7 +235,7 @@ def _agent(held: HeldAgent) -> AgentStatus:
     driving = held.driver or next(iter(held.attachments), None)
     status = AgentStatus(
         held.interface.name,
-        "free",
+        FREE,
         episodes=held.episodes,
         returns=[round(value, 6) for value in held.returns],
         lengths=list(held.lengths),

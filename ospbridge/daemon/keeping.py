@@ -51,7 +51,6 @@ class SessionKeeper:
         self.broken = ""
         """Why the session must be rebuilt."""
         self.connection = "not joined yet"
-        self.rebuilds = 0
         self.number = 0
         """Of the latest session; the log tells them apart by it."""
         self.busy = False
@@ -159,9 +158,8 @@ class SessionKeeper:
                     f"({budget.capacity} times, one is forgiven a minute); the last time: {self.broken}",
                     hint="look at the simulator's own log; start the daemon again when it is mended",
                 )
-            self.rebuilds += 1
-            if self._lost_to is not None:
-                self._measures.rebuilt(self._lost_to)
+            assert self._lost_to is not None
+            self._measures.rebuilt(self._lost_to)
 
     def _not_joined(self, reason: str) -> None:
         self.connection = f"waiting for the simulator: {reason}"

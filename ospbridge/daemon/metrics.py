@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import ospbridge
+from ospbridge.daemon.attachment import FREE, State
 from ospbridge.hub.status import STEP_BOUNDS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ospbridge.hub.messages import StatusReply
     from ospbridge.hub.status import UpstreamStatus
 
-__all__ = ["METRICS", "Metric", "registry"]
+__all__ = ["METRICS", "Look", "Metric", "registry"]
 
 Sample: TypeAlias = tuple[tuple[str, ...], Any]
 """The values of labels, and the metric's."""
@@ -36,7 +37,7 @@ class Metric:
     name: str
     help: str
     labels: tuple[str, ...]
-    read: Callable[[Overlook | _Look], Iterable[Sample]]
+    read: Callable[[Look], Iterable[Sample]]
 
     @property
     def shown(self) -> str:
@@ -44,25 +45,25 @@ class Metric:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
-def _each(read: Callable[[StatusReply], Any]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
+def _each(read: Callable[[StatusReply], Any]) -> Callable[[Look], Iterator[Sample]]:
     """One sample of each simulator."""
-    return lambda overlook: (((simulator,), read(status)) for simulator, status in _statuses(overlook))
+    return lambda look: (((simulator,), read(status)) for simulator, status in _statuses(look))
 
 
-def _counted(read: Callable[[StatusReply], dict[Any, Any]]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
+def _counted(read: Callable[[StatusReply], dict[Any, Any]]) -> Callable[[Look], Iterator[Sample]]:
     """One sample of each simulator and key; a key may be a tuple."""
-    return lambda overlook: (
+    return lambda look: (
         ((simulator, *(key if isinstance(key, tuple) else (key,))), value)
-        for simulator, status in _statuses(overlook)
+        for simulator, status in _statuses(look)
         for key, value in read(status).items()
     )
 
 
-def _upstream(read: Callable[[UpstreamStatus], Any]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
+def _upstream(read: Callable[[UpstreamStatus], Any]) -> Callable[[Look], Iterator[Sample]]:
     """One sample of each upstream for which it is known."""
 
-    def samples(overlook: Overlook | _Look) -> Iterator[Sample]:
-        for status in (relay.status for relay in overlook.relays):
+    def samples(look: Look) -> Iterator[Sample]:
+        for status in (relay.status for relay in look.relays):
             value = read(status)
             if value is not None:
                 yield (status.address, status.mode), value
@@ -70,12 +71,12 @@ def _upstream(read: Callable[[UpstreamStatus], Any]) -> Callable[[Overlook | _Lo
     return samples
 
 
-def _statuses(overlook: Overlook | _Look) -> list[tuple[str, StatusReply]]:
-    return [(status.name or status.simulator, status) for status in overlook.statuses()]
+def _statuses(look: Look) -> list[tuple[str, StatusReply]]:
+    return [(status.name or status.simulator, status) for status in look.statuses]
 
 
 def _states(status: StatusReply) -> dict[str, int]:
-    states = dict.fromkeys(("free", "attached", "waiting for reset", "playing", "done"), 0)
+    states = dict.fromkeys((FREE, *(state.value for state in State)), 0)
     for agent in status.agents:
         states[agent.state] += 1
     return states
@@ -94,17 +95,17 @@ def _step_seconds(status: StatusReply) -> tuple[list[tuple[str, float]], float]:
     return list(zip(bounds, counts, strict=True)), status.step_times.seconds
 
 
-def _episodes(overlook: Overlook | _Look) -> Iterator[Sample]:
-    for conductor in overlook.conductors:
+def _episodes(look: Look) -> Iterator[Sample]:
+    for conductor in look.conductors:
         simulator = conductor.settings.name or conductor.settings.title
         for (agent, ended), count in conductor.measures.episodes.items():
             yield (simulator, agent, ended), count
 
 
-def _recorded(read: Callable[[Any], int]) -> Callable[[Overlook | _Look], Iterator[Sample]]:
-    return lambda overlook: (
+def _recorded(read: Callable[[Any], int]) -> Callable[[Look], Iterator[Sample]]:
+    return lambda look: (
         ((simulator,), read(status.recording))
-        for simulator, status in _statuses(overlook)
+        for simulator, status in _statuses(look)
         if status.recording is not None
     )
 
@@ -166,17 +167,13 @@ METRICS: Final = (
 )  # fmt: skip
 
 
-class _Look:
+class Look:
     """One look at the daemon, for all metrics of one answer: a status is made once, however many metrics read it."""
 
     def __init__(self, overlook: Overlook) -> None:
         self.conductors = overlook.conductors
         self.relays = overlook.relays
-        self._statuses = overlook.statuses()
-
-    def statuses(self) -> list[StatusReply]:
-        """As an Overlook has it."""
-        return self._statuses
+        self.statuses = overlook.statuses()
 
 
 class _Collector:
@@ -191,7 +188,7 @@ class _Collector:
             "gauge": core.GaugeMetricFamily,
             "histogram": core.HistogramMetricFamily,
         }
-        look = _Look(self._overlook)
+        look = Look(self._overlook)
         for metric in METRICS:
             family = kinds[metric.kind](metric.name, metric.help, labels=metric.labels)
             for labels, value in metric.read(look):
