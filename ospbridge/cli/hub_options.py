@@ -16,7 +16,7 @@ __all__ = ["tls_options"]
 
 
 def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them; they arrive as one ``tls``, None where none was said. Raises ConfigurationError where one is missing."""
+    """Add them; they arrive as one ``tls``, None where none was said. Raises ConfigurationError where one lacks."""
 
     @functools.wraps(function)
     def with_files(
