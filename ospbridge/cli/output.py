@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ospbridge.observe.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,7 +26,6 @@ __all__ = [
     "print_json",
     "print_json_line",
     "print_table",
-    "printable",
     "ranges",
     "short_float",
 ]
@@ -78,11 +79,6 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
         # Text, because a name may hold brackets, which rich would read as markup.
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
-
-
-def printable(text: str) -> str:
-    """Names come from the simulator: control characters must not reach a terminal as they are."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def note(text: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.cli.output import printable
 from ospbridge.hub.status import STEP_BOUNDS
+from ospbridge.observe.printable import printable
 from ospbridge.observe.rates import SPANS, Window, quantile, sparkline
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import click
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
 from ospbridge.cli.trace_replay import replay
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,22 +114,17 @@ def _row(line: _Line, before: TraceRecord | None, slow: float) -> str:
     record, meaning, waited = line
     delta = f"{(record.time - before.time) * 1000:+.3f}" if before else ""
     port = str(record.port) if record.port else ""
-    client = f"[{_printable(record.client)}] " if record.client else ""
+    client = f"[{printable(record.client)}] " if record.client else ""
     bad = record.direction.value != "note" and meaning.startswith(("malformed", "garbage"))
     late = record.direction.value == "s>c" and waited >= slow
     row = f"{record.time:11.6f} "
     row += click.style(f"{delta:>10}", fg="red", bold=True) if late else f"{delta:>10}"
     row += " " + click.style(f"{record.direction.value:4}", fg=_COLOURS[record.direction.value])
     row += f" {port:>5} {client}"
-    row += click.style(_printable(meaning), fg="red" if bad else None, dim=record.direction.value == "note")
+    row += click.style(printable(meaning), fg="red" if bad else None, dim=record.direction.value == "note")
     if record.note not in (meaning, ""):
-        row += click.style(f"  # {_printable(record.note)}", dim=True)
+        row += click.style(f"  # {printable(record.note)}", dim=True)
     return row
-
-
-def _printable(text: str) -> str:
-    """``text`` on one line: what could steer the terminal is shown as an escape. A trace may come from anybody."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def _colour() -> bool | None:

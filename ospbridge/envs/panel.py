@@ -15,6 +15,7 @@ import numpy as np
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UsageError
 from ospbridge.interface import BoxSpace
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -289,8 +290,3 @@ def short(value: float) -> str:
     if np.isnan(value):
         return "-"
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}"
-
-
-def printable(text: str) -> str:
-    """Names come from the simulator: control characters must not reach a terminal as they are."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

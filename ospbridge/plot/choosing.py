@@ -10,7 +10,7 @@ from ospbridge.interface import fits
 from ospbridge.observe.trace import read_trace
 from ospbridge.plot.episodes import draw_episodes, figures_of
 from ospbridge.plot.latencies import draw_latencies, step_times
-from ospbridge.plot.looks import Looks, drawing, picture_format, printable, write
+from ospbridge.plot.looks import Looks, drawing, picture_format, short_name, write
 from ospbridge.plot.signals import MOST_SHOWN, choose_signals, draw_signals, signals_of
 from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
@@ -76,7 +76,7 @@ def plot(
             f"{path} is a trace, which has no signals and agents to choose from",
             hint="leave out --signal and --agent; a recording has them, see record=DIR",
         )
-    name = printable(path.resolve().name)
+    name = short_name(path.resolve().name)
     with drawing(looks):
         if source is Source.TRACE:
             times = step_times(read_trace(path, progress))
@@ -89,7 +89,7 @@ def plot(
             if not figures:
                 raise _nothing(path, agents)
             count = len({each.agent for each in figures})
-            whose = f"agent {printable(figures[0].agent)}" if count == 1 else f"{count} agents"
+            whose = f"agent {short_name(figures[0].agent)}" if count == 1 else f"{count} agents"
             told = f"{len(figures)} episodes of {whose}, {sum(each.steps for each in figures)} steps"
             figure = draw_episodes(figures, f"{name}: {told}", looks, window=window)
         else:
@@ -100,7 +100,7 @@ def plot(
             several = (
                 f"latest {len(episodes)} episodes" if len(episodes) > 1 else f"{len(episodes[-1])} steps"
             )
-            told = f"{len(names)} signals, {several} of agent {printable(episodes[-1].agent)}"
+            told = f"{len(names)} signals, {several} of agent {short_name(episodes[-1].agent)}"
             if more:
                 told += f" ({more} signals more fit)"
             figure = draw_signals(episodes, names, f"{name}: {told}", looks)

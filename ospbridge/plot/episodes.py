@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.plot.looks import MOST_POINTS, Looks, finite, legend, printable
+from ospbridge.plot.looks import MOST_POINTS, Looks, finite, legend, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,7 +108,7 @@ def _by_agent(figures: Sequence[EpisodeFigures], looks: Looks) -> list[tuple[str
 
 def _label(agent: str) -> str:
     """Matplotlib leaves out of a legend what begins with an underscore."""
-    label = printable(agent, most=30)
+    label = short_name(agent, most=30)
     return f" {label}" if label.startswith("_") else label
 
 

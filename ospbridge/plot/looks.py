@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "Looks", "drawing", "finite", "legend", "picture_format", "printable", "write"]
+__all__ = ["FORMATS", "Looks", "drawing", "finite", "legend", "picture_format", "short_name", "write"]
 
 FORMATS: Final = ("png", "svg")
 DPI: Final = 96
@@ -190,7 +191,7 @@ def finite(values: NDArray[Any]) -> NDArray[Any]:
         return np.where(np.abs(values) < LARGEST, values, np.nan)
 
 
-def printable(text: str, *, most: int = 60) -> str:
+def short_name(text: str, *, most: int = 60) -> str:
     """Names come from simulators: on one line, and not too long."""
-    text = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    text = printable(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -12,7 +12,7 @@ import numpy as np
 
 from ospbridge.errors import UsageError
 from ospbridge.interface import fits
-from ospbridge.plot.looks import Looks, finite, printable
+from ospbridge.plot.looks import Looks, finite, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ def choose_signals(names: Sequence[str], patterns: Sequence[str]) -> tuple[list[
     for pattern in patterns or ("*",):
         fitting = [name for name in names if fits(name, pattern)]
         if not fitting:
-            shown = ", ".join(printable(name) for name in names[:MOST_PANELS])
+            shown = ", ".join(short_name(name) for name in names[:MOST_PANELS])
             raise UsageError(
                 f"no signal of the episode is called {pattern!r}",
                 hint=f"there are {shown}{', ...' if len(names) > MOST_PANELS else ''}",
@@ -91,7 +91,7 @@ def draw_signals(
             markersize=4,
             label=label,
         )
-        axes.set_title(printable(name), pad=3)
+        axes.set_title(short_name(name), pad=3)
         axes.margins(x=0.01, y=0.1)
         axes.yaxis.set_major_locator(_few())
     panels[-1].set_xlabel("step (0 is the reset)")
