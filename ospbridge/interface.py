@@ -1,14 +1,17 @@
 """What all floors speak of: agents, their interface values, variables. Plain data, no behaviour beyond names.
 
+What is made for every step is a struct of msgspec, which takes a third of the time that a dataclass takes.
+
 Facts: OSP 1.1, sections 4.3 and 4.5.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
@@ -97,8 +100,7 @@ class ValueReading:
     value: str
 
 
-@dataclass(slots=True)
-class StepOutcome:
+class StepOutcome(msgspec.Struct):
     """What one step brought for one agent.
 
     ``outputs``: float32[n_outputs], ``infos``: float32[n_infos], in the unit the simulator sends.
@@ -108,7 +110,7 @@ class StepOutcome:
     outputs: NDArray[np.float32]
     infos: NDArray[np.float32]
     events: tuple[str, ...] = ()
-    values: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = {}
     restored: bool = False
 
 
@@ -131,8 +133,7 @@ Space: TypeAlias = BoxSpace | DiscreteSpace
 """What an environment's space is made from; no gymnasium needed."""
 
 
-@dataclass(slots=True)
-class Feedback:
+class Feedback(msgspec.Struct):
     """What a task makes of one step's outcome, or of a reset's: what an environment returns.
 
     ``observation``: float32[n]. ``reason`` says why an episode was truncated by the bridge; empty else. ``info`` always
@@ -144,4 +145,4 @@ class Feedback:
     terminated: bool = False
     truncated: bool = False
     reason: str = ""
-    info: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = {}

@@ -28,6 +28,7 @@ SECTIONS: Final = {
     "ospbridge/daemon/hub": "Environments",
     "ospbridge/daemon/attach": "Environments",
     "ospbridge/daemon/episodes": "Environments",
+    "ospbridge/daemon/barrier": "Environments",
     "ospbridge/daemon/conductor": "Environments",
     "ospbridge/daemon/writing": "Recordings",
     "ospbridge/observe/trace": "Recordings",

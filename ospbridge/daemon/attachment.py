@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FREE", "Attachment", "Driver", "HeldAgent", "State"]
 
+FLOAT: Final = np.dtype("<f4")
 FREE: Final = "free"
 """How an agent stands that nobody is attached to."""
 
@@ -39,6 +40,8 @@ class Driver:
     """Another host's address; empty for this one."""
     on_held: Callable[[float, str], None] = lambda _seconds, _reason: None
     """Called when what it waits for may take so many seconds longer, and why: somebody holds the world."""
+    watched: bool = False
+    """What it says comes through the watch over the hub's connections."""
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""
@@ -93,6 +96,8 @@ class Attachment:
     """
 
     __slots__ = (
+        "_box",
+        "_size",
         "acted",
         "annotates",
         "cut",
@@ -118,6 +123,10 @@ class Attachment:
 
     def __init__(self, held: HeldAgent, driver: Driver) -> None:
         agent = held.interface
+        space = held.task.action_space
+        self._box = isinstance(space, BoxSpace)
+        self._size = 4 * (len(space.low) if isinstance(space, BoxSpace) else 1)
+        """Bytes of an action."""
         self.held = held
         self.name = agent.name
         self.driver = driver
@@ -150,16 +159,13 @@ class Attachment:
 
     def read_inputs(self, data: bytes) -> NDArray[np.float32]:
         """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
-        task = self.held.task
-        space = task.action_space
-        count = len(space.low) if isinstance(space, BoxSpace) else 1
-        if len(data) != 4 * count:
+        if len(data) != self._size:
             raise LocalProtocolError(
-                f"an action of agent {self.name!r} has {count} numbers, got {len(data)} bytes of float32"
+                f"an action of agent {self.name!r} has {self._size // 4} numbers, got {len(data)} bytes of float32"
             )
-        action: NDArray[np.float32] = np.frombuffer(data, "<f4")
+        action: NDArray[np.float32] = np.frombuffer(data, FLOAT)
         finite(action, self.name)
-        return task.inputs(action if isinstance(space, BoxSpace) else int(action[0]))
+        return self.held.task.inputs(action if self._box else int(action[0]))
 
     def read_note(self, note: Note) -> None:
         """What its environment says of the action to come. Raises LocalProtocolError for a wrong size."""

@@ -1,7 +1,6 @@
 """The conductor of a simulator: it owns the session, and moves the attachments through steps and resets.
 
-A step has one straight path: the attachment that brings the last missing action runs the step itself, in its own
-task, and the others wait. A session that is lost is rebuilt by ``run``, which also listens to the simulator while
+Its steps are the barrier's. A session that is lost is rebuilt by ``run``, which also listens to the simulator while
 nobody plays, so that resets by others are acknowledged and an eviction is noticed.
 """
 
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.attachment import State
+from ospbridge.daemon.barrier import StepBarrier
 from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.daemon.episodes import log_episode
 from ospbridge.daemon.equipping import unobserved
@@ -21,15 +21,12 @@ from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.keeping import SessionKeeper
 from ospbridge.daemon.lockstep import LockStep
 from ospbridge.daemon.measures import Measures
-from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.observers import Observers
 from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
     BarrierStuck,
-    LocalProtocolError,
     OspBridgeError,
     SessionLost,
-    TaskError,
 )
 from ospbridge.observe import logs
 
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from ospbridge.daemon.settings import Settings
     from ospbridge.hub.status import DatagramCounts
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.session.trio_session import TrioSession
 
 __all__ = ["Conductor"]
 
@@ -70,8 +66,6 @@ class Conductor:
             policy=settings.reset_policy, quorum=settings.quorum, on_episode=self._episode_over
         )
         self.observers = Observers(self.lockstep)
-        self._channels = self.observers.channels
-        self.steps = 0
         self.resets = 0
         self.measures = Measures()
         self._keeper = SessionKeeper(
@@ -79,7 +73,15 @@ class Conductor:
         )
         self._holds = Holds()
         self._failed_resets = 0
-        self._waiters = trio.lowlevel.ParkingLot()
+        self.barrier = StepBarrier(
+            self.lockstep,
+            self._keeper,
+            holds=self._holds,
+            chronicle=self.chronicle,
+            observers=self.observers,
+            measures=self.measures,
+            limit=settings.limits.step,
+        )
 
     @property
     def ready(self) -> bool:
@@ -163,107 +165,14 @@ class Conductor:
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
+    @property
+    def steps(self) -> int:
+        """Of the simulator, since the daemon began."""
+        return self.barrier.steps
+
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""
-        lockstep = self.lockstep
-        if len(moves) > 1 and len({attachment.name for attachment, _ in moves}) < len(moves):
-            raise LocalProtocolError("an agent is named twice in one step")
-        acting = []
-        for attachment, data in moves:
-            if attachment.state is State.PLAYING:
-                try:
-                    acting.append((attachment, attachment.read_inputs(data)))
-                except TaskError as error:
-                    # Its own task fails: its episode is over, and the others wait for it no longer.
-                    lockstep.fail(attachment, error, trio.current_time())
-                    self._changed()
-                    raise
-            elif not attachment.cut:
-                raise attachment.not_playing()
-        for attachment, _ in moves:
-            if attachment.cut:
-                attachment.cut_short(attachment.cut, seed=lockstep.seed)
-                attachment.cut = ""
-        if self.chronicle.listeners:
-            self.chronicle.given(moves)
-        for attachment, inputs in acting:
-            lockstep.act(attachment, inputs)
-        if acting:
-            if lockstep.step_due and not self._keeper.busy:
-                await self._run_step()
-            else:
-                await self._until_stepped([attachment for attachment, _ in acting])
-        for attachment, _ in moves:
-            if attachment.feedback is None:
-                raise attachment.not_playing()
-
-    async def _until_stepped(self, acting: Sequence[Attachment]) -> None:
-        limit = self.settings.limits.step
-        asked = trio.current_time()
-        spent = self._holds.spent(asked)
-        self._held(acting, asked)
-        while any(a.acted for a in acting):
-            now = trio.current_time()
-            until = asked + limit + self._holds.spent(now) - spent + self._holds.left(now)
-            if self._keeper.busy:
-                await self._waiters.park()
-            elif self.lockstep.step_due:
-                await self._run_step()
-            elif now >= until:
-                self.lockstep.drop_laggards(limit, now)
-            else:
-                with trio.move_on_at(until):
-                    await self._waiters.park()
-
-    async def _run_step(self) -> None:
-        session = self._keeper.session
-        assert session is not None
-        clock = trio.current_time
-        self._keeper.busy = True
-        self._keeper.busy_since = began = clock()
-        try:
-            lockstep = self.lockstep
-            ended = False
-            # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
-            inputs = dict(lockstep.actions) if self._channels else None
-            for repeats in range(lockstep.action_repeat):
-                outcomes = await session.step(lockstep.actions)
-                self.steps += 1
-                self.measures.stepped(-began + (began := clock()))
-                ended = lockstep.stepped(outcomes, repeats=repeats)
-                if ended:
-                    break
-            lockstep.acted()
-            if inputs is not None:
-                self.observers.stepped(lockstep.playing, inputs)
-            reason = foreign_reset(session) if session.machine.notices else ""
-            if ended or reason:
-                reason = reason or await self._audit(session)
-                self.lockstep.end_episodes(trio.current_time(), reason=reason)
-            if inputs is not None:
-                self.observers.settled()
-            if self.chronicle.listeners:
-                self.chronicle.stepped(lockstep.playing)
-        except BarrierStuck as error:
-            self.lockstep.fail_all(error, trio.current_time())
-            self._keeper.give_up(error)
-        except OspBridgeError as error:
-            self.lockstep.cut_all(error.message, trio.current_time())
-            self._keeper.give_up(error)
-        finally:
-            self._keeper.busy = False
-            self._changed()
-
-    async def _audit(self, session: TrioSession) -> str:
-        """Whether the clock agrees with the steps of the episode that ends."""
-        try:
-            reason = await session.audit()
-        except OspBridgeError as error:
-            self._keeper.give_up(error)
-            return error.message
-        if reason:
-            log.warning("steps and clock disagree", reason=reason)
-        return reason
+        await self.barrier.step(moves)
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -277,13 +186,13 @@ class Conductor:
         self.lockstep.ask_reset(attachments, seed, thread, asked)
         self._changed()
         spent = self._holds.spent(asked)
-        self._held(attachments, asked)
+        self.barrier.tell_held(attachments, asked)
         while any(a.state is State.WAITING for a in attachments):
             now = trio.current_time()
             held = self._holds.spent(now) - spent + self._holds.left(now)
             until = asked + self.settings.limits.reset + held
             if self._keeper.busy:
-                await self._waiters.park()
+                await self.barrier.waiters.park()
             elif self.ready and self.lockstep.reset_due(now):
                 await self._run_reset()
             elif now >= until:
@@ -295,7 +204,7 @@ class Conductor:
                     if own is not None:
                         self._give_up(attachments, own)
                 with trio.move_on_at(self._wake_at(asked, until, now)):
-                    await self._waiters.park()
+                    await self.barrier.waiters.park()
         for attachment in attachments:
             if attachment.feedback is None:
                 raise attachment.not_playing()
@@ -329,7 +238,7 @@ class Conductor:
                 outcomes = unobserved(lockstep.held.values())
                 for _ in range(lockstep.settle_steps):
                     outcomes = await session.step(lockstep.actions)
-                    self.steps += 1
+                    self.barrier.steps += 1
             lockstep.begin(outcomes, seed, trio.current_time())
             self.observers.began(lockstep.playing)
             self.chronicle.began(lockstep.playing)
@@ -370,12 +279,6 @@ class Conductor:
             self.lockstep.rest(attachment, trio.current_time(), reason)
         self._changed()
 
-    def _held(self, attachments: Sequence[Attachment], now: float) -> None:
-        """Tell those who begin to wait while the world is held."""
-        seconds = self._holds.left(now)
-        if seconds:
-            attachments[0].driver.on_held(seconds, self._holds.reason)
-
     # --- the session -----------------------------------------------------------------------------------------------
 
     async def run(self) -> Never:
@@ -387,10 +290,7 @@ class Conductor:
             raise
 
     def _changed(self) -> None:
-        """Wake those whose turn may have come."""
-        if self._waiters:
-            self._waiters.unpark_all()
-        self._keeper.changed()
+        self.barrier.changed()
 
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)

@@ -33,6 +33,11 @@ class Holds:
         self._count(now)
         self._holds.pop(who, None)
 
+    @property
+    def held(self) -> bool:
+        """Somebody has not let go of the world yet."""
+        return bool(self._holds)
+
     def left(self, now: float) -> float:
         """Seconds that the world may still be held; 0 where nobody holds it."""
         return max((hold.until - now for hold in self._holds.values() if hold.until > now), default=0.0)

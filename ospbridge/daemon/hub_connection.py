@@ -1,7 +1,8 @@
-"""One environment's connection to the hub: reads requests, has the conductor carry them out, sends the replies.
+"""One environment's connection to the hub: reads requests, has them carried out, sends the replies.
 
-The socket is an ordinary non-blocking one: receive first, wait only when nothing is there. A connection that waits in
-a barrier does not read; that its client is gone it learns from the server's watch over hang-ups.
+Its task rests until it is needed. A step is not its business as long as all goes well: the watch over the hub's
+connections hands in what has come, the action is taken at once, and whoever runs the step has the reply sent. So the
+common case needs no switch of tasks; whatever else happens wakes the task, which then does the same with all care.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import trio
 
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.episodes import STOPPED
+from ospbridge.daemon.hub_answers import HubAnswers
 from ospbridge.errors import (
     ConfigurationError,
     HubError,
@@ -23,51 +25,34 @@ from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
     LONGEST_HOLD,
     VERSION,
-    AgentDescription,
-    AgentFeedback,
     AnnotatedStep,
-    Attach,
-    Attached,
-    Detach,
-    Detached,
     Feedbacks,
     Held,
     Hello,
     HubReply,
     HubRequest,
-    Moments,
-    MomentsSince,
-    Observe,
-    Observing,
-    Reset,
     Step,
     Welcome,
     decode_request,
 )
 from ospbridge.hub.refusals import refusal
 from ospbridge.observe import logs
-from ospbridge.session.spinning import Spinning
 from ospbridge.transport.unix import peer_pid
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
-    from ospbridge.daemon.attachment import Attachment, HeldAgent
+    from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.hub_watch import HubWatch
     from ospbridge.hub.messages import StatusReply
 
 __all__ = ["HubConnection"]
 
 log = logs.get(__name__)
-SPINS: Final = 100
-"""Tries of a receive before it waits, at most: some 50 us in which no other task runs."""
-CORES: Final = 3
-"""Of the environment, the daemon and the simulator: with fewer, spinning here delays the one that is waited for."""
 LONGEST_NAME: Final = 200
 """Characters of a client's name that are kept."""
-MOST_PATTERNS: Final = 1024
-"""Names and globs that one request may give."""
 PATIENCE: Final = 10.0
 """Seconds for a client to say who it is, and to take a reply."""
 
@@ -75,7 +60,7 @@ PATIENCE: Final = 10.0
 class HubConnection:
     """``host`` is the other host's address, empty for this one.
 
-    ``alone`` says whether this is the only connection: only then may it spin, since all others wait meanwhile.
+    ``watch`` tells when something comes; without one the task waits for it itself.
     """
 
     def __init__(
@@ -84,39 +69,50 @@ class HubConnection:
         conductor: Conductor,
         *,
         status: Callable[[], StatusReply],
-        alone: Callable[[], bool],
-        spin: bool,
+        watch: HubWatch | None,
         software: str,
         pid: int,
         host: str = "",
     ) -> None:
+        self.needed = False
+        """The task has something to do."""
+        self.acting: Sequence[Attachment] = ()
+        self.asked = 0.0
+        self.spent = 0.0
         self._socket = sock
         self._host = host
         self._conductor = conductor
+        self._barrier = conductor.barrier
         self._status = status
-        self._alone = alone
+        self._watch = watch
         self._welcome = Welcome(VERSION, software, pid)
         self._incoming = Incoming()
         self._outgoing = bytearray()
         self._unsent = bytearray()
-        """Of notices that found no room."""
-        self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
-        self._attachments: dict[str, Attachment] = {}
-        self._annotates = False
-        """Some of them annotate their steps."""
-        self._driver: Driver | None = None
+        """What found no room."""
+        self._answers: HubAnswers | None = None
+        self._request: HubRequest | None = None
+        """What was read for the task."""
+        self._trouble: Exception | None = None
+        """Why nothing more can be read or sent, in words for the task."""
+        self._moves: list[tuple[Attachment, bytes]] = []
+        """The actions of the step that is under way without the task."""
+        self._resting = False
+        self._more = False
+        """More came before the reply to that step was sent."""
+        self._lot = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
         """Serve until the client leaves."""
         try:
             with trio.fail_after(PATIENCE):
-                await self._greet()
+                answers = await self._greet()
             while True:
-                request = decode_request(await self._receive())
+                request = await self._next()
                 if isinstance(request, (Step, AnnotatedStep)):
-                    reply = await self._step(request)
+                    reply = await self._step(request, answers)
                 else:
-                    reply = await self._answer(request)
+                    reply = await answers.answer(request)
                 await self._send(reply)
                 if type(reply) is Feedbacks:
                     self._conductor.chronicle.settle()
@@ -140,10 +136,10 @@ class HubConnection:
 
     def hung_up(self, why: str = "the connection to its environment ended") -> None:
         """The client is gone: its agents rest, and nobody waits for them."""
-        attachments = tuple(self._attachments.values())
-        self._attachments.clear()
-        self._conductor.leave(attachments, why)
-        self._conductor.observers.leave(self)
+        self._moves = []
+        self.acting = ()
+        if self._answers is not None:
+            self._answers.leave(why)
 
     async def _dismiss(self, error: Exception) -> None:
         """Say why before hanging up, if the other side listens."""
@@ -151,16 +147,17 @@ class HubConnection:
             reason = HubError(f"the daemon hung up: {error.message}", hint=error.hint)
         else:
             reason = HubError(f"the daemon hung up: nothing was said or read for {PATIENCE:g} s")
-        log.warning("a client was dismissed", reason=reason.message, driver=str(self._driver or "unknown"))
+        who = self._answers.driver if self._answers is not None else "unknown"
+        log.warning("a client was dismissed", reason=reason.message, driver=str(who))
         try:
             with trio.move_on_after(1.0):
                 await self._send(refusal(reason))
-        except (OSError, ConfigurationError):
+        except (OSError, ConfigurationError, trio.TooSlowError):
             pass
 
-    async def _greet(self) -> None:
+    async def _greet(self) -> HubAnswers:
         """The first request says who asks, and in which version."""
-        hello = decode_request(await self._receive())
+        hello = await self._next()
         if not isinstance(hello, Hello):
             raise _unfit(f"expected a hello, got {type(hello).__name__}")
         if hello.version != VERSION:
@@ -168,54 +165,163 @@ class HubConnection:
                 f"the client speaks version {hello.version} of the hub's messages, the daemon {VERSION}"
             )
         name = hello.client[:LONGEST_NAME] or "a client"
-        if self._host:
-            # Its certificate vouches for it; the kernel knows no process of another host.
-            self._driver = Driver(name, hello.pid, self._host, self._held)
-        else:
-            self._driver = Driver(name, peer_pid(self._socket), on_held=self._held)
+        # Its certificate vouches for another host's; the kernel knows no process of one.
+        pid = hello.pid if self._host else peer_pid(self._socket)
+        driver = Driver(name, pid, self._host, self._held, self._watch is not None)
+        answers = self._answers = HubAnswers(self._conductor, driver, self._status)
         await self._send(self._welcome)
+        return answers
 
-    async def _receive(self) -> memoryview:
-        """The next message, as bytes. Raises ConnectionResetError at the end of the stream."""
-        incoming = self._incoming
-        receive = self._socket.recv_into
-        spinning = self._spinning
-        tries = spinning.tries if self._attachments and self._alone() else 0
-        began = 0.0
-        while (message := incoming.next_message()) is None:
-            try:
-                count = receive(incoming.space())
-            except BlockingIOError:
-                if tries:
-                    tries -= 1
-                    continue
-                began = began or trio.current_time()
+    # --- the task --------------------------------------------------------------------------------------------------
+
+    async def _next(self) -> HubRequest:
+        """The next request that needs the task. Raises ConnectionResetError at the end of the stream."""
+        while True:
+            if self._trouble is not None:
+                raise self._trouble
+            if self._request is not None or self._read():
+                request, self._request = self._request, None
+                assert request is not None
+                return request
+            if self._watch is None:
                 await trio.lowlevel.wait_readable(self._socket)
-                continue
+            else:
+                await self._rest(self._watch)
+
+    async def _rest(self, watch: HubWatch) -> None:
+        """Until the task is needed. Steps are taken meanwhile, and run by this task where it leads."""
+        self.needed = False
+        self._resting = True
+        try:
+            await watch.lead(self)
+            if not self.needed:
+                await self._lot.park()
+        finally:
+            self._resting = False
+        if self.acting:
+            # Who was called waits for the step itself, and may have to run it.
+            await self._barrier.wait(self.acting, self.asked, self.spent)
+            self.stepped()
+        if self._unsent:
+            await self._send_rest()
+
+    async def _step(self, request: Step | AnnotatedStep, answers: HubAnswers) -> HubReply:
+        """A step that the task waits for itself."""
+        try:
+            moves = answers.moves(request)
+            await self._barrier.step(moves)
+        except OspBridgeError as error:
+            return refusal(error)
+        return answers.stepped(moves)
+
+    # --- without the task ------------------------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        """Something may have come: an action is taken at once, anything else is for the task. False: nothing came."""
+        if not self._resting or self.needed:
+            return False
+        if self._moves:
+            # Whoever does not await the reply is read when it was sent.
+            self._more = True
+            return False
+        try:
+            if not self._read():
+                return False
+            request = self._request
+            answers = self._answers
+            if answers is not None and (type(request) is Step or type(request) is AnnotatedStep):
+                self._request = None
+                self._act(request, answers)
+                return True
+        except (OSError, RemoteProtocolError, ConfigurationError) as error:
+            self._trouble = error
+        self._wake()
+        return True
+
+    def _act(self, request: Step | AnnotatedStep, answers: HubAnswers) -> None:
+        barrier = self._barrier
+        try:
+            moves = answers.moves(request)
+            self.acting = barrier.act(moves)
+        except OspBridgeError as error:
+            self._answered(refusal(error))
+            return
+        if not self.acting:
+            self._answered(answers.stepped(moves))
+            return
+        self._moves = moves
+        if not barrier.leave(self):
+            self._wake()
+
+    def stepped(self) -> None:
+        """The step is over: the reply goes out, and the task goes on resting unless there is more to do."""
+        moves, self._moves = self._moves, []
+        self.acting = ()
+        if moves:
+            assert self._answers is not None
+            self._answered(self._answers.stepped(moves))
+
+    def _answered(self, reply: HubReply) -> None:
+        try:
+            sent = self._put(reply)
+        except (OSError, ConfigurationError) as error:
+            self._trouble = error
+            sent = False
+        if not sent or self._more or not self._incoming.empty:
+            self._more = False
+            self._wake()
+
+    def call(self) -> None:
+        """The task must wait for the step itself."""
+        self._wake()
+
+    def _wake(self) -> None:
+        self.needed = True
+        if self._lot:
+            self._lot.unpark_all()
+            assert self._watch is not None
+            self._watch.woke = True
+
+    # --- the stream ------------------------------------------------------------------------------------------------
+
+    def _read(self) -> bool:
+        """Take the next request in, where it is there. Raises ConnectionResetError, RemoteProtocolError."""
+        incoming = self._incoming
+        message = None if incoming.empty else incoming.next_message()
+        while message is None:
+            try:
+                count = self._socket.recv_into(incoming.space())
+            except BlockingIOError:
+                return False
             if not count:
                 raise ConnectionResetError
-            incoming.received(count)
-        if began:
-            spinning.in_vain(trio.current_time() - began)
-        else:
-            spinning.paid()
-        return message
+            message = incoming.take(count)
+        self._request = decode_request(message)
+        return True
 
-    async def _send(self, reply: HubReply) -> None:
+    def _put(self, reply: HubReply) -> bool:
+        """Send a reply; False where not all of it found room."""
         outgoing = self._outgoing
         try:
             encode(reply, outgoing)
         except LocalProtocolError as error:
             encode(refusal(error), outgoing)
-        if self._unsent:
-            outgoing[:0] = self._unsent
-            self._unsent.clear()
+        unsent = self._unsent
+        if unsent:
+            unsent += outgoing
+            return False
         try:
             sent = self._socket.send(outgoing)
         except BlockingIOError:
             sent = 0
-        if sent < len(outgoing):
-            await self._send_rest(memoryview(bytes(outgoing))[sent:])
+        if sent == len(outgoing):
+            return True
+        unsent += memoryview(outgoing)[sent:]
+        return False
+
+    async def _send(self, reply: HubReply) -> None:
+        if not self._put(reply):
+            await self._send_rest()
 
     def _held(self, seconds: float, reason: str) -> None:
         """Tell the client, which waits for a reply, that it may take longer: its deadline counts from then on."""
@@ -232,159 +338,15 @@ class HubConnection:
             return
         self._unsent += notice[sent:]
 
-    async def _send_rest(self, rest: memoryview) -> None:
+    async def _send_rest(self) -> None:
         """The client does not read fast enough."""
+        unsent = self._unsent
         with trio.fail_after(PATIENCE):
-            while rest:
-                await trio.lowlevel.wait_writable(self._socket)
+            while unsent:
                 try:
-                    rest = rest[self._socket.send(rest) :]
+                    del unsent[: self._socket.send(unsent)]
                 except BlockingIOError:
-                    continue
-
-    # --- requests --------------------------------------------------------------------------------------------------
-
-    async def _step(self, request: Step | AnnotatedStep) -> HubReply:
-        mine = self._attachments
-        try:
-            if isinstance(request, AnnotatedStep):
-                moves = self._annotated(request)
-            else:
-                moves = [(mine[name], inputs) for name, inputs in request.moves]
-                if self._annotates:
-                    _check_unannotated(moves)
-            await self._conductor.step(moves)
-            return Feedbacks([_feedback(attachment) for attachment, _ in moves])
-        except KeyError as error:
-            return refusal(_not_mine(error.args[0]))
-        except OspBridgeError as error:
-            return refusal(error)
-
-    def _annotated(self, request: AnnotatedStep) -> list[tuple[Attachment, bytes]]:
-        """Raises LocalProtocolError, KeyError."""
-        moves = []
-        for name, inputs, note in request.moves:
-            attachment = self._attachments[name]
-            if not attachment.annotates:
-                raise LocalProtocolError(f"agent {name!r} was attached without saying that it annotates")
-            attachment.read_note(note)
-            moves.append((attachment, inputs))
-        return moves
-
-    async def _answer(self, request: HubRequest) -> HubReply:
-        try:
-            if isinstance(request, Reset):
-                return await self._reset(request)
-            if isinstance(request, Attach):
-                return self._attach(request)
-            if isinstance(request, Detach):
-                return self._detach(request)
-            if isinstance(request, Observe):
-                return self._observe(request)
-            if isinstance(request, MomentsSince):
-                return await self._since(request)
-            if isinstance(request, Hello):
-                raise LocalProtocolError("a second hello on one connection")
-            return self._status()
-        except OspBridgeError as error:
-            return refusal(error)
-
-    def _named(self, names: Iterable[str]) -> list[Attachment]:
-        """Attachments by name; none named: all."""
-        try:
-            return [self._attachments[name] for name in dict.fromkeys(names)] or list(
-                self._attachments.values()
-            )
-        except KeyError as error:
-            raise _not_mine(error.args[0]) from None
-
-    def _attach(self, request: Attach) -> Attached:
-        assert self._driver is not None
-        conductor = self._conductor
-        if len(request.agents) > MOST_PATTERNS:
-            raise LocalProtocolError(
-                f"{len(request.agents)} agents were named, the limit is {MOST_PATTERNS}", hint="name a glob"
-            )
-        attachments = conductor.attach(request.agents, self._driver, annotates=request.annotates)
-        if any(a.name in self._attachments for a in attachments):
-            conductor.leave(attachments)
-            raise LocalProtocolError("this connection is attached to that agent already")
-        self._attachments.update((a.name, a) for a in attachments)
-        self._annotates = self._annotates or request.annotates
-        limits = conductor.settings.limits
-        return Attached(
-            [_description(a.held) for a in attachments],
-            conductor.profile,
-            conductor.outputs_normalised,
-            limits.step,
-            limits.reset,
-        )
-
-    async def _reset(self, request: Reset) -> Feedbacks:
-        attachments = self._named(request.agents)
-        if not attachments:
-            raise LocalProtocolError("this connection is attached to no agent", hint="attach first")
-        await self._conductor.reset(attachments, request.seed, request.thread)
-        return Feedbacks([_feedback(attachment) for attachment in attachments])
-
-    def _detach(self, request: Detach) -> Detached:
-        attachments = self._named(request.agents)
-        for attachment in attachments:
-            del self._attachments[attachment.name]
-        self._conductor.leave(attachments)
-        return Detached()
-
-    def _observe(self, request: Observe) -> Observing:
-        conductor = self._conductor
-        conductor.need_simulator()
-        held, latest = conductor.observers.join(request.agent, self)
-        return Observing(_description(held), latest)
-
-    async def _since(self, request: MomentsSince) -> Moments:
-        return await self._conductor.observers.since(request.agent, self, request.after, request.wait)
-
-
-def _description(held: HeldAgent) -> AgentDescription:
-    task = held.task
-    return AgentDescription.of(
-        held.interface,
-        task.observation_space,
-        task.action_space,
-        observation_names=task.observation_names,
-        action_names=task.action_names,
-    )
-
-
-def _feedback(attachment: Attachment) -> AgentFeedback:
-    feedback = attachment.feedback
-    assert feedback is not None
-    info = feedback.info
-    return AgentFeedback(
-        attachment.name,
-        bytearray(feedback.observation),
-        attachment.infos.tobytes(),
-        feedback.reward,
-        feedback.terminated,
-        feedback.truncated,
-        feedback.reason,
-        info["osp_seed"],
-        info["events"],
-        info["values"],
-        info["restored"],
-    )
-
-
-def _check_unannotated(moves: Iterable[tuple[Attachment, bytes]]) -> None:
-    for attachment, _ in moves:
-        if attachment.annotates:
-            raise LocalProtocolError(
-                f"the environment of agent {attachment.name!r} said that it annotates, and this step comes without",
-                hint="call env.unwrapped.annotate(action_logp=..., action_dist_inputs=...) before each step",
-            )
-
-
-def _not_mine(name: str) -> LocalProtocolError:
-    return LocalProtocolError(f"agent {name!r} is not attached by this connection", hint="attach to it first")
+                    await trio.lowlevel.wait_writable(self._socket)
 
 
 def _unfit(why: str) -> RemoteProtocolError:

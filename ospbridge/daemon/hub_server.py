@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ import ospbridge
 from ospbridge.daemon.admission import admit
 from ospbridge.daemon.attachment import FREE
 from ospbridge.daemon.hub_connection import HubConnection
+from ospbridge.daemon.hub_watch import HubWatch
 from ospbridge.errors import ConfigurationError, HubError
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import StatusReply
@@ -60,12 +60,10 @@ class HubServer:
         self._remote = remote
         self._conductor = conductor
         self._relays = relays
-        self._spin = spin
         self._started = trio.current_time()
-        self._connections: dict[int, HubConnection] = {}
         self._clients = 0
         """Those that are connected, and those that are about to be."""
-        self._hang_ups = select.epoll()
+        self._watch = HubWatch(conductor.barrier, spin=spin)
         self._said = ""
         """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
@@ -77,13 +75,14 @@ class HubServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._hang_ups.close()
+        self._watch.close()
 
     async def serve(self) -> None:
         """Accept until cancelled; all connections are closed then."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_hang_ups)
+                nursery.start_soon(self._watch.run)
+                nursery.start_soon(self._conductor.barrier.mind)
                 if self._remote is not None:
                     nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
                 while True:
@@ -149,7 +148,7 @@ class HubServer:
             log.warning("the hub's socket was gone, and is there again", hub=str(listener.path))
 
     async def _serve_local(self, sock: socket.socket, host: str) -> None:
-        await self._serve_one(sock.fileno(), self._connection(sock, host))
+        await self._serve_one(sock, host, watched=True)
 
     async def _serve_remote(self, sock: socket.socket, host: str) -> None:
         """An environment of another host speaks once both certificates hold."""
@@ -160,37 +159,25 @@ class HubServer:
             reason = str(error) or "no TLS handshake in time"
             log.warning("an environment of another host was refused", host=host, reason=reason)
             return
-        await self._serve_local(stream, host)
+        # What TLS has read already no descriptor tells of.
+        await self._serve_one(stream, host, watched=False)
 
-    def _connection(self, sock: socket.socket, host: str) -> HubConnection:
-        return HubConnection(
+    async def _serve_one(self, sock: socket.socket, host: str, *, watched: bool) -> None:
+        connection = HubConnection(
             sock,
             self._conductor,
             status=self.status,
-            alone=lambda: len(self._connections) == 1,
-            spin=self._spin,
+            watch=self._watch if watched else None,
             software=ospbridge.__version__,
             pid=os.getpid(),
             host=host,
         )
-
-    async def _serve_one(self, descriptor: int, connection: HubConnection) -> None:
-        self._connections[descriptor] = connection
-        self._hang_ups.register(descriptor, select.EPOLLRDHUP | select.EPOLLONESHOT)
+        descriptor = sock.fileno()
+        self._watch.add(descriptor, connection, reads=watched)
         try:
             await connection.run()
         finally:
-            # The closed descriptor has left the epoll set by itself.
-            del self._connections[descriptor]
-
-    async def _watch_hang_ups(self) -> None:
-        """A client that dies while its request waits in a barrier frees its agents at once."""
-        while True:
-            await trio.lowlevel.wait_readable(self._hang_ups.fileno())
-            for descriptor, _ in self._hang_ups.poll(0):
-                connection = self._connections.get(descriptor)
-                if connection is not None:
-                    connection.hung_up()
+            self._watch.remove(descriptor, reads=watched)
 
     def status(self) -> StatusReply:
         """What the daemon does."""

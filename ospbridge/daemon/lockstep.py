@@ -58,6 +58,8 @@ class LockStep:
         self.playing: list[Attachment] = []
         self.missing = 0
         """How many of those who play have not acted."""
+        self.action_repeat = 1
+        """Steps of the simulator for one action: the same for all, because all step together."""
         self.actions: dict[str, NDArray[np.float32]] = {}
         """Inputs of the step to come, of every agent of the session."""
         self.seed = 0
@@ -135,11 +137,6 @@ class LockStep:
         self.missing -= 1
 
     @property
-    def action_repeat(self) -> int:
-        """Steps of the simulator for one action: the same for all, because all step together."""
-        return max((a.held.task.action_repeat for a in self.playing), default=1)
-
-    @property
     def settle_steps(self) -> int:
         """Neutral steps after a reset."""
         return max((held.task.settle_steps for held in self.held.values()), default=1)
@@ -161,7 +158,7 @@ class LockStep:
     def stepped(self, outcomes: Mapping[str, StepOutcome], *, repeats: int = 0) -> bool:
         """A step ran, the ``repeats``-th repetition of an action. True where it ended an episode.
 
-        Rewards of repetitions add up. ``acted`` closes the action.
+        Rewards of repetitions add up. ``counted`` and ``acted`` close the action.
         """
         ended = False
         for attachment in self.playing:
@@ -183,18 +180,23 @@ class LockStep:
             ended = ended or feedback.terminated or feedback.truncated
         return ended
 
+    def counted(self) -> None:
+        """The actions of all who play are done."""
+        for attachment in self.playing:
+            attachment.steps += 1
+
     def acted(self) -> None:
-        """The actions of all who play are done: their next ones are missing."""
+        """What they brought can be told: the next actions of all who play are missing."""
         for attachment in self.playing:
             attachment.acted = False
-            attachment.steps += 1
         self.missing = len(self.playing)
 
     def end_episodes(self, now: float, *, reason: str = "") -> None:
         """Close the episodes that the last step ended; with ``reason`` all of them, truncated."""
-        if not reason and self.policy is ResetPolicy.ANY:
-            first = next(a for a in self.playing if _is_over(a.feedback))
-            others = f"the episode of agent {first.name!r} ended (reset policy {self.policy})"
+        # Nobody's, where those whose episodes ended have left since.
+        first = next((a.name for a in self.playing if _is_over(a.feedback)), "")
+        if first and not reason and self.policy is ResetPolicy.ANY:
+            others = f"the episode of agent {first!r} ended (reset policy {self.policy})"
             for attachment in self.playing:
                 if not _is_over(attachment.feedback):
                     _truncate(attachment.feedback, others)
@@ -254,7 +256,7 @@ class LockStep:
         self.playing.remove(attachment)
         if attachment.name in self.actions:
             self.actions[attachment.name] = attachment.held.task.neutral
-        self.missing = sum(not a.acted for a in self.playing)
+        self._count()
         self._on_episode(attachment, how, reason)
 
     # --- resets ----------------------------------------------------------------------------------------------------
@@ -331,7 +333,12 @@ class LockStep:
             attachment.steps = 0
             attachment.reward = 0.0
             self.playing.append(attachment)
-        self.missing = len(self.playing)
+        self._count()
+
+    def _count(self) -> None:
+        """Somebody plays who did not, or plays no more."""
+        self.missing = sum(not a.acted for a in self.playing)
+        self.action_repeat = max((a.held.task.action_repeat for a in self.playing), default=1)
 
     def refuse(self, error: OspBridgeError) -> None:
         """The reset did not come about: those who wait get ``error`` and rest."""

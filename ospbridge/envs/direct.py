@@ -103,7 +103,7 @@ class DirectSeat:
             np.zeros(len(agent.outputs), np.float32), np.zeros(len(agent.infos), np.float32)
         )
         for _ in range(self._task.settle_steps):
-            outcome = session.step({self._name: self._task.neutral})[self._name]
+            outcome = session.step_one(self._task.neutral)
         return outcome
 
     def _rebuild(self, shared: SharedSession) -> None:
@@ -123,17 +123,17 @@ class DirectSeat:
         if shared.owner is not self or not self._playing:
             raise self._not_playing()
         task = self._task
-        actions = {self._name: task.inputs(action)}
+        inputs = task.inputs(action)
+        session = shared.session
         try:
-            outcome = shared.session.step(actions)[self._name]
-            feedback = task.evaluate(outcome, seed=self._seed)
-            for _ in range(task.action_repeat - 1):
-                if feedback.terminated or feedback.truncated:
-                    break
-                reward = feedback.reward
-                outcome = shared.session.step(actions)[self._name]
-                feedback = task.evaluate(outcome, seed=self._seed)
-                feedback.reward += reward
+            feedback = task.evaluate(session.step_one(inputs), seed=self._seed)
+            if task.action_repeat > 1:
+                for _ in range(task.action_repeat - 1):
+                    if feedback.terminated or feedback.truncated:
+                        break
+                    reward = feedback.reward
+                    feedback = task.evaluate(session.step_one(inputs), seed=self._seed)
+                    feedback.reward += reward
         except BarrierStuck as error:
             self._playing = False
             shared.broken = error.message
@@ -143,7 +143,7 @@ class DirectSeat:
             shared.broken = error.message
             return self._task.cut(self._last.copy(), error.message, seed=self._seed)
         self._last = feedback.observation
-        if shared.session.machine.notices:
+        if session.machine.notices:
             self._look_at_notices(feedback)
         if feedback.terminated or feedback.truncated:
             self._playing = False

@@ -23,7 +23,6 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import StepOutcome
 from ospbridge.osp.client import WorldReset
-from ospbridge.task.base import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -196,14 +195,12 @@ class DirectGroup:
         """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent."""
         conversation = self._open().session.conversation
         tasks = {name: self._tasks[name] for name in self._playing}
-        inputs = {name: task.inputs(actions[name]) for name, task in tasks.items()}
-        for name, numbers in inputs.items():
-            finite(numbers, name)
-        repeats = max(task.action_repeat for task in tasks.values())
-        if repeats > 1:
-            # They are sent again when the caller may have others in its array.
-            inputs = {name: numbers.copy() for name, numbers in inputs.items()}
-        self._inputs.update(inputs)
+        inputs = self._inputs
+        for name, task in tasks.items():
+            inputs[name] = task.inputs(actions[name])
+        # From here on they stand in the requests: the caller may have others in its arrays.
+        conversation.fill(inputs)
+        repeats = max([task.action_repeat for task in tasks.values()])
         self._found = {}
         return self._evaluated(conversation, tasks, repeats)
 
@@ -240,12 +237,12 @@ class DirectGroup:
         found: Found = {}
         ended = False
         for _ in range(repeats):
-            outcomes = yield from conversation.step(self._inputs)
+            outcomes = yield from conversation.go_on(None)
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():
                 found[name].reward += feedback.reward
-            ended = any(over(feedback) for feedback in found.values())
+            ended = any(feedback.terminated or feedback.truncated for feedback in found.values())
             if ended:
                 break
         self._remember(found)

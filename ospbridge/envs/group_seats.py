@@ -48,9 +48,9 @@ class GroupSeats:
 
     def end_together(self, found: Found) -> None:
         """The end of one episode is the end of all of the group (reset policy any)."""
-        first = next((name for name, feedback in found.items() if over(feedback)), None)
-        if first is None:
+        if not any(feedback.terminated or feedback.truncated for feedback in found.values()):
             return
+        first = next(name for name, feedback in found.items() if over(feedback))
         self.ended = True
         for feedback in found.values():
             if not over(feedback):

@@ -6,6 +6,8 @@ many. Where all environments tell the same keys, as they do in nearly every step
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,24 +21,39 @@ __all__ = ["in_columns"]
 def in_columns(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """What ``_add_info`` makes of the infos of all environments; None where they are not all alike."""
     found: dict[str, Any] = {}
-    keys = infos[0].keys()
-    if any(info.keys() != keys for info in infos):
+    count = len(infos)
+    if len(set(map(len, infos))) > 1:
         return None
-    for key in keys:
-        column = [info[key] for info in infos]
-        kind = type(column[0])
-        if kind is str or kind is tuple:
-            values: Any = np.fromiter(column, dtype=object, count=len(column))
-        elif any(type(value) is not kind for value in column):
+    everybody = np.ones(count, np.bool_)
+    for key in infos[0]:
+        try:
+            column = [info[key] for info in infos]
+        except KeyError:
             return None
-        elif kind is dict:
-            values = in_columns(column)
-            if values is None:
-                return None
-        elif kind in (int, float, bool) or issubclass(kind, np.number):
-            values = np.array(column, dtype=kind)
-        else:
+        values = _values(column, count)
+        if values is None:
             return None
         found[key] = values
-        found["_" + key] = np.ones(len(column), np.bool_)
+        found["_" + key] = everybody.copy()
     return found
+
+
+def _values(column: list[Any], count: int) -> Any:
+    """One key's, of all environments; None where they are not alike."""
+    first = column[0]
+    kind = type(first)
+    # Nearly always all tell the very same.
+    same = all(map(is_, column, repeat(first)))
+    if kind is str or kind is tuple:
+        if not same:
+            return np.fromiter(column, dtype=object, count=count)
+        values = np.empty(count, object)
+        values.fill(first)
+        return values
+    if not same and len(set(map(type, column))) > 1:
+        return None
+    if kind is dict:
+        return in_columns(column) if any(column) else {}
+    if kind in (int, float, bool) or issubclass(kind, np.number):
+        return np.full(count, first, kind) if same else np.array(column, dtype=kind)
+    return None

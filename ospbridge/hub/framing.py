@@ -23,6 +23,7 @@ __all__ = ["LARGEST_MESSAGE", "Incoming", "encode"]
 HEAD: Final = struct.Struct("<I")
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 FIRST_BUFFER: Final = 64 * 1024
+_announced: Final = HEAD.unpack_from
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -40,6 +41,8 @@ def encode(message: HubRequest | HubReply, into: bytearray, *, largest: int = LA
 
 class Incoming:
     """The receiving half of a stream: ``space`` is read into, ``received`` says how much, ``next_message`` takes out.
+
+    ``take`` is the two latter in one, which is quick where one message came, and came whole.
 
     A message is a view into the buffer, valid until the next call of ``space``.
     """
@@ -80,6 +83,18 @@ class Incoming:
     def received(self, count: int) -> None:
         """``count`` bytes were read into ``space``."""
         self._end += count
+
+    def take(self, count: int) -> memoryview | None:
+        """``count`` bytes were read into ``space``; the next whole message, as ``next_message`` has it."""
+        if (
+            not self._end
+            and HEAD.size < count <= self._largest
+            and _announced(self._buffer)[0] == count - HEAD.size
+        ):
+            self._start = self._end = count
+            return self._view[HEAD.size : count]
+        self._end += count
+        return self.next_message()
 
     def next_message(self) -> memoryview | None:
         """The next whole message, or None. Raises RemoteProtocolError for an announced length above the limit."""

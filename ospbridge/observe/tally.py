@@ -13,11 +13,35 @@ OTHER = "other"
 class Tally:
     """Counts for as long as a daemon lives, through all its sessions: lists of 256, which whoever counts adds to."""
 
-    __slots__ = ("received", "sent")
+    __slots__ = ("_received", "_sent", "_straight")
 
     def __init__(self) -> None:
-        self.sent = [0] * 256
-        self.received = [0] * 256
+        self._sent = [0] * 256
+        self._received = [0] * 256
+        self._straight = 0
+
+    def straight(self, votes: int) -> None:
+        """So many votes went their straight way: two datagrams each way, which are told apart when somebody asks."""
+        self._straight += votes
+
+    @property
+    def sent(self) -> list[int]:
+        """To the simulator."""
+        self._settle()
+        return self._sent
+
+    @property
+    def received(self) -> list[int]:
+        """From the simulator."""
+        self._settle()
+        return self._received
+
+    def _settle(self) -> None:
+        votes, self._straight = self._straight, 0
+        self._sent[Code.NEXT_SIMULATION_STEP] += votes
+        self._received[Code.NEXT_SIMULATION_STEP_ACK] += votes
+        self._received[Code.NEXT_SIMULATION_STEP_COMPLETED] += votes
+        self._sent[Code.NEXT_SIMULATION_STEP_COMPLETED_ACK] += votes
 
 
 def by_name(counts: list[int]) -> dict[str, int]:

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.votes import Vote
 
-__all__ = ["SEED", "StepResult", "audit", "read_clock", "reset", "step"]
+__all__ = ["SEED", "StepResult", "audit", "go_on", "read_clock", "reset", "step"]
 
 
 @dataclass(slots=True)
@@ -42,12 +43,13 @@ class StepResult:
     """What a step brought, by local agent id."""
 
     completions: dict[int, StepCompleted]
+    """Their arrays are views of datagrams, which the machine keeps too."""
     restored: frozenset[int] = frozenset()
     """Agents whose completion was read back from the repository."""
     values: dict[int, str] = field(default_factory=dict)
     """Observed variables that were pushed, by local value id."""
-    shared: bool = True
-    """The arrays are views of datagrams, which the machine keeps too; else they are the caller's own."""
+    way: StraightWay | None = None
+    """All came as it should: it has the outcomes, and ``completions`` is empty."""
 
 
 def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
@@ -65,26 +67,40 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     if m.clock.base is None:
         yield from start_clock(m)
     m.vote_outstanding = True
-    limit = m.now + m.limits.step
-    quiet_at = m.now + m.profile.patience
-    if m.guarded or m.clock.size is None:
-        s = StepUnderWay(m, votes)
-        s.send()
-        reply = yield quiet_at
-    else:
-        way = m.straight = m.way(votes)
-        way.begin()
+    if not m.guarded and (m.clock.size is not None or m.clock.missing):
+        way = m.way(votes)
+        way.begin(m.now)
+        return (yield from go_on(m, votes, way))
+    quiet_at, limit = m.now + m.profile.patience, m.now + m.limits.step
+    s = StepUnderWay(m, votes)
+    s.send()
+    reply = yield quiet_at
+    return (yield from _to_the_end(m, s, reply, quiet_at=quiet_at, limit=limit))
+
+
+def go_on(m: ClientMachine, votes: Sequence[Vote], way: StraightWay) -> Exchange[StepResult]:
+    """The step whose straight way was begun, from where that stands. Raises as ``step`` does."""
+    quiet_at, limit = way.began + m.profile.patience, way.began + m.limits.step
+    if way.left:
+        # What it had prepared may be with the user by now, of the step before.
+        way.prepare()
+    reply = None
+    if not way.arrived:
+        m.straight = way
         reply = yield quiet_at
         m.straight = None
-        if way.arrived:
-            m.vote_outstanding = False
-            m.clock.believe(None)
-            m.brought(way)
-            return StepResult(way.completions, shared=False)
-        s = StepUnderWay(m, votes, way)
+    if way.arrived and not m.guarded:
+        m.arrived(way)
+        return StepResult({}, way=way)
+    return (yield from _to_the_end(m, StepUnderWay(m, votes, way), reply, quiet_at=quiet_at, limit=limit))
+
+
+def _to_the_end(
+    m: ClientMachine, s: StepUnderWay, reply: Reply | None, *, quiet_at: float, limit: float
+) -> Exchange[StepResult]:
     result = yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit)
     if m.unsettled:
-        reason = yield from replaced(m, votes)
+        reason = yield from replaced(m, tuple(s.votes.values()))
         if reason:
             m.anomaly(reason)
             raise _uncertain(m, reason)
@@ -95,16 +111,15 @@ def _by_messages(
     m: ClientMachine, s: StepUnderWay, reply: Reply | None, *, quiet_at: float, limit: float
 ) -> Exchange[StepResult]:
     """Go on with a step that ``reply`` came to, or whose silence lasted until ``quiet_at``."""
-    while True:
+    while not s.finished:
         if reply is None:
             m.anomaly("a step met silence")
             return (yield from _recover(m, s, limit))
         s.take(reply)
         if s.owed:
             quiet_at = min(m.now + m.profile.patience, limit)
-        if s.finished:
-            break
-        reply = yield quiet_at
+        if not s.finished:
+            reply = yield quiet_at
     if m.guarded or m.clock.size is None:
         if not (yield from _verify(m, s)):
             return (yield from _recover(m, s, limit))

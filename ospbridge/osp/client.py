@@ -37,7 +37,8 @@ from ospbridge.osp.messages import (
     Truncated,
     decode_reply,
 )
-from ospbridge.osp.straight import MARKED, StraightWay
+from ospbridge.osp.remembering import Remembered
+from ospbridge.osp.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
 NOTICES_KEPT: Final = 256
-COMPLETIONS_KEPT: Final = 4096
-"""So many earlier completions of an agent are known again when the network brings them late or twice."""
 LATEST: Final = 30.0
 """Seconds that a datagram may be late: so long after an anomaly inputs are read back."""
 OVERDUE_AT_MOST: Final = 256
@@ -155,12 +154,10 @@ class ClientMachine:
         self._result: Any = None
         self._error: BaseException | None = None
         self.finished = True
-        self._last_completions: dict[int, bytes] = {}
-        """What is remembered of each agent's last completion."""
+        self._remembered = Remembered()
         self.straight: StraightWay | None = None
         """Looks at datagrams first, while the exchange under way has set it."""
         self._way: StraightWay | None = None
-        self._recent: dict[int, dict[int, None]] = {}
         self._overdue = 0
         self._limit = profile.datagram_limit
         self._marked = profile.end_marker
@@ -206,6 +203,11 @@ class ClientMachine:
         self._advance(reply)
         if self.deadline is not None and now >= self.deadline:
             self._mind_the_deadline()
+
+    def walked(self, now: float) -> None:
+        """A link has walked ``straight`` to its end by itself, for the exchange under way."""
+        self.now = now
+        self._advance(None)
 
     def _mind_the_deadline(self) -> None:
         """A peer that floods cannot stop the time: drivers look at the deadline only when nothing is there to read."""
@@ -290,32 +292,55 @@ class ClientMachine:
         self.notices.append(Anomaly(text))
 
     def completed(self, reply: StepCompleted) -> None:
-        """Remember what was believed, to know it again when the network brings it late or twice."""
-        body = _body(reply)
-        self._last_completions[reply.agent_id] = body
-        if self.disturbed:
-            recent = self._recent.setdefault(reply.agent_id, {})
-            recent[hash(body)] = None
-            if len(recent) > COMPLETIONS_KEPT:
-                del recent[next(iter(recent))]
+        """A completion was believed."""
+        self._remember_the_way()
+        self._remembered.add(reply, for_long=self.disturbed)
 
     def way(self, votes: Sequence[Vote]) -> StraightWay:
         """The straight way of a step with these."""
         if self._way is None or self._way.votes is not votes:
+            self._remember_the_way()
             self._way = StraightWay(votes, self.outgoing, pipelining=self.profile.pipelining)
         return self._way
 
-    def brought(self, way: StraightWay) -> None:
-        """The same for all that came on a straight way, on a network that nothing was wrong with so far."""
-        self._last_completions.update(way.bodies)
+    def set_out(self, votes: Sequence[Vote], now: float) -> StraightWay | None:
+        """The straight way, for a link that walks it by itself; None where something speaks against it.
+
+        Behind it comes ``arrived``, or an exchange that goes on from where the way was left (``barrier.go_on``).
+        """
+        clock = self.clock
+        if (
+            self.guarded
+            or self.vote_outstanding
+            or (clock.size is None and not clock.missing)
+            or self.suspect
+            or self.resets_outstanding
+            or self._exchange is not None
+            or self.lost is not None
+        ):
+            return None
+        way = self._way
+        if way is None or way.votes is not votes:
+            way = self.way(votes)
+        self.now = way.began = now
+        self.vote_outstanding = True
+        way.left = False
+        return way
+
+    def arrived(self, way: StraightWay) -> None:
+        """A straight way was walked to its end: the step ran, on a network that nothing was wrong with so far."""
+        self.vote_outstanding = False
+        self.clock.count += 1
+        way.latest = way.came
+
+    def _remember_the_way(self) -> None:
+        if self._way is not None:
+            self._remembered.take_over(self._way)
 
     def recalls(self, reply: StepCompleted) -> bool:
         """Whether an earlier step of that agent brought the very same outputs and infos."""
-        last = self._last_completions.get(reply.agent_id)
-        if last is None:
-            return False
-        body = _body(reply)
-        return body == last or hash(body) in self._recent.get(reply.agent_id, ())
+        self._remember_the_way()
+        return self._remembered.recall(reply)
 
     @property
     def unsettled(self) -> bool:
@@ -379,8 +404,3 @@ class ClientMachine:
                 f"a vote of agent {agent_id} was acknowledged once more than it was sent: the simulator may count it "
                 "for a vote that is still to come"
             )
-
-
-def _body(reply: StepCompleted) -> bytes:
-    """What outputs and infos are recognised by, whole or cut by the server."""
-    return (reply.outputs.tobytes() + reply.infos.tobytes())[:MARKED]

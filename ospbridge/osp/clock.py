@@ -47,6 +47,11 @@ class StepClock:
     def available(self) -> bool:
         return self.value_id != 0
 
+    @property
+    def missing(self) -> bool:
+        """It was looked for, and this simulator has none."""
+        return self.known and not self.value_id
+
     def forget(self) -> None:
         """The base is not valid any more: a reset, or a variable that was set."""
         self.usual = self.size or self.usual

@@ -3,6 +3,9 @@
 An acknowledgement for each vote and then a completion for each, in the order in which the votes were sent: as long as
 what arrives is just that, it is recognised by comparing bytes, and no message is made of it. With the first datagram
 that is anything else the exchange goes on from where the way stands, message by message.
+
+Links walk it by themselves (``first``, ``expected``, ``came``), with nothing between them and the socket; an exchange
+that is driven datagram by datagram calls ``begin`` and ``take``.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.interface import StepOutcome
 from ospbridge.osp.codes import DATAGRAM_END, Code
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from ospbridge.osp.votes import Vote
 
@@ -25,112 +31,168 @@ __all__ = ["MARKED", "StraightWay"]
 MARKED: Final = 800
 """So many bytes of a completion are looked at to know it again: less than any server leaves when it cuts."""
 _HEAD: Final = struct.Struct("<Biiiii")
-_END: Final = bytes((DATAGRAM_END,))
+_BODY: Final = _HEAD.size
+_FLOAT: Final = np.dtype("<f4")
+_NOTHING: Final[NDArray[np.float32]] = np.zeros(0, np.float32)
 
 
 class StraightWay:
     """Of steps with ``votes``, in their order; one object for as long as they stay the same.
 
-    ``outgoing`` gets the datagrams. ``pipelining``: whether a vote may be sent before the last one is acknowledged.
+    ``outgoing`` gets the datagrams of an exchange. ``pipelining``: whether a vote may be sent before the last one is
+    acknowledged.
     """
 
     __slots__ = (
-        "_acks",
-        "_at",
-        "_brought",
-        "_count",
-        "_heads",
+        "_names",
         "_outgoing",
         "_pipelining",
-        "_sizes",
+        "_prepared",
+        "began",
+        "came",
+        "count",
+        "expected",
+        "first",
+        "latest",
+        "left",
+        "sizes",
         "votes",
     )
 
     def __init__(self, votes: Sequence[Vote], outgoing: list[bytes | bytearray], *, pipelining: bool) -> None:
         self.votes = votes
+        self.count = count = len(votes)
         self._outgoing = outgoing
         self._pipelining = pipelining
-        self._count = len(votes)
-        acks = [NextSimulationStepAck(vote.agent_id).encode() for vote in votes]
-        # Some servers mark the end of a datagram.
-        self._acks = [(ack, ack + _END) for ack in acks]
-        self._heads = [
-            _HEAD.pack(
-                Code.NEXT_SIMULATION_STEP_COMPLETED,
-                vote.agent_id,
+        self.first = [vote.datagram for vote in (votes if pipelining else votes[:1])]
+        """What is sent before anything comes."""
+        self.sizes = [
+            (
+                _BODY + 4 * (len(vote.agent.outputs) + len(vote.agent.infos)),
                 len(vote.agent.outputs),
                 len(vote.agent.infos),
-                0,
-                0,
             )
             for vote in votes
         ]
-        self._sizes = [_HEAD.size + 4 * (len(vote.agent.outputs) + len(vote.agent.infos)) for vote in votes]
-        self._at = 0
-        """How many of the datagrams have come."""
-        self._brought: list[bytes] = []
+        """Of each completion: bytes, outputs, infos."""
+        self._names = [vote.agent.name for vote in votes]
+        self._prepared: list[tuple[bytearray, StepOutcome]] = []
+        following = [None] * count if pipelining else [*(vote.datagram for vote in votes[1:]), None]
+        self.expected: list[tuple[bytes, int, bytes | bytearray | None, bool]] = [
+            (ack, len(ack), answer, False)
+            for ack, answer in zip(
+                [NextSimulationStepAck(vote.agent_id).encode() for vote in votes], following, strict=True
+            )
+        ] + [
+            (_head(vote), size, vote.done, True) for vote, (size, _, _) in zip(votes, self.sizes, strict=True)
+        ]
+        """What comes, in order: how it begins, how long it is (servers may add the end byte), what is answered, and
+        whether it is a completion."""
+        self.began = 0.0
+        """When the first vote was sent."""
+        self.came: list[bytes] = []
+        """What has come of it."""
+        self.left = False
+        """A link has left it already, and does not walk it again in the same step."""
+        self.latest: list[bytes] = []
+        """All that came in the latest step that was walked to its end; whoever remembers it empties this."""
 
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
         """Send the first vote, or all of them."""
-        self._at = 0
-        self._brought = []
-        if self._pipelining:
-            for vote in self.votes:
-                self._outgoing.append(vote.datagram)
-        else:
-            self._outgoing.append(self.votes[0].datagram)
+        self.began = now
+        self.left = False
+        self.came = []
+        self.prepare()
+        self._outgoing += self.first
 
     def take(self, data: bytes) -> bool:
         """A datagram came. False where it is not the one that comes next; nothing has changed then."""
-        at = self._at
-        count = self._count
-        if at < count:
-            if data not in self._acks[at]:
-                return False
-            at += 1
-            if at < count and not self._pipelining:
-                self._outgoing.append(self.votes[at].datagram)
-            self._at = at
-            return True
-        which = at - count
-        over = len(data) - self._sizes[which]
-        if not data.startswith(self._heads[which]) or (over and (over != 1 or data[-1] != DATAGRAM_END)):
+        came = self.came
+        head, size, answer, _ = self.expected[len(came)]
+        over = len(data) - size
+        if not data.startswith(head) or (over and (over != 1 or data[-1] != DATAGRAM_END)):
             return False
-        self._brought.append(data)
-        self._outgoing.append(self.votes[which].done)
-        self._at = at + 1
+        came.append(data)
+        if answer is not None:
+            self._outgoing.append(answer)
         return True
 
     @property
     def arrived(self) -> bool:
         """All of it has come."""
-        return len(self._brought) == self._count
+        return len(self.came) == len(self.expected)
+
+    @property
+    def completing(self) -> bool:
+        """All votes are acknowledged: what comes next takes as long as the simulator thinks."""
+        return len(self.came) >= self.count
+
+    def prepare(self) -> None:
+        """Make the arrays that ``outcomes`` will fill: there is time for it while the simulator works."""
+        self._prepared = []
+        for size, outputs, infos in self.sizes:
+            mine = bytearray(size + 1)
+            outcome = StepOutcome(
+                np.frombuffer(mine, _FLOAT, outputs, _BODY),
+                np.frombuffer(mine, _FLOAT, infos, _BODY + 4 * outputs) if infos else _NOTHING,
+            )
+            self._prepared.append((mine, outcome))
+
+    def outcomes(self) -> dict[str, StepOutcome]:
+        """What the step brought, by the agent's name; writeable arrays that are nobody else's."""
+        at = self.count
+        if at == 1:
+            return {self._names[0]: self.outcome()}
+        found = {}
+        came = self.came
+        for (mine, outcome), name in zip(self._prepared, self._names, strict=True):
+            data = came[at]
+            mine[: len(data)] = data
+            found[name] = outcome
+            at += 1
+        return found
+
+    def outcome(self) -> StepOutcome:
+        """The same of the only agent there is."""
+        mine, outcome = self._prepared[0]
+        data = self.came[1]
+        mine[: len(data)] = data
+        return outcome
 
     # --- where it stands -------------------------------------------------------------------------------------------
 
     @property
     def unsent(self) -> Sequence[Vote]:
         """Votes that were not sent yet."""
-        return () if self._pipelining else self.votes[self._at + 1 :]
+        return () if self._pipelining else self.votes[len(self.came) + 1 :]
 
     @property
     def unacknowledged(self) -> set[int]:
         """Agents whose votes were sent, and not acknowledged."""
-        sent = self._count if self._pipelining else self._at + 1
-        return {vote.agent_id for vote in self.votes[self._at : sent]}
+        at = len(self.came)
+        sent = self.count if self._pipelining else at + 1
+        return {vote.agent_id for vote in self.votes[at:sent]}
 
     @property
     def completions(self) -> dict[int, StepCompleted]:
         """What has come, by agent; writeable arrays that are nobody else's."""
         found = {}
-        for vote, data in zip(self.votes, self._brought, strict=False):
-            outputs = len(vote.agent.outputs)
-            floats = np.frombuffer(bytearray(data), "<f4", outputs + len(vote.agent.infos), _HEAD.size)
+        for vote, data, (_, outputs, infos) in zip(
+            self.votes, self.came[self.count :], self.sizes, strict=False
+        ):
+            floats = np.frombuffer(bytearray(data), _FLOAT, outputs + infos, _BODY)
             found[vote.agent_id] = StepCompleted(vote.agent_id, floats[:outputs], floats[outputs:])
         return found
 
     @property
     def bodies(self) -> Iterator[tuple[int, bytes]]:
-        """Outputs and infos that have come, by agent, as far as completions are known again by them."""
-        for vote, data, size in zip(self.votes, self._brought, self._sizes, strict=False):
-            yield vote.agent_id, data[_HEAD.size : min(size, _HEAD.size + MARKED)]
+        """Outputs and infos of the latest step, by agent, as far as completions are known again by them."""
+        for vote, data, (size, _, _) in zip(self.votes, self.latest[self.count :], self.sizes, strict=False):
+            yield vote.agent_id, data[_BODY : min(size, _BODY + MARKED)]
+
+
+def _head(vote: Vote) -> bytes:
+    agent = vote.agent
+    return _HEAD.pack(
+        Code.NEXT_SIMULATION_STEP_COMPLETED, vote.agent_id, len(agent.outputs), len(agent.infos), 0, 0
+    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface
     from ospbridge.osp.profile import Profile
 
-__all__ = ["Vote", "take_inputs"]
+__all__ = ["Vote"]
 
 FEW: Final = 64
 _HEAD: Final = struct.Struct("<Bii")
@@ -31,39 +31,37 @@ _HEAD: Final = struct.Struct("<Bii")
 class Vote:
     """NEXT_SIMULATION_STEP of one agent. ``inputs`` is float32[n_inputs], a view into ``datagram``."""
 
-    __slots__ = ("agent", "agent_id", "datagram", "done", "inputs")
+    __slots__ = ("_few", "agent", "agent_id", "datagram", "done", "inputs", "name")
 
     def __init__(self, agent: AgentInterface, profile: Profile) -> None:
         count = len(agent.inputs)
         tail = bytes((DATAGRAM_END,)) if profile.end_marker else b""
         self.agent = agent
         self.agent_id = agent.id
+        self.name = agent.name
         self.datagram = bytearray(
             _HEAD.pack(Code.NEXT_SIMULATION_STEP, agent.id, count) + bytes(4 * count) + tail
         )
+        self._few = count <= FEW
         self.inputs: NDArray[np.float32] = np.frombuffer(self.datagram, "<f4", count, _HEAD.size)
         self.done = StepCompletedAck(agent.id).encode(end=profile.end_marker)
         """The acknowledgement of this agent's completion."""
 
     def fill(self, inputs: ArrayLike) -> None:
         """Take over the inputs of the next step. Raises LocalProtocolError for a wrong number, NaN or infinity."""
-        take_inputs(self.inputs, inputs, self.agent)
-
-
-def take_inputs(mine: NDArray[np.float32], inputs: ArrayLike, agent: AgentInterface) -> None:
-    """Copy an agent's inputs into ``mine``, float32[n_inputs]. Raises LocalProtocolError for what cannot be sent."""
-    try:
-        mine[:] = inputs
-    except (ValueError, TypeError) as error:
-        raise LocalProtocolError(
-            f"agent {agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
-            hint="`ospbridge describe AGENT` lists them in order",
-        ) from None
-    # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
-    if not (isfinite(sum(mine.tolist())) if len(mine) <= FEW else np.isfinite(mine).all()):
-        at = int(np.flatnonzero(~np.isfinite(mine))[0])
-        raise LocalProtocolError(
-            f"input {at} ({agent.inputs[at].name}) of agent {agent.name!r} is {mine[at]}; "
-            "a simulator keeps NaN until its next reset",
-            hint="check what the policy returned",
-        )
+        mine = self.inputs
+        try:
+            mine[:] = inputs
+        except (ValueError, TypeError) as error:
+            raise LocalProtocolError(
+                f"agent {self.agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
+                hint="`ospbridge describe AGENT` lists them in order",
+            ) from None
+        # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
+        if not (isfinite(sum(mine.tolist())) if self._few else np.isfinite(mine).all()):
+            at = int(np.flatnonzero(~np.isfinite(mine))[0])
+            raise LocalProtocolError(
+                f"input {at} ({self.agent.inputs[at].name}) of agent {self.agent.name!r} is {mine[at]}; "
+                "a simulator keeps NaN until its next reset",
+                hint="check what the policy returned",
+            )

@@ -162,7 +162,27 @@ class BlockingSession:
 
     def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
         """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
-        return self.run(self.conversation.step(actions))
+        if self.closed:
+            raise self.conversation.closed()
+        conversation = self.conversation
+        votes = conversation.fill(actions)
+        way = None if conversation.watched else self.link.walk(votes)
+        if way is not None:
+            conversation.step_count += 1
+            return way.outcomes()
+        return self.link.run(conversation.go_on(self.link.left_way()))
+
+    def step_one(self, inputs: ArrayLike) -> StepOutcome:
+        """The same for a session that controls one agent only."""
+        if self.closed:
+            raise self.conversation.closed()
+        conversation = self.conversation
+        votes = conversation.fill_one(inputs)
+        way = None if conversation.watched else self.link.walk(votes)
+        if way is not None:
+            conversation.step_count += 1
+            return way.outcome()
+        return self.link.run(conversation.go_on(self.link.left_way()))[votes[0].agent.name]
 
     def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import (
-    AgentNotFound,
     AgentTaken,
     LocalProtocolError,
     OspBridgeError,
@@ -29,7 +28,6 @@ from ospbridge.interface import (
     StepOutcome,
     ValueEntry,
     ValueReading,
-    fits,
 )
 from ospbridge.osp import asking, barrier
 from ospbridge.osp.client import Anomaly, ClientMachine, Exchange, WorldReset
@@ -37,6 +35,7 @@ from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.session.matching import choose, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ospbridge.osp.profile import Profile
+    from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.timing import Limits
 
 __all__ = ["Conversation"]
@@ -110,39 +110,13 @@ class Conversation:
             yield from self.overview()
             found = next((entry for entry in self.agents if entry.name == name), None)
         if found is None:
-            raise self._unknown(name)
+            raise unknown(self.agents, name, server=self.server)
         return found
-
-    def _unknown(self, name: str) -> AgentNotFound:
-        names = [entry.name for entry in self.agents]
-        near = difflib.get_close_matches(name, names, n=1)
-        offered = ", ".join(names) if names else "no agents at all"
-        return AgentNotFound(
-            f"{self.server} has no agent {name!r}; it offers {offered}",
-            hint=f"did you mean {near[0]!r}?" if near else "",
-        )
 
     def matching(self, patterns: Sequence[str], *, available: bool = True) -> Exchange[tuple[str, ...]]:
         """Names of agents that fit one of ``patterns`` (shell globs; none given: every available agent)."""
         yield from self.overview()
-        if not patterns:
-            free = tuple(entry.name for entry in self.agents if entry.available or entry.name in self.votes)
-            if not free:
-                taken = ", ".join(entry.name for entry in self.agents)
-                if taken:
-                    raise AgentTaken(f"every agent of {self.server} is controlled by other clients: {taken}")
-                raise AgentNotFound(f"{self.server} offers no agents at all")
-            return free
-        names: list[str] = []
-        for pattern in patterns:
-            hits = [entry for entry in self.agents if fits(entry.name, pattern)]
-            if not hits:
-                raise self._unknown(pattern)
-            held = [e.name for e in hits if not e.available and e.name not in self.votes]
-            if available and len(held) == len(hits):
-                raise AgentTaken(f"agent {', '.join(held)} of {self.server} is controlled by another client")
-            names += [e.name for e in hits if e.name not in held and e.name not in names]
-        return tuple(names)
+        return choose(self.agents, patterns, server=self.server, mine=self.votes, available=available)
 
     def register(self, names: Iterable[str]) -> Exchange[tuple[AgentInterface, ...]]:
         """Take control of agents; all or none of those that this call names."""
@@ -195,33 +169,55 @@ class Conversation:
 
     def step(self, actions: Mapping[str, ArrayLike]) -> Exchange[dict[str, StepOutcome]]:
         """One step; ``actions`` has the inputs of every controlled agent. The result has every controlled agent."""
+        self.fill(actions)
+        return (yield from self.go_on(None))
+
+    def fill(self, actions: Mapping[str, ArrayLike]) -> tuple[Vote, ...]:
+        """Take over the inputs of the next step. Raises LocalProtocolError for what cannot be sent."""
         votes = self._votes
-        if len(actions) != len(votes):
+        if len(actions) != len(votes) or not votes:
             raise self._wrong_agents(actions)
-        for vote in votes:
-            try:
-                vote.fill(actions[vote.agent.name])
-            except KeyError:
-                raise self._wrong_agents(actions) from None
-        result = yield from barrier.step(self.machine, votes)
+        try:
+            for vote in votes:
+                vote.fill(actions[vote.name])
+        except KeyError:
+            raise self._wrong_agents(actions) from None
+        return votes
+
+    def fill_one(self, inputs: ArrayLike) -> tuple[Vote, ...]:
+        """The same for a session that controls one agent only."""
+        votes = self._votes
+        if len(votes) != 1:
+            raise LocalProtocolError(f"the session controls {len(votes)} agents, not one")
+        votes[0].fill(inputs)
+        return votes
+
+    def go_on(self, way: StraightWay | None) -> Exchange[dict[str, StepOutcome]]:
+        """The step with the inputs that were taken over, from where ``way`` was left, or from its beginning."""
+        votes = self._votes
+        if way is None:
+            result = yield from barrier.step(self.machine, votes)
+        else:
+            result = yield from barrier.go_on(self.machine, votes, way)
         self.step_count += 1
-        outcomes = {}
-        for vote in votes:
-            reply = result.completions[vote.agent_id]
-            outcome = (
-                StepOutcome(reply.outputs.copy(), reply.infos.copy())
-                if result.shared
-                else StepOutcome(reply.outputs, reply.infos)
-            )
-            if result.restored:
-                outcome.restored = vote.agent_id in result.restored
-            if reply.events:
-                outcome.events = tuple(self.machine.events.get(e, f"event {e}") for e in reply.events)
-            outcomes[vote.agent.name] = outcome
+        outcomes = self._outcomes(result) if result.way is None else result.way.outcomes()
         if self.watched:
             values = yield from self._watched(result.values)
             for outcome in outcomes.values():
                 outcome.values = values
+        return outcomes
+
+    def _outcomes(self, result: barrier.StepResult) -> dict[str, StepOutcome]:
+        """Of completions that were looked at one by one."""
+        outcomes = {}
+        for vote in self._votes:
+            reply = result.completions[vote.agent_id]
+            outcome = StepOutcome(reply.outputs.copy(), reply.infos.copy())
+            if result.restored:
+                outcome.restored = vote.agent_id in result.restored
+            if reply.events:
+                outcome.events = tuple(self.machine.events.get(e, f"event {e}") for e in reply.events)
+            outcomes[vote.name] = outcome
         return outcomes
 
     def _wrong_agents(self, actions: Mapping[str, ArrayLike]) -> LocalProtocolError:

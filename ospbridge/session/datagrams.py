@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from socket import MSG_DONTWAIT
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import RemoteProtocolError
+from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import ClientMachine
+    from ospbridge.osp.straight import StraightWay
 
-__all__ = ["MOST_AT_ONCE", "Datagrams"]
+__all__ = ["IDLE", "MOST_AT_ONCE", "Datagrams"]
 
 IDLE: Final = 0.01
 """Seconds after which a link that rested first reads what came meanwhile."""
+BUFFER_FULL: Final = "the send buffer was full"
 MOST_AT_ONCE: Final = 10_000
 """Datagrams taken in without looking at anything else; a flood must not hold the caller for ever."""
 
 
-class Datagrams:
-    """Base of the links. The socket is non-blocking and connected to the handler at ``port``.
+class Datagrams(ABC):
+    """Base of the links. The socket is connected to the handler at ``port``; nothing here waits for it.
 
     ``clock`` is the time base of the driver; ``spins`` how often a receive is tried before it waits, at most; ``tally``
     counts the datagrams, where somebody wants to know.
@@ -33,6 +38,8 @@ class Datagrams:
 
     __slots__ = (
         "_clock",
+        "_left",
+        "_left_way",
         "_machine",
         "_port",
         "_socket",
@@ -40,6 +47,7 @@ class Datagrams:
         "_tally",
         "_touched",
         "_trace",
+        "_waiting",
         "gone",
     )
 
@@ -63,19 +71,112 @@ class Datagrams:
         self._tally = tally
         self._clock = clock
         self._spinning = Spinning(spins)
+        self._waiting = Spinning(spins)
+        """The same for completions, which a simulator may take its time for while it acknowledges at once."""
         self._touched = clock()
+        self._left_way: StraightWay | None = None
+        self._left: bytes | OSError | None = None
+        """What made a link leave a straight way: a datagram, or what the network said; None: silence."""
 
     def take_early(self, datagrams: list[bytes]) -> None:
         """What the handler sent before the socket was connected to it."""
         for data in datagrams:
             self._take(data, self._clock())
 
+    # --- the straight way of a step --------------------------------------------------------------------------------
+
+    def _along(self, way: StraightWay, first: Sequence[bytearray]) -> bool:
+        """From where the way stands to its end, with nothing between it and the socket. False where it was left.
+
+        ``first`` is what is still to be sent before anything comes.
+        """
+        sock = self._socket
+        receive, send = sock.recv, sock.send
+        came = way.came
+        spinning = self._spinning
+        try:
+            if first:
+                for datagram in first:
+                    send(datagram, MSG_DONTWAIT)
+                way.prepare()
+            for head, size, answer, completes in way.expected[len(came) :] if came else way.expected:
+                if completes:
+                    spinning = self._waiting
+                tries = spinning.tries
+                for _ in range(tries):
+                    try:
+                        data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
+                        break
+                    except BlockingIOError:
+                        continue
+                else:
+                    slept_for = self._wait(way, spinning)
+                    if slept_for is None:
+                        return False
+                    data = slept_for
+                    tries = spinning.most
+                if tries < spinning.most:
+                    spinning.paid()
+                if not data.startswith(head) or (
+                    len(data) != size and (len(data) != size + 1 or data[-1] != DATAGRAM_END)
+                ):
+                    return self._leave(way, data)
+                came.append(data)
+                if answer is not None:
+                    send(answer, MSG_DONTWAIT)
+        except OSError as error:
+            return self._leave(way, error)
+        return True
+
+    @abstractmethod
+    def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
+        """Nothing came while spinning: the next datagram, or None where the way was left."""
+
+    def left_way(self) -> StraightWay | None:
+        """The way that was left, for the exchange that goes on from it; None: the step has not begun."""
+        way, self._left_way = self._left_way, None
+        return way
+
+    def _leave(self, way: StraightWay, left: bytes | OSError | None) -> bool:
+        """False: the straight way ends here, an exchange is to deal with a datagram, an error, or silence."""
+        if self._tally is not None:
+            self._count(way, self._tally)
+        self._left = left
+        self._left_way = way
+        way.left = True
+        # Nothing may be read as unasked before that exchange has begun.
+        self._touched = self._clock()
+        return False
+
+    def _count(self, way: StraightWay, tally: Tally) -> None:
+        """What went over the line on a way that was left."""
+        for datagram in way.first:
+            tally.sent[datagram[0]] += 1
+        for data, (_, _, answer, _) in zip(way.came, way.expected, strict=False):
+            tally.received[data[0]] += 1
+            if answer is not None:
+                tally.sent[answer[0]] += 1
+
+    def _led_off(self, now: float) -> None:
+        """An exchange was started that may go on from a straight way that was left: take in what led off it.
+
+        Raises ConnectionRefusedError where nobody is there any more.
+        """
+        left, self._left = self._left, None
+        self._left_way = None
+        if isinstance(left, BlockingIOError):
+            self._machine.anomaly(BUFFER_FULL)
+        elif isinstance(left, OSError):
+            self._disturbed(left)
+        elif left is not None:
+            self._take(left, now)
+
     def drain(self) -> None:
         """Take in what came while no exchange was under way, without waiting."""
         try:
             for _ in range(MOST_AT_ONCE):
                 try:
-                    data = self._socket.recv(LARGEST_DATAGRAM)
+                    data = self._socket.recv(LARGEST_DATAGRAM, MSG_DONTWAIT)
                 except BlockingIOError:
                     break
                 except OSError as error:
@@ -122,10 +223,10 @@ class Datagrams:
                     self._trace.sent(bytes(datagram), self._port)
                 if tally is not None:
                     tally.sent[datagram[0]] += 1
-                send(datagram)
+                send(datagram, MSG_DONTWAIT)
         except BlockingIOError:
             # A full send buffer is a lost datagram: the exchanges know what to do about those.
-            self._machine.anomaly("the send buffer was full")
+            self._machine.anomaly(BUFFER_FULL)
         except OSError as error:
             self._disturbed(error)
         finally:

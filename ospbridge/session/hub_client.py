@@ -7,11 +7,9 @@ Every wait is bounded by the limits that the daemon tells when a client attaches
 from __future__ import annotations
 
 import os
-import select
 import sys
 import weakref
 from contextlib import suppress
-from math import ceil
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -48,15 +46,16 @@ from ospbridge.hub.messages import (
 from ospbridge.hub.refusals import raised_again
 from ospbridge.observe.runtime import default_hub, found_hub, hubs
 from ospbridge.session.spinning import Spinning
+from ospbridge.transport.patient import LocalStream, TlsStream, wait_writable
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
+    from ospbridge.transport.patient import PatientStream
 
 __all__ = ["HubClient", "default_hub"]
 
@@ -94,9 +93,9 @@ class HubClient:
         self.daemon = ""
         """Its release and process, for messages."""
         self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
-        self._poll = select.poll()
+        self._spins = self._spinning.tries > 0
         self._incoming = Incoming()
-        self._socket: socket.socket | None = None
+        self._stream: PatientStream | None = None
         self._greeted = False
         """A hub it is, for it has answered as one."""
         self._closed: str = ""
@@ -125,18 +124,16 @@ class HubClient:
     def open(self, patience: float) -> None:
         """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost."""
         give_up = monotonic() + patience
-        sock = None
-        while sock is None:
+        stream = None
+        while stream is None:
             try:
-                sock = self._connected(max(give_up - monotonic(), HANDSHAKE))
+                stream = self._connected(max(give_up - monotonic(), HANDSHAKE))
             except OSError as error:
                 if monotonic() >= give_up or isinstance(error, PermissionError):
                     raise self._not_found(error) from None
                 sleep(PAUSE)
-        self._socket = sock
+        self._stream = stream
         self._incoming = Incoming()
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
         self._greeted = False
         try:
             welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
@@ -146,11 +143,11 @@ class HubClient:
         self._greeted = True
         self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
 
-    def _connected(self, seconds: float) -> socket.socket:
+    def _connected(self, seconds: float) -> PatientStream:
         """Raises OSError where nobody listens, and ConfigurationError for certificates that do not fit."""
         if isinstance(self.address, Path):
-            return connect_unix(self.address)
-        return connect_tls(self.address, min(seconds, self.timeout))
+            return LocalStream(connect_unix(self.address))
+        return TlsStream(connect_tls(self.address, min(seconds, self.timeout)))
 
     def _not_found(self, error: OSError) -> HubNotFound:
         if isinstance(error, PermissionError):
@@ -226,33 +223,36 @@ class HubClient:
 
     def send(self, frame: bytearray, limit: float) -> None:
         """The first half of ``exchange``; ``receive`` must follow."""
-        sock = self._socket
-        if sock is None:
+        stream = self._stream
+        if stream is None:
             raise self._unusable()
         try:
-            sent = sock.send(frame)
+            try:
+                sent = stream.send(frame)
+            except BlockingIOError:
+                sent = 0
             if sent < len(frame):
-                self._send_rest(sock, frame, sent, monotonic() + limit)
+                self._send_rest(stream, frame, sent, monotonic() + limit)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
-            refused = self._refused(sock, error)
+            refused = self._refused(stream, error)
             self.lose()
             raise refused or self._told(error) from None
 
-    def _refused(self, sock: socket.socket, error: BaseException) -> OspBridgeError | None:
+    def _refused(self, stream: PatientStream, error: BaseException) -> OspBridgeError | None:
         """What a daemon said that turned us away before it was asked anything: it hangs up at once then."""
         with suppress(OSError, OspBridgeError):
             if not self._greeted and isinstance(error, BrokenPipeError | ConnectionResetError):
-                reply = self._receive(sock, LEAVE)
+                reply = self._receive(stream, LEAVE)
                 return raised_again(reply) if isinstance(reply, Refusal) else None
         return None
 
     def receive(self, limit: float) -> HubReply:
         """The second half of ``exchange``."""
-        sock = self._socket
-        if sock is None:
+        stream = self._stream
+        if stream is None:
             raise self._unusable()
         try:
-            return self._receive(sock, limit)
+            return self._receive(stream, limit)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
             self.lose()
             raise self._told(error) from None
@@ -277,63 +277,61 @@ class HubClient:
         option = "--hub" if isinstance(self.address, Path) else "--listen"
         return f"is this the address of `ospbridge connect {option}`?"
 
-    def _send_rest(self, sock: socket.socket, frame: bytearray, sent: int, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(sock, select.POLLOUT)
+    def _send_rest(self, stream: PatientStream, frame: bytearray, sent: int, deadline: float) -> None:
         rest = memoryview(frame)[sent:]
         while rest:
             left = deadline - monotonic()
             if left <= 0:
                 raise TimeoutError(0, "it does not read")
-            poll.poll(ceil(left * 1000))
+            wait_writable(stream, left)
             with suppress(BlockingIOError):
-                rest = rest[sock.send(rest) :]
+                rest = rest[stream.send(rest) :]
 
-    def _receive(self, sock: socket.socket, limit: float) -> HubReply:
+    def _receive(self, stream: PatientStream, limit: float) -> HubReply:
         """Spins before it sleeps."""
         incoming = self._incoming
-        spinning = self._spinning
-        receive = sock.recv_into
-        tries = spinning.tries
-        began = deadline = 0.0
+        count = self._spun(stream) if self._spinning.tries else None
+        began = monotonic()
+        left, deadline = limit, began + limit
         while True:
-            try:
-                count = receive(incoming.space())
-            except BlockingIOError:
-                if tries > 0:
-                    tries -= 1
-                    continue
-                now = monotonic()
-                if not deadline:
-                    began, deadline = now, now + limit
-                left = deadline - now
-                if left <= 0:
+            if count is None:
+                try:
+                    count = stream.receive(incoming.space(), left)
+                except BlockingIOError:
                     raise TimeoutError(0, f"no reply within {limit:g} s") from None
-                self._poll.poll(ceil(left * 1000))
-                continue
+                if self._spins:
+                    self._spinning.in_vain(monotonic() - began)
             if not count:
                 raise ConnectionResetError(0, "the stream ended")
-            incoming.received(count)
-            while (message := incoming.next_message()) is not None:
+            message = incoming.take(count)
+            while message is not None:
                 reply = decode_reply(message)
                 if type(reply) is not Held:
-                    if deadline:
-                        spinning.in_vain(monotonic() - began)
-                    else:
-                        spinning.paid()
                     return reply
                 # Somebody else makes the world wait, which is none of the daemon's own delay.
-                now = monotonic()
-                began = began or now
-                deadline = now + reply.seconds + limit
-                tries = 0
+                deadline = monotonic() + reply.seconds + limit
+                message = incoming.next_message()
+            count = None
+            left = max(deadline - monotonic(), 0.0)
+
+    def _spun(self, stream: PatientStream) -> int | None:
+        """How many bytes came while spinning; None where none did."""
+        space = self._incoming.space()
+        for _ in range(self._spinning.tries):
+            try:
+                count = stream.receive_now(space)
+            except BlockingIOError:
+                continue
+            self._spinning.paid()
+            return count
+        return None
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
         """The connection is gone, but may be made anew."""
-        return self._socket is None and not self._closed
+        return self._stream is None and not self._closed
 
     def _unusable(self) -> OspBridgeError:
         if self._closed:
@@ -345,9 +343,9 @@ class HubClient:
 
     def lose(self) -> None:
         """Drop the connection."""
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     def reopen(self, *agents: str, annotates: bool = False) -> Attached:
         """Connect and attach again, within the connect timeout."""
@@ -373,7 +371,7 @@ class HubClient:
         """Leave. With ``detach`` the daemon confirms that the agent is free. Safe to call again."""
         if self._closed:
             return
-        if detach and self._socket is not None:
+        if detach and self._stream is not None:
             with suppress(OspBridgeError):
                 self.ask(Detach(), Detached, LEAVE)
         self._closed = "this environment was closed"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HubSeat", "feedback_of"]
 
+FLOAT: Final = np.dtype("<f4")
 MARGIN: Final = 10.0
 """Seconds that the daemon may take beyond its own limits."""
 
@@ -107,18 +108,21 @@ class HubSeat:
 
 def feedback_of(told: AgentFeedback, info_names: Sequence[str]) -> Feedback:
     """What the daemon tells of one agent; its infos by name."""
+    reason = told.reason
     return Feedback(
-        np.frombuffer(told.observation, "<f4"),
+        np.frombuffer(told.observation, FLOAT),
         told.reward,
         told.terminated,
         told.truncated,
-        told.reason,
+        reason,
         {
             "osp_seed": told.seed,
-            "infos": dict(zip(info_names, np.frombuffer(told.infos, "<f4").tolist(), strict=True)),
+            "infos": dict(zip(info_names, np.frombuffer(told.infos, FLOAT).tolist(), strict=True))
+            if info_names or told.infos
+            else {},
             "events": told.events,
             "values": told.values,
             "restored": told.restored,
-            "reason": told.reason,
+            "reason": reason,
         },
     )

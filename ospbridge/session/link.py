@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import select
 from math import ceil
+from socket import MSG_DONTWAIT
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ospbridge.session.datagrams import IDLE, Datagrams
+from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import ClientMachine, Exchange
+    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.votes import Vote
+    from ospbridge.session.spinning import Spinning
 
 __all__ = ["Link"]
 
 T = TypeVar("T")
 SPINS: Final = 200
 """Tries of a receive before it sleeps, at most: some 100 us."""
+LONG: Final = 0.05
+"""Seconds of a sleep that count against the patience with what comes next."""
 
 
 class Link(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_poll",)
+    __slots__ = ("_patient", "_poll")
 
     def __init__(
         self, sock: socket.socket, machine: ClientMachine, *, port: int, spin: bool, trace: TraceWriter | None
@@ -34,6 +42,43 @@ class Link(Datagrams):
         super().__init__(sock, machine, port=port, trace=trace, clock=monotonic, spins=SPINS if spin else 0)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._patient = Patient(sock)
+        self._patient.settimeout(machine.profile.patience)
+
+    def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
+        """Take a step on its straight way, with nothing between it and the socket; the way, at its end.
+
+        None where an exchange must take the step: from its beginning, or from the ``left_way`` (``barrier.go_on``).
+        """
+        self._left_way = None
+        now = monotonic()
+        if now - self._touched > IDLE:
+            self.drain()
+        self._touched = now
+        machine = self._machine
+        way = machine.set_out(votes, now) if self._trace is None else None
+        if way is None:
+            return None
+        way.came = []
+        if not self._along(way, way.first):
+            return None
+        machine.arrived(way)
+        return way
+
+    def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
+        asleep = monotonic()
+        try:
+            data = self._patient.recv(LARGEST_DATAGRAM)
+        except TimeoutError:
+            self._leave(way, None)
+            return None
+        slept = monotonic() - asleep
+        spinning.in_vain(slept)
+        if slept > LONG and not way.completing:
+            # The next sleep might be too long: an exchange minds its deadline exactly.
+            self._leave(way, data)
+            return None
+        return data
 
     def run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. Bounded by the exchange's own limits."""
@@ -55,6 +100,8 @@ class Link(Datagrams):
             self.drain()
         try:
             machine.begin(exchange, now)
+            if self._left is not None:
+                self._led_off(now)
             if machine.outgoing:
                 self._send_all()
         except ConnectionRefusedError:
@@ -69,6 +116,15 @@ class Link(Datagrams):
         machine = self._machine
         now = self._touched
         try:
+            way = machine.straight
+            if way is not None and not way.left and self._trace is None:
+                if not self._along(way, ()):
+                    self._led_off(now)
+                if way.arrived and not machine.finished:
+                    machine.walked(monotonic())
+                if machine.outgoing:
+                    # The exchange says more: what it polls, what ends an episode, the next step.
+                    self._send_all()
             while not machine.finished:
                 data = self._receive(machine.deadline)
                 now = monotonic()
@@ -91,7 +147,7 @@ class Link(Datagrams):
         now = monotonic()
         try:
             try:
-                data = self._socket.recv(LARGEST_DATAGRAM)
+                data = self._socket.recv(LARGEST_DATAGRAM, MSG_DONTWAIT)
             except BlockingIOError:
                 return False
             except OSError as error:
@@ -136,10 +192,11 @@ class Link(Datagrams):
         """The next datagram, or None when ``deadline`` has come. Spins before it sleeps."""
         assert deadline is not None
         receive = self._socket.recv
-        spinning = self._spinning
+        straight = self._machine.straight
+        spinning = self._waiting if straight is not None and straight.completing else self._spinning
         for _ in range(spinning.tries):
             try:
-                data = receive(LARGEST_DATAGRAM)
+                data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -152,7 +209,7 @@ class Link(Datagrams):
             self._poll.poll(ceil((deadline - now) * 1000))
             now = monotonic()
             try:
-                data = receive(LARGEST_DATAGRAM)
+                data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
             except BlockingIOError:
                 continue
             except OSError as error:

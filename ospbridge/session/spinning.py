@@ -25,23 +25,23 @@ class Spinning:
     that another one needs delays what it waits for.
     """
 
-    __slots__ = ("_most", "_sleeps", "tries")
+    __slots__ = ("_sleeps", "most", "tries")
 
     def __init__(self, most: int, *, enabled: bool = True, cores: int = 2) -> None:
-        self._most = most if enabled and len(os.sched_getaffinity(0)) >= cores else 0
+        self.most = most if enabled and len(os.sched_getaffinity(0)) >= cores else 0
         self._sleeps = 0
-        self.tries = self._most
+        self.tries = self.most
 
     def paid(self) -> None:
         """A datagram came while spinning."""
-        if self.tries < self._most:
-            self.tries = min(2 * self.tries + 1, self._most)
+        if self.tries < self.most:
+            self.tries = min(2 * self.tries + 1, self.most)
 
     def in_vain(self, slept: float = float("inf")) -> None:
         """Nothing came while spinning, and the caller slept for so many seconds."""
-        if slept < NEAR_MISS and self._most:
+        if slept < NEAR_MISS and self.most:
             # A little more would have done: spinning less now would make every later miss self-inflicted.
-            self.tries = min(2 * self.tries + 1, self._most)
+            self.tries = min(2 * self.tries + 1, self.most)
             return
         if self.tries:
             self.tries //= 2
@@ -49,4 +49,4 @@ class Spinning:
         self._sleeps += 1
         if self._sleeps >= AGAIN_AFTER:
             self._sleeps = 0
-            self.tries = self._most
+            self.tries = self.most

@@ -6,6 +6,7 @@ leaves the scheduler out of most steps; a checkpoint every millisecond keeps the
 
 from __future__ import annotations
 
+from socket import MSG_DONTWAIT
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import trio
@@ -15,10 +16,14 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import ClientMachine, Exchange
+    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.votes import Vote
+    from ospbridge.session.spinning import Spinning
 
 __all__ = ["TrioLink"]
 
@@ -50,6 +55,34 @@ class TrioLink(Datagrams):
         )
         self._checked = 0.0
 
+    async def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
+        """Take a step on its straight way, with nothing between it and the socket, as ``Link.walk`` does.
+
+        It is left where it would have to wait. A checkpoint once a millisecond only.
+        """
+        self._left_way = None
+        now = trio.current_time()
+        if now - self._touched > IDLE:
+            self.drain()
+        if now - self._checked > CHECKPOINT_EVERY:
+            await trio.lowlevel.checkpoint()
+            self._checked = now = trio.current_time()
+        self._touched = now
+        machine = self._machine
+        way = machine.set_out(votes, now) if self._trace is None else None
+        if way is None:
+            return None
+        way.came = []
+        if not self._along(way, way.first):
+            return None
+        if self._tally is not None:
+            self._tally.straight(way.count)
+        machine.arrived(way)
+        return way
+
+    def _wait(self, way: StraightWay, spinning: Spinning) -> None:
+        self._leave(way, None)
+
     async def run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. A checkpoint; when cancelled the exchange is interrupted."""
         machine = self._machine
@@ -59,6 +92,8 @@ class TrioLink(Datagrams):
         try:
             await self._checkpoint(now)
             machine.begin(exchange, now)
+            if self._left is not None:
+                self._led_off(now)
             while not machine.finished:
                 if machine.outgoing:
                     self._send_all()
@@ -102,10 +137,11 @@ class TrioLink(Datagrams):
         """The next datagram, or None when ``deadline`` has come."""
         assert deadline is not None
         receive = self._socket.recv
-        spinning = self._spinning
+        straight = self._machine.straight
+        spinning = self._waiting if straight is not None and straight.completing else self._spinning
         for _ in range(spinning.tries):
             try:
-                data = receive(LARGEST_DATAGRAM)
+                data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -119,7 +155,7 @@ class TrioLink(Datagrams):
                 await trio.lowlevel.wait_readable(self._socket)
                 self._checked = trio.current_time()
                 try:
-                    data = receive(LARGEST_DATAGRAM)
+                    data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
                 except BlockingIOError:
                     continue
                 except OSError as error:

@@ -175,7 +175,15 @@ class TrioSession:
 
     async def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
         """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
-        return await self._run(self.conversation.step(actions))
+        if self.closed:
+            raise self.conversation.closed()
+        conversation = self.conversation
+        votes = conversation.fill(actions)
+        way = None if conversation.watched else await self._link.walk(votes)
+        if way is not None:
+            conversation.step_count += 1
+            return way.outcomes()
+        return await self._link.run(conversation.go_on(self._link.left_way()))
 
     async def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.interface import Feedback
 from ospbridge.task.base import Task
 
 if TYPE_CHECKING:
@@ -29,9 +30,25 @@ class PlainTask(Task):
         self._reward = self._index(REWARD)
         self._terminated = self._index(TERMINATED)
         self._truncated = self._index(TRUNCATED)
+        self._silent = not agent.infos and type(self) is PlainTask
+        """Nothing is told but outputs, and so there is nothing to judge."""
 
     def _index(self, name: str) -> int:
         return self.info_names.index(name) if name in self.info_names else -1
+
+    def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+        """What a step brought."""
+        if not self._silent:
+            return super().evaluate(outcome, seed=seed)
+        info = {
+            "osp_seed": seed,
+            "infos": {},
+            "events": outcome.events,
+            "values": outcome.values,
+            "restored": outcome.restored,
+            "reason": "",
+        }
+        return Feedback(outcome.outputs, 0.0, False, False, "", info)
 
     def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
         """What the simulator's own infos say."""

@@ -33,3 +33,9 @@ def simulator(profile: Profile) -> Iterator[UdpSimulator]:
 def document() -> Iterator[UdpSimulator]:
     with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as running:
         yield running
+
+
+@pytest.fixture(params=[True, False], ids=["leading", "never leading"])
+def spin(request: pytest.FixtureRequest) -> bool:
+    """Whether a task of the hub may lead; all must be the same where none does."""
+    return bool(request.param)

@@ -45,6 +45,9 @@ ROOM = 3 * 2**20
 """Bytes by which the memory of a process may differ between the beginning and the end ..."""
 SHARE = 0.04
 """... or this share of it: allocators settle slowly."""
+LOOKS = 20
+BETWEEN_LOOKS = 0.011
+"""Seconds; not a multiple of what the daemon does regularly."""
 SPOOL = 4 * 2**20
 """Bytes by which the spool's files may."""
 
@@ -143,12 +146,19 @@ class Bridge:
         return Sample(
             time.monotonic() - self._begun,
             {name: resident(pid) for name, pid in pids.items()},
-            {name: descriptors(pid) for name, pid in pids.items()},
+            {name: min(_looks(pid)) for name, pid in pids.items()},
             {name: threads(pid) for name, pid in pids.items()},
             sum(path.stat().st_size for path in self._directory.glob("spool*")),
             upstream.spool.entries + upstream.spool.unwritten,
             status.steps,
         )
+
+
+def _looks(pid: int) -> Iterator[int]:
+    """How many descriptors a process has, several times: a file that is being written is none that stays open."""
+    for _ in range(LOOKS):
+        yield descriptors(pid)
+        time.sleep(BETWEEN_LOOKS)
 
 
 def samples(bridge: Bridge, *, seconds: float, every: float) -> Iterator[Sample]:

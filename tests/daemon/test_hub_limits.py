@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,38 +9,19 @@ import pytest
 import trio
 
 from ospbridge.daemon import hub_server
-from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.hub_connection import LONGEST_NAME, MOST_PATTERNS
-from ospbridge.daemon.hub_server import HubServer
-from ospbridge.daemon.settings import Settings
+from ospbridge.daemon.hub_answers import MOST_PATTERNS
+from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.errors import HubError, LocalProtocolError
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
-from ospbridge.transport.unix import HubSocket
+from tests.daemon.hubs import serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from ospbridge.simulator.udp import UdpSimulator
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
-WITHIN = 20.0
-
-
-@asynccontextmanager
-async def serving(simulator: UdpSimulator, path: Path) -> AsyncIterator[Conductor]:
-    conductor = Conductor(Settings(hub=path, simulator=simulator.address))
-    listener = HubSocket(path)
-    with HubServer(listener, conductor, spin=False) as server, trio.fail_after(WITHIN):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(conductor.run)
-            nursery.start_soon(server.serve)
-            while not conductor.ready:
-                await trio.sleep(0.01)
-            yield conductor
-            nursery.cancel_scope.cancel()
-    listener.close()
 
 
 async def connected(path: Path) -> HubClient:

@@ -69,6 +69,7 @@ def test_a_session_that_is_lost_again_and_again_ends_the_daemon(
         assert all_free(document)
 
 
+@pytest.mark.slow
 def test_a_simulator_that_dies_while_nobody_plays_is_noticed(tmp_path: Path) -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
         daemon = Daemon(simulator.address, directory=tmp_path)

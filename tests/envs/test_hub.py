@@ -44,6 +44,7 @@ def attached(hub: Path, agent: str | None = None, **options: Any) -> gymnasium.E
     return gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", agent=agent, **options)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("stall", [0.0, 0.1])
 def test_twenty_seeded_episodes_equal_the_local_environment(
@@ -144,6 +145,7 @@ def test_two_processes_step_their_agents_once_each_with_both_inputs(
         assert [len(agent["votes"]) for agent in record["agents"].values()] == [1, 1]
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_daemon_killed_in_mid_step_leaves_nothing_taken_for_the_next(profile: Profile, hub: Path) -> None:
     world = SyntheticWorld(1, 1, agents=2, think=0.5)

@@ -130,6 +130,7 @@ def given(agent: str, count: int) -> list[list[float]]:
     return [[FIRST[agent] + (number + 1) / 16384] for number in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["while it thinks", "in the barrier", "in the step"])
 @pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 def test_the_others_go_on_when_one_of_three_is_killed(

@@ -252,6 +252,30 @@ def test_a_stream_cut_anywhere_gives_the_same_messages(messages: list[HubRequest
     assert incoming.empty
 
 
+@given(
+    st.lists(st.sampled_from([Status(), Detach(["a"]), Step([("a", bytes(40))])]), min_size=1, max_size=8),
+    st.lists(st.integers(1, 90), min_size=1, max_size=8),
+)
+def test_taking_what_was_read_is_to_read_it_and_look_for_a_message(
+    messages: list[HubRequest], cuts: list[int]
+) -> None:
+    stream = b"".join(framed(message) for message in messages)
+    incoming = Incoming()
+    seen = []
+    at = turn = 0
+    while at < len(stream):
+        part = stream[at : at + cuts[turn % len(cuts)]]
+        turn += 1
+        at += len(part)
+        incoming.space()[: len(part)] = part
+        message = incoming.take(len(part))
+        while message is not None:
+            seen.append(decode_request(message))
+            message = incoming.next_message()
+    assert seen == messages
+    assert incoming.empty
+
+
 def test_a_message_longer_than_the_first_buffer_grows_it() -> None:
     step = Step([("a", bytes(3 * framing.FIRST_BUFFER))])
     incoming = Incoming()

@@ -20,7 +20,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import Endpoint, ValueEntry
 from ospbridge.osp import asking, barrier
-from ospbridge.osp.client import COMPLETIONS_KEPT, ClientMachine
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import COLLECT, ConnectMachine
 from ospbridge.osp.listing import find_value, list_values
@@ -43,6 +43,7 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
+from ospbridge.osp.remembering import COMPLETIONS_KEPT
 from ospbridge.osp.restore import restore
 from ospbridge.osp.timekeeping import start_clock
 from ospbridge.osp.timing import Limits, Waits

@@ -43,7 +43,7 @@ def ack(agent_id: int) -> bytes:
 @pytest.mark.parametrize("end", [b"", b"x"])
 def test_an_acknowledgement_and_a_completion_are_recognised_with_and_without_the_end_byte(end: bytes) -> None:
     way, outgoing = way_of()
-    way.begin()
+    way.begin(0.0)
     assert way.take(ack(1) + end)
     assert not way.arrived
     assert way.take(completion(1) + end)
@@ -57,12 +57,12 @@ def test_an_acknowledgement_and_a_completion_are_recognised_with_and_without_the
 
 def test_votes_go_out_one_by_one_or_all_at_once() -> None:
     one_by_one, outgoing = way_of(3)
-    one_by_one.begin()
+    one_by_one.begin(0.0)
     assert len(outgoing) == 1
     assert one_by_one.take(ack(1))
     assert outgoing[1:] == [one_by_one.votes[1].datagram]
     at_once, outgoing = way_of(3, pipelining=True)
-    at_once.begin()
+    at_once.begin(0.0)
     assert outgoing == [vote.datagram for vote in at_once.votes]
 
 
@@ -79,7 +79,7 @@ def test_votes_go_out_one_by_one_or_all_at_once() -> None:
 )
 def test_anything_but_the_acknowledgement_that_comes_next_is_left_alone(data: bytes) -> None:
     way, outgoing = way_of()
-    way.begin()
+    way.begin(0.0)
     assert not way.take(data)
     assert len(outgoing) == 1
     assert way.unacknowledged == {1}
@@ -101,7 +101,7 @@ def test_anything_but_the_acknowledgement_that_comes_next_is_left_alone(data: by
 )
 def test_anything_but_the_completion_that_comes_next_is_left_alone(data: bytes) -> None:
     way, outgoing = way_of()
-    way.begin()
+    way.begin(0.0)
     assert way.take(ack(1))
     assert not way.take(data)
     assert len(outgoing) == 1
@@ -113,7 +113,7 @@ def test_anything_but_the_completion_that_comes_next_is_left_alone(data: bytes) 
 @pytest.mark.parametrize("came", range(6))
 def test_where_it_stands_is_what_has_come(came: int, pipelining: bool) -> None:
     way, _ = way_of(3, pipelining=pipelining)
-    way.begin()
+    way.begin(0.0)
     for data in [*(ack(at) for at in (1, 2, 3)), *(completion(at) for at in (1, 2, 3))][:came]:
         assert way.take(data)
     assert not way.arrived
@@ -126,7 +126,7 @@ def test_where_it_stands_is_what_has_come(came: int, pipelining: bool) -> None:
 def test_the_next_step_knows_nothing_of_the_last() -> None:
     way, _ = way_of()
     for _ in range(2):
-        way.begin()
+        way.begin(0.0)
         assert way.take(ack(1))
         kept = way.completions
         assert kept == {}

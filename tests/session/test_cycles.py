@@ -198,7 +198,7 @@ async def test_attaching_and_leaving_leaves_no_task_and_no_memory_behind(
                 await trio.to_thread.run_sync(partial(attach_and_leave, bridge))
                 await trio.to_thread.run_sync(partial(attach_and_hang_up, bridge))
                 with trio.fail_after(10):
-                    while server._connections:
+                    while server._clients:
                         await trio.sleep(0.001)
                 flat.count()
             nursery.cancel_scope.cancel()

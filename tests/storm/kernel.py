@@ -21,7 +21,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Epoll", "Kernel", "Poll", "Socket"]
+__all__ = ["Epoll", "Kernel", "Patient", "Poll", "Socket"]
 
 HOST: Final = "127.0.0.1"
 FIRST_DESCRIPTOR: Final = 1_000_000
@@ -65,19 +65,19 @@ class Kernel:
 async def until_ready(files: Iterable[Socket | Epoll], until: float) -> None:
     """Until something changes at one of them, or that time has come."""
     news = trio.Event()
-    sockets = [each for file in files for each in ([file] if isinstance(file, Socket) else file.sockets)]
-    for each in sockets:
+    watched = [each for file in files for each in file.watched]
+    for each in watched:
         each.watchers.append(news)
     try:
         with trio.move_on_at(until):
             await news.wait()
     finally:
-        for each in sockets:
+        for each in watched:
             each.watchers.remove(news)
 
 
 class Socket:
-    """A non-blocking one: UDP over IPv4, or a Unix stream."""
+    """UDP over IPv4, or a Unix stream; never blocks."""
 
     def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM, proto: int = 0) -> None:
         self.kernel = Kernel.current
@@ -93,6 +93,7 @@ class Socket:
         self.ended = False
         """The other end of the stream was closed."""
         self.watchers: list[trio.Event] = []
+        self.changes = 0
         self._descriptor = next(self.kernel.descriptors)
         self.kernel.files[self._descriptor] = self
 
@@ -107,10 +108,10 @@ class Socket:
     def fileno(self) -> int:
         return self._descriptor
 
-    def setblocking(self, flag: bool) -> None:
-        assert not flag
+    def setblocking(self, _: bool) -> None:
+        pass
 
-    def setsockopt(self, *_: object) -> None:
+    def setsockopt(self, *_: Any) -> None:
         pass
 
     def getsockopt(self, _: int, option: int, size: int = 0) -> Any:
@@ -125,10 +126,15 @@ class Socket:
         return self.name
 
     @property
+    def watched(self) -> list[Socket | Epoll]:
+        return [self]
+
+    @property
     def readable(self) -> bool:
         return bool(self.datagrams or self.refused or self.backlog or self.stream or self.ended)
 
     def changed(self) -> None:
+        self.changes += 1
         for each in self.watchers:
             each.set()
 
@@ -188,7 +194,7 @@ class Socket:
         self.kernel.carry(self, address, bytes(data))
         return len(data)
 
-    def send(self, data: Any) -> int:
+    def send(self, data: Any, _: int = 0) -> int:
         if self.type == socket.SOCK_DGRAM:
             self._raise_refusal()
             assert self.peer is not None
@@ -205,7 +211,7 @@ class Socket:
             raise BlockingIOError
         return self.datagrams.popleft()
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int, _: int = 0) -> bytes:
         if self.type == socket.SOCK_DGRAM:
             return self.recvfrom(size)[0]
         if not self.stream and not self.ended:
@@ -225,11 +231,40 @@ class Socket:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
+class Patient:
+    """As ``transport.patient.Patient``."""
+
+    def __init__(self, sock: Socket) -> None:
+        self._socket = sock
+        self._seconds = 0.0
+
+    def settimeout(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def _wait(self) -> None:
+        until = trio.current_time() + self._seconds
+        while not self._socket.readable:
+            if trio.current_time() >= until:
+                raise TimeoutError
+            greenback.await_(until_ready([self._socket], until))
+
+    def recv(self, size: int) -> bytes:
+        self._wait()
+        return self._socket.recv(size)
+
+    def recv_into(self, buffer: Any) -> int:
+        self._wait()
+        return self._socket.recv_into(buffer)
+
+
 class Epoll:
     """``select.epoll``, as far as it is used."""
 
     def __init__(self) -> None:
         self._masks: dict[int, int] = {}
+        self.watchers: list[trio.Event] = []
+        self._told: dict[int, int] = {}
+        """The changes after which a descriptor was told of, by descriptor."""
         self._kernel = Kernel.current
         self._descriptor = next(self._kernel.descriptors)
         self._kernel.files[self._descriptor] = self
@@ -239,12 +274,19 @@ class Epoll:
 
     def register(self, file: Any, mask: int = select.EPOLLIN) -> None:
         self._masks[file if isinstance(file, int) else file.fileno()] = mask
+        # Whoever waits for the set waits for this one as well from now on.
+        for each in self.watchers:
+            each.set()
 
     def unregister(self, file: Any) -> None:
         self._masks.pop(file if isinstance(file, int) else file.fileno(), None)
 
     def close(self) -> None:
         self._kernel.files.pop(self._descriptor, None)
+
+    @property
+    def watched(self) -> list[Socket | Epoll]:
+        return [self, *self.sockets]
 
     @property
     def sockets(self) -> list[Socket]:
@@ -260,6 +302,8 @@ class Epoll:
         for each in self.sockets:
             mask = self._masks[each.fileno()]
             now = (select.EPOLLIN if each.readable else 0) | (select.EPOLLRDHUP if each.ended else 0)
+            if mask & select.EPOLLET and self._told.get(each.fileno()) == each.changes:
+                continue
             if now & (mask | _HANGS_UP if mask else 0):
                 ready.append((each.fileno(), now))
         return ready
@@ -272,6 +316,8 @@ class Epoll:
             until = float("inf") if forever else trio.current_time() + (timeout or 0.0)
             greenback.await_(until_ready([self], until))
             ready = self._ready()
+        for each in self.sockets:
+            self._told[each.fileno()] = each.changes
         for descriptor, _now in ready:
             if self._masks[descriptor] & select.EPOLLONESHOT:
                 self._masks[descriptor] = 0

@@ -18,7 +18,7 @@ import greenback
 import trio
 import trio.testing
 
-import ospbridge.daemon.hub_server
+import ospbridge.daemon.hub_watch
 import ospbridge.daemon.relay.link
 import ospbridge.daemon.service
 import ospbridge.envs.sharing
@@ -28,10 +28,11 @@ import ospbridge.session.hub_client
 import ospbridge.session.hub_seat
 import ospbridge.session.link
 import ospbridge.simulator.serving
+import ospbridge.transport.patient
 import ospbridge.transport.udp
 import ospbridge.transport.unix
 from ospbridge.record.spool import Spool
-from tests.storm.kernel import Epoll, Kernel, Poll, Socket, until_ready
+from tests.storm.kernel import Epoll, Kernel, Patient, Poll, Socket, until_ready
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -177,17 +178,18 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         trio.to_thread: {"run_sync": _at_once},
         ospbridge.transport.udp: {"socket": sockets},
         ospbridge.transport.unix: {"socket": sockets},
+        ospbridge.transport.patient: {"Patient": Patient},
         ospbridge.simulator.serving: {
             "socket": sockets,
             "select": polls,
             "time": clock,
             "signal": _instead(signal, set_wakeup_fd=lambda *_, **__: -1),
         },
-        ospbridge.daemon.hub_server: {"select": polls},
+        ospbridge.daemon.hub_watch: {"select": polls, "monotonic": trio.current_time},
         ospbridge.daemon.service: {"HubSocket": HubListener},
-        ospbridge.session.link: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},
         ospbridge.session.blocking: {"select": polls, "monotonic": trio.current_time},
-        ospbridge.session.hub_client: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
+        ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
         ospbridge.envs.sharing: {
             "monotonic": trio.current_time,

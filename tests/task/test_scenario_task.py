@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
@@ -343,7 +344,7 @@ def said(call: Callable[[], Any]) -> Any:
         found = call()
     except (TaskError, LocalProtocolError) as error:
         return type(error), error.message
-    return asdict(found) if isinstance(found, Feedback) else found
+    return msgspec.structs.asdict(found) if isinstance(found, Feedback) else found
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -304,6 +304,7 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
     assert all(alike(*pair) for pair in zip(player.episodes, first.values(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 async def test_a_sink_that_is_killed_again_and_again_has_every_episode_once(

@@ -103,6 +103,7 @@ def waiting(daemon: Daemon) -> int:
     return upstream.spool.entries + upstream.spool.unwritten
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_sink_that_is_killed_has_every_episode_once_all_the_same(
     simulator: UdpSimulator, options: list[str], tmp_path: Path
@@ -133,6 +134,7 @@ def test_a_sink_that_is_killed_has_every_episode_once_all_the_same(
     assert not list(sink.directory.glob(".*.part"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_daemon_that_is_killed_again_and_again_loses_nothing_that_was_spooled(
     simulator: UdpSimulator, options: list[str], tmp_path: Path
@@ -169,6 +171,7 @@ def all_spooled(daemon: Daemon) -> bool:
     return not upstream.spool.unwritten
 
 
+@pytest.mark.slow
 def test_what_waited_for_the_whole_life_of_a_daemon_is_sent_by_the_next_one(
     simulator: UdpSimulator, options: list[str], tmp_path: Path, runtime_directory: Path
 ) -> None:

@@ -1,0 +1,54 @@
+"""Completions that were believed, to know them again when the network brings them late or twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.osp.straight import MARKED
+
+if TYPE_CHECKING:
+    from ospbridge.osp.messages import StepCompleted
+    from ospbridge.osp.straight import StraightWay
+
+__all__ = ["COMPLETIONS_KEPT", "Remembered"]
+
+COMPLETIONS_KEPT: Final = 4096
+"""So many earlier completions of an agent are known again."""
+
+
+class Remembered:
+    """Of all agents of a session, by local id."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, bytes] = {}
+        """What is remembered of each agent's last completion."""
+        self._earlier: dict[int, dict[int, None]] = {}
+
+    def add(self, reply: StepCompleted, *, for_long: bool) -> None:
+        """A completion was believed. ``for_long``: the network is such that it may come once more much later."""
+        body = _body(reply)
+        self._last[reply.agent_id] = body
+        if for_long:
+            earlier = self._earlier.setdefault(reply.agent_id, {})
+            earlier[hash(body)] = None
+            if len(earlier) > COMPLETIONS_KEPT:
+                del earlier[next(iter(earlier))]
+
+    def take_over(self, way: StraightWay) -> None:
+        """What the latest step on a straight way brought, which stays in its own form until somebody asks."""
+        if way.latest:
+            self._last.update(way.bodies)
+            way.latest = []
+
+    def recall(self, reply: StepCompleted) -> bool:
+        """Whether an earlier step of that agent brought the very same outputs and infos."""
+        last = self._last.get(reply.agent_id)
+        if last is None:
+            return False
+        body = _body(reply)
+        return body == last or hash(body) in self._earlier.get(reply.agent_id, ())
+
+
+def _body(reply: StepCompleted) -> bytes:
+    """What outputs and infos are recognised by, whole or cut by the server."""
+    return (reply.outputs.tobytes() + reply.infos.tobytes())[:MARKED]

@@ -1,0 +1,59 @@
+"""Which agents of an overview are meant by names and shell globs, and the errors where none is."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import AgentNotFound, AgentTaken
+from ospbridge.interface import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from ospbridge.interface import AgentEntry, Endpoint
+
+__all__ = ["choose", "unknown"]
+
+
+def choose(
+    agents: Sequence[AgentEntry],
+    patterns: Sequence[str],
+    *,
+    server: Endpoint,
+    mine: Container[str],
+    available: bool,
+) -> tuple[str, ...]:
+    """Names of agents that fit one of ``patterns``; none given: every available agent, or one of ``mine``.
+
+    ``available``: where all that fit a pattern are taken by others, that is an error.
+    """
+    if not patterns:
+        free = tuple(entry.name for entry in agents if entry.available or entry.name in mine)
+        if not free:
+            taken = ", ".join(entry.name for entry in agents)
+            if taken:
+                raise AgentTaken(f"every agent of {server} is controlled by other clients: {taken}")
+            raise AgentNotFound(f"{server} offers no agents at all")
+        return free
+    names: list[str] = []
+    for pattern in patterns:
+        hits = [entry for entry in agents if fits(entry.name, pattern)]
+        if not hits:
+            raise unknown(agents, pattern, server=server)
+        held = [e.name for e in hits if not e.available and e.name not in mine]
+        if available and len(held) == len(hits):
+            raise AgentTaken(f"agent {', '.join(held)} of {server} is controlled by another client")
+        names += [e.name for e in hits if e.name not in held and e.name not in names]
+    return tuple(names)
+
+
+def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> AgentNotFound:
+    """The error for a name or glob that fits no agent."""
+    names = [entry.name for entry in agents]
+    near = difflib.get_close_matches(name, names, n=1)
+    offered = ", ".join(names) if names else "no agents at all"
+    return AgentNotFound(
+        f"{server} has no agent {name!r}; it offers {offered}",
+        hint=f"did you mean {near[0]!r}?" if near else "",
+    )

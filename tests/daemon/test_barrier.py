@@ -1,0 +1,244 @@
+"""Those who act and leave the waiting to others: told by whoever runs the step, called where it lasts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from ospbridge.daemon import barrier
+from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionLost
+from tests.daemon.stage import FakeSession, inputs
+from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trio.testing import MockClock
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
+
+pytestmark = pytest.mark.trio
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession("a", "b")
+
+
+class Absent:
+    """Acts for an agent, and has no task that waits."""
+
+    def __init__(self, conductor: Conductor, attachment: Attachment) -> None:
+        self.conductor = conductor
+        self.attachment = attachment
+        self.acting: Sequence[Attachment] = ()
+        self.asked = self.spent = 0.0
+        self.told: list[float | None] = []
+        """The observations that it was told of; None: there is none, but an error."""
+        self.called = trio.Event()
+
+    def act(self, value: float) -> bool:
+        self.acting = self.conductor.barrier.act([(self.attachment, inputs(value))])
+        return self.conductor.barrier.leave(self)
+
+    def stepped(self) -> None:
+        feedback = self.attachment.feedback
+        self.told.append(None if feedback is None else feedback.observation.item())
+        self.acting = ()
+
+    def call(self) -> None:
+        self.called.set()
+
+    async def wait(self) -> None:
+        await self.conductor.barrier.wait(self.acting, self.asked, self.spent)
+        self.stepped()
+
+
+async def one_has_acted(session: FakeSession, **changes: Any) -> tuple[Conductor, Absent, Attachment]:
+    """Of two that play one has acted, with 0.25; the other is missing."""
+    conductor = conductor_of(session, **changes)
+    a, b = await both_playing(conductor)
+    absent = Absent(conductor, a)
+    assert absent.act(0.25)
+    return conductor, absent, b
+
+
+async def test_whoever_runs_the_step_tells_those_who_left_it_to_others(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    absent = Absent(conductor, a)
+    for value in (0.25, 0.5):
+        assert absent.act(value)
+        assert not conductor.barrier.due
+        await play(conductor, b, -value)
+        assert session.steps[-1] == {"a": value, "b": -value}
+    assert absent.told == [0.25, 0.5]
+    assert not absent.called.is_set()
+
+
+async def test_the_last_one_to_act_makes_the_step_due_and_anybody_may_run_it(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    one, other = (Absent(conductor, each) for each in await both_playing(conductor))
+    one.act(0.25)
+    other.act(0.5)
+    assert conductor.barrier.due
+    await conductor.barrier.run()
+    assert (one.told, other.told) == ([0.25], [0.5])
+    assert len(session.steps) == 2
+
+
+async def test_one_who_left_it_to_others_is_summoned_to_run_what_is_due(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    one, other = (Absent(conductor, each) for each in await both_playing(conductor))
+    one.act(0.25)
+    conductor.barrier.summon()
+    assert not one.called.is_set()
+    other.act(0.5)
+    conductor.barrier.summon()
+    assert other.called.is_set()
+    await other.wait()
+    assert (one.told, other.told) == ([0.25], [0.5])
+    assert not one.called.is_set()
+
+
+async def test_when_the_other_leaves_who_acted_is_summoned(session: FakeSession) -> None:
+    conductor, absent, b = await one_has_acted(session)
+    conductor.leave([b])
+    assert absent.called.is_set()
+    await absent.wait()
+    assert absent.told == [0.25]
+
+
+async def test_a_wrong_action_is_refused_and_leaves_the_step_to_come_as_it_was(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    absent = Absent(conductor, a)
+    with pytest.raises(LocalProtocolError, match="1 numbers"):
+        conductor.barrier.act([(a, b"12345678")])
+    absent.act(0.25)
+    await play(conductor, b, 0.5)
+    assert absent.told == [0.25]
+
+
+async def test_an_error_of_the_step_is_told_too(session: FakeSession) -> None:
+    conductor, absent, b = await one_has_acted(session)
+    session.step_errors.append(BarrierStuck("others do not vote"))
+    with pytest.raises(BarrierStuck, match="others do not vote"):
+        await play(conductor, b, 0.5)
+    assert absent.told == [None]
+    assert isinstance(absent.attachment.not_playing(), BarrierStuck)
+
+
+async def test_a_lost_session_cuts_those_who_left_it_to_others(session: FakeSession) -> None:
+    conductor, absent, b = await one_has_acted(session)
+    session.step_errors.append(SessionLost("gone"))
+    await play(conductor, b, 0.5)
+    assert absent.told == [0.0]
+    assert absent.attachment.state is State.DONE
+
+
+async def test_an_episode_that_another_one_ends_is_told_at_once(session: FakeSession) -> None:
+    conductor, absent, b = await one_has_acted(session, reset_policy=ResetPolicy.ANY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 1, 2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert absent.told == [0.0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_hung_up_is_told_nothing_and_runs_nothing(session: FakeSession) -> None:
+    conductor, absent, b = await one_has_acted(session)
+    absent.acting = ()
+    conductor.leave([absent.attachment])
+    await play(conductor, b, 0.5)
+    assert session.steps[-1] == {"a": 0.0, "b": 0.5}
+    assert not absent.called.is_set()
+
+
+async def test_where_the_others_take_long_it_waits_itself_and_drops_them_at_the_limit(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.barrier.mind)
+        absent = Absent(conductor, a)
+        # The mind has gone to rest meanwhile, and must be woken.
+        await trio.sleep(100)
+        begun = trio.current_time()
+        absent.act(0.25)
+        await absent.called.wait()
+        assert trio.current_time() - begun < 0.5
+        await absent.wait()
+        assert trio.current_time() - begun == pytest.approx(30.0)
+        nursery.cancel_scope.cancel()
+    assert absent.told == [0.25]
+    assert b.state is State.DONE
+
+
+async def test_while_the_world_is_held_the_task_must_wait_itself(
+    session: FakeSession, autojump_clock: MockClock
+) -> None:
+    conductor = conductor_of(session)
+    # It waits from when it acts on, and not from the beginning of time.
+    await trio.sleep(1000)
+    a, b = await both_playing(conductor)
+    absent = Absent(conductor, a)
+    with conductor.holding(Driver("relay", 1), 500.0, "weights"):
+        assert not absent.act(0.25)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(absent.wait)
+            await trio.sleep(400)
+            assert b.state is State.PLAYING
+            await play(conductor, b, 0.5)
+    assert absent.told == [0.25]
+
+
+async def test_time_that_was_held_after_it_acted_is_not_its_own(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    heard: list[str] = []
+    waiting = Driver("env", 2, on_held=lambda _, reason: heard.append(reason))
+    a, b = attach(conductor, "a"), attach(conductor, "b", waiting)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [a], 0, 2)
+        await conductor.reset([b], 9, 1)
+    absent = Absent(conductor, b)
+    begun = trio.current_time()
+    assert absent.act(0.25)
+    with conductor.holding(a.driver, 500.0, "weights"):
+        assert heard == ["weights"]
+        await trio.sleep(400)
+    conductor.barrier.call_all()
+    assert absent.called.is_set()
+    await absent.wait()
+    assert trio.current_time() - begun == pytest.approx(430.0)
+    assert absent.told == [0.25]
+
+
+async def test_who_has_just_acted_is_not_called_as_one_who_has_waited_for_long(
+    session: FakeSession, autojump_clock: MockClock
+) -> None:
+    conductor = conductor_of(session)
+    await trio.sleep(100)
+    a, b = (Absent(conductor, each) for each in await both_playing(conductor))
+    a.act(0.25)
+    b.act(0.5)
+    assert conductor.barrier.due
+    conductor.barrier.call_all(before=trio.current_time() - barrier.LASTS)
+    assert not a.called.is_set()
+    assert not b.called.is_set()
+
+
+async def test_a_step_that_is_due_when_the_session_was_left_is_cut(session: FakeSession) -> None:
+    conductor, absent, b = await one_has_acted(session)
+    conductor._keeper.session = None
+    await play(conductor, b, 0.5)
+    assert absent.told == [0.0]
+    assert told(b).reason == "the daemon was stopped"

@@ -1,0 +1,384 @@
+"""A step's straight way on real sockets: links walk it by themselves, and leave it at whatever is not on it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.errors import SessionLost, StepUncertain
+from ospbridge.observe.tally import Tally, by_name
+from ospbridge.osp import barrier
+from ospbridge.osp.client import Anomaly, ClientMachine, WorldReset
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import (
+    NextSimulationStep,
+    NextSimulationStepAck,
+    StepCompleted,
+    StepCompletedAck,
+    ValueContent,
+    decode_request,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.datagrams import IDLE
+from ospbridge.session.link import LONG, Link
+from ospbridge.session.trio_link import TrioLink
+from tests.osp.test_hostile_server import brought, on_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ospbridge.osp.barrier import StepResult
+    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.votes import Vote
+
+pytestmark = pytest.mark.loopback
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+ACK = NextSimulationStepAck(1).encode()
+DONE = brought(0.5).encode()
+EVENTFUL = StepCompleted(1, np.array([0.5], np.float32), np.empty(0, np.float32), (7,), 0).encode()
+RESET = bytes((Code.RESET_SIMULATION_COMPLETED_ACK,))
+OTHERS = NextSimulationStepAck(2).encode()
+
+
+class Line:
+    """A machine with its vote, the link under test, and the server's end of the line."""
+
+    def __init__(self, profile: Profile, *, driver: str) -> None:
+        self.server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.server.bind(("127.0.0.1", 0))
+        self.server.settimeout(5)
+        self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.client.bind(("127.0.0.1", 0))
+        self.client.setblocking(False)
+        self.client.connect(self.server.getsockname())
+        self.server.connect(self.client.getsockname())
+        self.machine, self.vote = on_stage(profile)
+        self.votes: tuple[Vote, ...] = (self.vote,)
+        self.tally = Tally()
+        self.driver = driver
+        self.link: Any = None
+
+    def walk(self, after: Callable[[Line], None] = lambda _: None) -> StraightWay | None:
+        """Make the link, let something happen, and take a step; the straight way, at its end."""
+        if self.driver == "blocking":
+            self.link = Link(self.client, self.machine, port=1, spin=True, trace=None)
+            after(self)
+            return self.link.walk(self.votes)  # type: ignore[no-any-return]
+
+        async def run() -> StraightWay | None:
+            self.link = TrioLink(self.client, self.machine, port=1, spin=True, trace=None, tally=self.tally)
+            after(self)
+            return await self.link.walk(self.votes)  # type: ignore[no-any-return]
+
+        return trio.run(run)
+
+    def step(self, after: Callable[[Line], None] = lambda _: None) -> StepResult | StraightWay:
+        """The same, and whatever must follow where the way was left, or where there is none."""
+
+        def rest() -> Any:
+            way = self.link.left_way()
+            if way is None:
+                return barrier.step(self.machine, self.votes)
+            return barrier.go_on(self.machine, self.votes, way)
+
+        if self.driver == "blocking":
+            way = self.walk(after)
+            if way is not None:
+                return way
+            return self.link.run(rest())  # type: ignore[no-any-return]
+
+        async def run() -> StepResult | StraightWay:
+            self.link = TrioLink(self.client, self.machine, port=1, spin=True, trace=None, tally=self.tally)
+            after(self)
+            way = await self.link.walk(self.votes)
+            if way is not None:
+                return way  # type: ignore[no-any-return]
+            return await self.link.run(rest())  # type: ignore[no-any-return]
+
+        return trio.run(run)
+
+    def said(self) -> list[type[Any]]:
+        """What the server was told, in order."""
+        self.server.setblocking(False)
+        found = []
+        while True:
+            try:
+                found.append(type(decode_request(self.server.recv(65_536))))
+            except BlockingIOError:
+                return found
+
+    def say(self, *datagrams: bytes) -> None:
+        for datagram in datagrams:
+            self.server.send(datagram)
+
+    def close(self) -> None:
+        self.server.close()
+        self.client.close()
+
+
+def outputs_of(found: StepResult | StraightWay) -> list[float]:
+    """Of the only agent, however its step came to its end."""
+    way = found.way if isinstance(found, barrier.StepResult) else found
+    if way is not None:
+        return way.outcome().outputs.tolist()  # type: ignore[no-any-return]
+    assert isinstance(found, barrier.StepResult)
+    return found.completions[1].outputs.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=["blocking", "trio"])
+def line(request: pytest.FixtureRequest) -> Iterator[Line]:
+    made = Line(DOCUMENT, driver=request.param)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("end", [b"", b"x"])
+def test_a_step_that_nothing_disturbs_takes_four_datagrams_and_no_exchange(line: Line, end: bytes) -> None:
+    line.say(ACK + end, DONE + end)
+    way = line.walk()
+    assert way is not None
+    assert way.outcome().outputs.tolist() == [0.5]
+    assert line.said() == [NextSimulationStep, StepCompletedAck]
+    assert not line.machine.vote_outstanding
+    assert line.machine.clock.count == 1
+    assert not line.machine.notices
+
+
+def test_a_daemon_counts_what_went_its_straight_way() -> None:
+    line = Line(DOCUMENT, driver="trio")
+    line.say(ACK, DONE)
+    line.walk()
+    assert by_name(line.tally.sent) == {"NEXT_SIMULATION_STEP": 1, "NEXT_SIMULATION_STEP_COMPLETED_ACK": 1}
+    assert by_name(line.tally.received) == {
+        "NEXT_SIMULATION_STEP_ACK": 1,
+        "NEXT_SIMULATION_STEP_COMPLETED": 1,
+    }
+    line.close()
+
+
+def test_a_daemon_counts_what_went_a_way_that_was_left_once() -> None:
+    line = Line(DOCUMENT, driver="trio")
+    line.say(ACK, EVENTFUL)
+    line.step()
+    assert by_name(line.tally.sent) == {"NEXT_SIMULATION_STEP": 1, "NEXT_SIMULATION_STEP_COMPLETED_ACK": 1}
+    assert by_name(line.tally.received) == {
+        "NEXT_SIMULATION_STEP_ACK": 1,
+        "NEXT_SIMULATION_STEP_COMPLETED": 1,
+    }
+    line.close()
+
+
+@pytest.mark.parametrize(
+    "datagrams, told",
+    [
+        ((b"", ACK, DONE), Anomaly),
+        ((b"\xff\xff", ACK, DONE), Anomaly),
+        ((OTHERS, ACK, DONE), Anomaly),
+        ((RESET, ACK, DONE), WorldReset),
+        ((ACK, b"", DONE), Anomaly),
+        ((ACK, ACK, DONE), Anomaly),
+        ((ACK, RESET, DONE), WorldReset),
+        ((ACK, ValueContent(9, "late").encode(), DONE), Anomaly),
+    ],
+)
+def test_whatever_else_comes_is_dealt_with_and_the_step_goes_on(
+    line: Line, datagrams: tuple[bytes, ...], told: type[Any]
+) -> None:
+    line.say(*datagrams, *[ValueContent(5, "0.01").encode()] * 2)
+    found = line.step()
+    assert isinstance(found, barrier.StepResult)
+    assert outputs_of(found) == [0.5]
+    assert any(isinstance(notice, told) for notice in line.machine.notices)
+    assert not line.machine.vote_outstanding
+
+
+def test_a_completion_with_an_event_is_told(line: Line) -> None:
+    line.say(ACK, EVENTFUL)
+    found = line.step()
+    assert isinstance(found, barrier.StepResult)
+    assert tuple(found.completions[1].events) == (7,)
+    assert not line.machine.guarded
+
+
+def test_a_completion_that_comes_before_its_acknowledgement_is_not_believed(line: Line) -> None:
+    line.say(DONE, ACK, brought(0.75).encode(), *[ValueContent(5, "0.01").encode()] * 2)
+    found = line.step()
+    assert isinstance(found, barrier.StepResult)
+    assert outputs_of(found) == [0.75]
+
+
+@pytest.mark.parametrize("came", [(), (ACK,)])
+def test_silence_is_bounded(line: Line, came: tuple[bytes, ...]) -> None:
+    line.say(*came)
+    with pytest.raises((SessionLost, StepUncertain)):
+        line.step()
+
+
+@pytest.mark.parametrize("came", [(), (ACK,)])
+def test_silence_is_slept_through_once(came: tuple[bytes, ...]) -> None:
+    class Counting:
+        def __init__(self, patient: socket.socket) -> None:
+            self._patient = patient
+            self.sleeps = 0
+
+        def recv(self, size: int) -> bytes:
+            self.sleeps += 1
+            return self._patient.recv(size)
+
+    counting = None
+
+    def count(line: Line) -> None:
+        nonlocal counting
+        counting = line.link._patient = Counting(line.link._patient)
+
+    line = Line(DOCUMENT, driver="blocking")
+    line.say(*came)
+    with pytest.raises((SessionLost, StepUncertain)):
+        line.step(count)
+    assert counting is not None
+    assert counting.sleeps == 1
+    line.close()
+
+
+@pytest.mark.parametrize("came", [(), (ACK,), (ACK, DONE)])
+def test_a_port_that_closes_ends_the_session(line: Line, came: tuple[bytes, ...]) -> None:
+    line.say(*came)
+    line.server.close()
+    line.client.send(b"x")
+    with pytest.raises(SessionLost, match="refused"):
+        line.step()
+    assert line.link.gone
+
+
+def test_a_step_that_is_interrupted_is_in_doubt(line: Line) -> None:
+    class Interrupting:
+        def __init__(self, sock: socket.socket) -> None:
+            self._socket = sock
+
+        def recv(self, *_: int) -> bytes:
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._socket, name)
+
+    def interrupting(line: Line) -> None:
+        line.link._socket = Interrupting(line.client)
+
+    with pytest.raises(KeyboardInterrupt):
+        line.walk(interrupting)
+    line.say(ACK, DONE)
+    with pytest.raises(StepUncertain, match="still outstanding"):
+        line.step()
+
+
+def test_what_came_at_rest_is_looked_at_before_the_next_step(line: Line) -> None:
+    def rest(line: Line) -> None:
+        line.say(RESET)
+        time.sleep(3 * IDLE)
+
+    assert line.walk(rest) is None
+    assert [type(notice) for notice in line.machine.notices] == [WorldReset]
+
+
+def _guarded(machine: ClientMachine) -> None:
+    machine.anomaly("something")
+
+
+def _in_doubt(machine: ClientMachine) -> None:
+    machine.vote_outstanding = True
+
+
+def _unmeasured(machine: ClientMachine) -> None:
+    machine.clock.start(0.0)
+
+
+def _half_reset(machine: ClientMachine) -> None:
+    machine.resets_outstanding = 1
+
+
+def _suspicious(machine: ClientMachine) -> None:
+    machine.suspect = "something"
+
+
+def _lost(machine: ClientMachine) -> None:
+    machine.lost = SessionLost("gone")
+
+
+@pytest.mark.parametrize("spoil", [_guarded, _in_doubt, _unmeasured, _half_reset, _suspicious, _lost])
+def test_no_step_goes_straight_where_anything_speaks_against_it(
+    line: Line, spoil: Callable[[ClientMachine], None]
+) -> None:
+    spoil(line.machine)
+    assert line.walk() is None
+    assert line.said() == []
+
+
+def test_a_server_without_a_clock_is_believed(line: Line) -> None:
+    line.machine.clock.value_id = 0
+    line.machine.clock.forget()
+    line.say(ACK, DONE)
+    way = line.walk()
+    assert way is not None
+
+
+@pytest.mark.parametrize("slow", ["acknowledgement", "completion"])
+def test_a_simulator_that_takes_its_time_is_waited_for(line: Line, slow: str) -> None:
+    def serve() -> None:
+        line.server.recv(65_536)
+        if slow == "acknowledgement":
+            time.sleep(1.5 * LONG)
+        line.say(ACK)
+        if slow == "completion":
+            time.sleep(1.5 * LONG)
+        line.say(DONE)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    found = line.step()
+    server.join(5)
+    assert outputs_of(found) == [0.5]
+    assert not line.machine.notices
+    assert line.said() == [StepCompletedAck]
+
+
+@BOTH
+@pytest.mark.parametrize("driver", ["blocking", "trio"])
+def test_votes_of_several_agents_go_out_as_the_profile_has_it(profile: Profile, driver: str) -> None:
+    line = Line(profile, driver=driver)
+    line.votes = (line.vote, _second(line.machine, profile))
+    done = StepCompleted(2, np.array([0.25], np.float32), np.empty(0, np.float32), (), 0).encode()
+    line.say(ACK, OTHERS, DONE, done)
+    way = line.walk()
+    assert way is not None
+    assert {name: outcome.outputs.tolist() for name, outcome in way.outcomes().items()} == {
+        "agent": [0.5],
+        "second": [0.25],
+    }
+    assert line.said() == [NextSimulationStep] * 2 + [StepCompletedAck] * 2
+    line.close()
+
+
+def _second(machine: ClientMachine, profile: Profile) -> Vote:
+    from dataclasses import replace
+
+    from ospbridge.osp.votes import Vote
+
+    agent = replace(machine.controlled[1], id=2, name="second")
+    machine.controlled[2] = agent
+    return Vote(agent, profile)
+
+
+def test_a_way_that_an_exchange_has_left_is_none_of_the_next_step() -> None:
+    line = Line(DOCUMENT, driver="blocking")
+    link = Link(line.client, line.machine, port=1, spin=True, trace=None)
+    line.say(ACK, EVENTFUL)
+    found = link.run(barrier.step(line.machine, line.votes))
+    assert tuple(found.completions[1].events) == (7,)
+    assert link.left_way() is None
+    line.close()
