@@ -1,84 +1,101 @@
-"""Figures of a measurement: percentiles of each run, medians over the runs, ratios within a run.
-
-Machines are shared and their speed drifts, so a ratio or a difference is always taken between figures of the same
-run, and what is reported is the median over the runs.
-"""
+"""Figures of single steps: percentiles, the rate, and what the client's processor did for them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.bench.report import Panel, Quantity
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-__all__ = ["Figures", "Run", "combine"]
+    from ospbridge.bench.report import Values
+
+__all__ = ["BRIEF", "PANELS", "QUANTITIES", "Run", "Stopwatch", "timed", "values_of"]
+
+QUANTITIES: Final = (
+    Quantity("p50_us", "P50 us"),
+    Quantity("p90_us", "P90 us"),
+    Quantity("p99_us", "P99 us"),
+    Quantity("steps_per_second", "STEPS/s", digits=0),
+    Quantity("processor_us", "CPU us"),
+    Quantity("processor_percent", "CPU %", digits=0),
+)
+"""Of a ``Run``. ``processor_us``: processor time of the client for a step, in user mode and in the kernel;
+``processor_percent``: that as a part of a core."""
+BRIEF: Final = tuple(
+    quantity for quantity in QUANTITIES if quantity.key in ("p50_us", "p99_us", "steps_per_second")
+)
+"""Of a ``Run`` beside which something else is told."""
+PANELS: Final = (
+    Panel("time of a step (us): median, 90 %, 99 %", ("p50_us", "p90_us", "p99_us")),
+    Panel("processor time of a step (us)", ("processor_us",)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One subject's steps in one run; times in microseconds."""
+    """One subject's steps in one run; times in microseconds. ``processor``: of the client, for a step."""
 
     p50: float
+    p90: float
     p99: float
     steps_per_second: float
+    processor: float = 0.0
 
     @classmethod
-    def of(cls, seconds: NDArray[np.float64]) -> Run:
-        """From the durations of single steps, float64[n], in seconds."""
-        p50, p99 = np.percentile(seconds, (50, 99)) * 1e6
-        return cls(float(p50), float(p99), len(seconds) / float(seconds.sum()))
+    def of(cls, seconds: NDArray[np.float64], processor: float = 0.0) -> Run:
+        """From the durations of single steps, float64[n], and the processor time of all, both in seconds."""
+        p50, p90, p99 = np.percentile(seconds, (50, 90, 99)) * 1e6
+        count = len(seconds)
+        return cls(float(p50), float(p90), float(p99), count / float(seconds.sum()), processor * 1e6 / count)
 
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """One subject over all runs.
-
-    ``ratios``: p50 to the p50 of each floor, by the floor's name. ``over``: p50 less the p50 of what the subject adds
-    to, in microseconds, by that one's name.
-    """
-
-    name: str
-    p50: float
-    p99: float
-    steps_per_second: float
-    ratios: dict[str, float]
-    over: dict[str, float] = field(default_factory=dict)
-
-    def as_object(self) -> dict[str, Any]:
-        """For JSON; times in microseconds."""
+    def values(self) -> Values:
+        """By the keys of ``QUANTITIES``."""
         return {
-            "name": self.name,
-            "p50_us": round(self.p50, 2),
-            "p99_us": round(self.p99, 2),
-            "steps_per_second": round(self.steps_per_second, 1),
-            "ratios": {floor: round(ratio, 3) for floor, ratio in self.ratios.items()},
-            "over_us": {plain: round(difference, 2) for plain, difference in self.over.items()},
+            "p50_us": self.p50,
+            "p90_us": self.p90,
+            "p99_us": self.p99,
+            "steps_per_second": self.steps_per_second,
+            "processor_us": self.processor,
+            "processor_percent": self.processor * self.steps_per_second * 1e-4,
         }
 
 
-def combine(runs: Sequence[dict[str, Run]], floors: Sequence[str], plain: Mapping[str, str]) -> list[Figures]:
-    """Medians over ``runs``, each of which has the same subjects by name; ``plain``: what subjects add to."""
-    return [
-        Figures(
-            name,
-            _median([run[name].p50 for run in runs]),
-            _median([run[name].p99 for run in runs]),
-            _median([run[name].steps_per_second for run in runs]),
-            {floor: _median([run[name].p50 / run[floor].p50 for run in runs]) for floor in floors},
-            {
-                other: _median([run[name].p50 - run[other].p50 for run in runs])
-                for other in (plain.get(name),)
-                if other in runs[0]
-            },
-        )
-        for name in runs[0]
-    ]
+def values_of(measure: Callable[[], Run]) -> Callable[[], Values]:
+    """What is measured, as a report has it."""
+    return lambda: measure().values()
 
 
-def _median(values: Sequence[float]) -> float:
-    return float(np.median(values))
+def timed(step: Callable[[], object], steps: int, warm_up: int) -> Run:
+    """Take many steps, of which the first ``warm_up`` do not count."""
+    for _ in range(warm_up):
+        step()
+    watch = Stopwatch()
+    stamp = watch.stamps.append
+    for _ in range(steps):
+        step()
+        stamp(perf_counter_ns())
+    return watch.run()
+
+
+class Stopwatch:
+    """Begins when it is made; behind each step ``stamps`` gets what ``perf_counter_ns`` says, in the end ``run``."""
+
+    __slots__ = ("_processor", "stamps")
+
+    def __init__(self) -> None:
+        self._processor = process_time_ns()
+        self.stamps = [perf_counter_ns()]
+
+    def run(self) -> Run:
+        """The steps until now."""
+        processor = process_time_ns() - self._processor
+        seconds = np.diff(np.array(self.stamps, np.float64) - self.stamps[0]) * 1e-9
+        return Run.of(seconds, processor * 1e-9)

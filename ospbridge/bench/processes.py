@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, Self
 from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Program", "ProgramFailed", "lines_of"]
+__all__ = ["Program", "ProgramFailed", "culprit", "lines_of"]
 
 PATIENCE: Final = 5.0
 """Seconds to end after SIGTERM before SIGKILL follows."""
@@ -29,6 +29,8 @@ LOOK_EVERY: Final = 0.2
 """Seconds between looks at whether programs that need not write still run."""
 SHOWN_OF_ERRORS: Final = 3
 """Last lines of a failed program's standard error that its error shows."""
+DYING: Final = 0.2
+"""Seconds between the last word of a program that fails and its end."""
 
 
 class ProgramFailed(OspBridgeError):
@@ -86,6 +88,15 @@ class Program:
         line, _, self._read = self._read.partition(b"\n")
         return line.decode("utf-8", "replace")
 
+    def ask(self, line: str) -> None:
+        """A line for its standard input. Raises ProgramFailed where nobody reads it."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self.failed("ended") from None
+
     def read(self) -> bool:
         """Take in what it wrote, when there is something; False when it will write no more."""
         data = os.read(self._output, 65_536)
@@ -127,7 +138,10 @@ class Program:
         return self._errors.read().decode("utf-8", "replace")
 
     def end(self) -> None:
-        """End it, in order if it can within a few seconds. Safe to call again."""
+        """End it, in order if it can within a few seconds. Safe to call again.
+
+        What it forked is left to it, but for a program that has to be killed: then its whole session is.
+        """
         process = self.process
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -135,7 +149,7 @@ class Program:
             try:
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -148,6 +162,12 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def culprit(programs: Iterable[Program]) -> ProgramFailed | None:
+    """The error of a program that has ended, to be raised in place of that of whoever spoke with it."""
+    time.sleep(DYING)
+    return next((program.failed("ended") for program in programs if not program.running), None)
 
 
 def lines_of(

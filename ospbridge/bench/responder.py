@@ -1,143 +1,116 @@
-"""``python -m ospbridge.bench.responder``: a simulator that costs next to nothing, to measure clients against.
+"""``python -m ospbridge.bench.responder``: simulators that cost next to nothing, to measure clients against.
 
-Everything but steps is answered by the server machine. A step of the only controlled agent is answered from bytes
-that were made before: acknowledgement and completion go out back to back, nothing is computed but the clock. While
-steps come, and there is a core for it, the responder never sleeps between them, so that a client waits for the network
-stack and not for this process to wake. It ends when its standard input does.
+Everything but steps is answered by the server machine. A step of the only client is answered from bytes that were made
+before (``answering``): nothing is computed but the clock. While steps of a simulator that does not think come, and
+there is a core for it, the responder never sleeps between them, so that a client waits for the network stack and not
+for this process to wake. Several simulators of one responder sleep at the same time. It ends when its standard input
+does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 
-from ospbridge.osp.codes import Code
+from ospbridge.bench.answering import LARGEST, Line, Loop, spins_for
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.simulator.synthetic import SyntheticWorld
 
 if TYPE_CHECKING:
+    from ospbridge.bench.answering import Answer
     from ospbridge.osp.profile import Profile
 
 __all__ = ["Responder"]
 
-LARGEST: Final = 65_536
-SPINS: Final = 600
-"""Tries of a receive between two datagrams before the responder sleeps: some 300 us."""
-LOOK_EVERY: Final = 1000
-"""Datagrams from one client before the others are looked at."""
-
 
 class Responder:
-    """Listens at a free port of the loopback interface; ``address`` is HOST:PORT."""
+    """One simulator, at a free port of the loopback interface; ``address`` is HOST:PORT."""
 
-    def __init__(self, inputs: int, outputs: int, *, profile: Profile) -> None:
-        self._machine = ServerMachine(SyntheticWorld(inputs, outputs), profile)
+    def __init__(
+        self,
+        loop: Loop,
+        inputs: int,
+        outputs: int,
+        *,
+        profile: Profile,
+        agents: int = 1,
+        think: float = 0.0,
+    ) -> None:
+        self._machine = ServerMachine(SyntheticWorld(inputs, outputs, agents=agents, think=think), profile)
+        self._profile = profile
+        self._think = think
+        self._loop = loop
         self._main = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._main.setblocking(False)
         self._main.bind(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._main.getsockname()[1]}"
-        self._epoll = select.epoll()
-        self._epoll.register(self._main, select.EPOLLIN)
-        self._handlers: dict[int, int] = {}
-        """Handler id by descriptor."""
-        self._sockets: dict[int, socket.socket] = {}
+        loop.add(self._main.fileno(), self._greet)
+        self._lines: dict[int, Line] = {}
         """By handler id."""
-        self._answers = {
+        self._answers: dict[int, Answer] = {
             control.id: (control.ack, _completion(control.head, outputs, self._machine.end))
             for control in self._machine.controls
         }
-        self._spins = SPINS if len(os.sched_getaffinity(0)) > 1 else 0
 
-    def run(self, until: int) -> None:
-        """Serve until descriptor ``until`` becomes readable."""
-        self._epoll.register(until, select.EPOLLIN | select.EPOLLHUP)
-        while True:
-            deadline = self._machine.next_deadline()
-            timeout = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-            for descriptor, _ in self._epoll.poll(timeout):
-                if descriptor == until:
-                    return
-                self._serve(descriptor)
-            self._run_due()
+    def _greet(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data, peer = self._main.recvfrom(LARGEST)
+            self._machine.receive_main(data, peer, time.monotonic())
+            self._carry_out()
 
-    def _serve(self, descriptor: int) -> None:
-        if descriptor == self._main.fileno():
-            with contextlib.suppress(BlockingIOError):
-                data, peer = self._main.recvfrom(LARGEST)
-                self._machine.receive_main(data, peer, time.monotonic())
-        elif descriptor in self._handlers:
-            handler_id = self._handlers[descriptor]
-            other = self._answer_steps(handler_id, self._sockets[handler_id])
-            if other is not None:
-                self._machine.receive(handler_id, other, time.monotonic())
+    def _receive(self, handler_id: int, data: bytes) -> None:
+        self._machine.receive(handler_id, data, time.monotonic())
         self._carry_out()
 
-    def _answer_steps(self, handler_id: int, sock: socket.socket) -> bytes | None:
-        """Answer steps while they come; the first datagram that is something else, or None when nothing comes."""
-        receive, send = sock.recv, sock.send
-        machine, answers = self._machine, self._answers
-        stepping = False
-        for _ in range(LOOK_EVERY):
-            for _ in range(self._spins + 1):
-                try:
-                    data = receive(LARGEST)
-                except BlockingIOError:
-                    if not stepping:
-                        return None
-                except ConnectionError:
-                    return None
-                else:
-                    break
-            else:
-                return None
-            code = data[0] if data else 0
-            if code == Code.NEXT_SIMULATION_STEP and machine.controlled == 1:
-                answer = answers.get(int.from_bytes(data[1:5], "little"))
-                if answer is None:
-                    return data
-                stepping = True
-                try:
-                    send(answer[0])
-                    send(answer[1])
-                except ConnectionError:
-                    return None
-                machine.clock.steps += 1
-            elif code != Code.NEXT_SIMULATION_STEP_COMPLETED_ACK or not stepping:
-                return data
-        return None
-
     def _run_due(self) -> None:
-        if self._machine.next_deadline() is not None:
-            self._machine.handle_timer(time.monotonic())
-            self._carry_out()
+        self._machine.handle_timer(time.monotonic())
+        self._carry_out()
 
     def _carry_out(self) -> None:
         for effect in self._machine.take_effects():
             if isinstance(effect, Send):
-                with contextlib.suppress(OSError):
-                    self._sockets[effect.handler_id].send(effect.data)
+                self._lines[effect.handler_id].send(effect.data)
             elif isinstance(effect, OpenHandler):
-                sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                sock.setblocking(False)
-                sock.bind(("127.0.0.1", 0))
-                sock.connect(effect.peer)  # type: ignore[arg-type]  # the address that recvfrom gave
-                self._sockets[effect.handler_id] = sock
-                self._handlers[sock.fileno()] = effect.handler_id
-                self._epoll.register(sock, select.EPOLLIN)
+                self._open(effect)
             elif isinstance(effect, CloseHandler):
-                sock = self._sockets.pop(effect.handler_id)
-                del self._handlers[sock.fileno()]
-                self._epoll.unregister(sock)
-                sock.close()
+                self._lines.pop(effect.handler_id).close()
+        deadline = self._machine.next_deadline()
+        if deadline is not None:
+            self._loop.at(deadline, self._run_due)
+        for handler_id, line in self._lines.items():
+            line.answer(self._of(handler_id))
+
+    def _open(self, effect: OpenHandler) -> None:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind(("127.0.0.1", 0))
+        sock.connect(effect.peer)  # type: ignore[arg-type]  # the address that recvfrom gave
+        self._lines[effect.handler_id] = Line(
+            self._loop,
+            sock,
+            self._machine.clock,
+            lambda data: self._receive(effect.handler_id, data),
+            one_by_one=self._profile.completions_one_by_one,
+            think=self._think,
+        )
+
+    def _of(self, handler_id: int) -> dict[bytes, Answer]:
+        """The answers to a client that alone controls agents."""
+        own = [
+            control.id
+            for control in self._machine.controls
+            if control.handler is not None and control.handler.id == handler_id
+        ]
+        if len(own) < self._machine.controlled:
+            return {}
+        return {agent.to_bytes(4, "little"): self._answers[agent] for agent in own}
 
 
 def _completion(head: bytes, outputs: int, end: bytes) -> bytes:
@@ -145,14 +118,20 @@ def _completion(head: bytes, outputs: int, end: bytes) -> bytes:
 
 
 @click.command()
-@click.option("--inputs", type=click.IntRange(0, 4000), default=8, help="Inputs of the agent.")
-@click.option("--outputs", type=click.IntRange(0, 4000), default=16, help="Outputs of the agent.")
+@click.option("--inputs", type=click.IntRange(0, 16_370), default=8, help="Inputs of each agent.")
+@click.option("--outputs", type=click.IntRange(0, 16_370), default=16, help="Outputs of each agent.")
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="document", help="Kind of server.")
-def main(inputs: int, outputs: int, profile: str) -> None:
-    """Answer steps as fast as can be; the first line of output is the address."""
-    responder = Responder(inputs, outputs, profile=PROFILES[profile])
-    click.echo(responder.address)
-    responder.run(until=sys.stdin.fileno())
+@click.option("--agents", type=click.IntRange(1, 256), default=1, help="Agents of each simulator.")
+@click.option("--simulators", type=click.IntRange(1, 256), default=1, help="How many simulators there are.")
+@click.option("--think", type=click.FloatRange(0, 10), default=0.0, help="Seconds to sleep in each step.")
+def main(*, inputs: int, outputs: int, profile: str, agents: int, simulators: int, think: float) -> None:
+    """Answer steps as fast as can be; each simulator's address is a line of output."""
+    loop = Loop()
+    loop.spins = spins_for(simulators=simulators, think=think)
+    for _ in range(simulators):
+        responder = Responder(loop, inputs, outputs, profile=PROFILES[profile], agents=agents, think=think)
+        click.echo(responder.address)
+    loop.run(until=sys.stdin.fileno())
 
 
 if __name__ == "__main__":

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from itertools import islice
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.bench.figures import Figures, Run, combine
-from ospbridge.bench.subjects import FLOORS, PLAIN, SUBJECTS, Stage
+from ospbridge.bench.exercise import STEP
+from ospbridge.bench.figures import PANELS, QUANTITIES, values_of
+from ospbridge.bench.report import Against, Report, combine
+from ospbridge.bench.stage import Stage
+from ospbridge.bench.subjects import FLOORS, PLAIN, SUBJECTS
+from ospbridge.bench.turns import first, runs_of, untold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["measure_steps", "measured", "step_runs"]
+    from ospbridge.bench.exercise import Exercise
+    from ospbridge.bench.turns import Runs, Subject, Told
+
+__all__ = ["WARM_UP", "measure_steps", "measured", "step_runs", "subjects_on"]
 
 WARM_UP: Final = 200
 """Steps before those that count, so that spinning has adapted and caches are warm."""
@@ -24,41 +30,39 @@ def measured(only: Sequence[str]) -> list[str]:
     return [name for name in SUBJECTS if not only or name in wanted]
 
 
-def step_runs(
-    *,
-    inputs: int = 8,
-    outputs: int = 16,
-    steps: int = 2000,
-    profile: str = "document",
-    only: Sequence[str] = (),
-    told: Callable[[str], None] = lambda _: None,
-) -> Generator[dict[str, Run]]:
-    """Runs without end, each with the subjects that ``measured`` names; close it when done.
+def subjects_on(stage: Stage, names: Iterable[str], steps: int) -> dict[str, Subject]:
+    """Those of these names, each with so many steps on this stage."""
+    return {name: values_of(partial(SUBJECTS[name], stage, steps, WARM_UP)) for name in names}
 
-    Subjects take turns in each run, so that a machine that slows down slows all of them. ``told`` is called with a
-    subject's name before each of its turns.
-    """
-    names = measured(only)
-    with Stage(inputs=inputs, outputs=outputs, profile=profile) as stage:
-        while True:
-            run = {}
-            for name in names:
-                told(name)
-                run[name] = Run.of(SUBJECTS[name](stage, steps, WARM_UP))
-            yield run
+
+def step_runs(
+    exercise: Exercise = STEP, *, think: float = 0.0, only: Sequence[str] = (), told: Told = untold
+) -> Runs:
+    """Runs without end, each with the subjects that ``measured`` names; close it when done."""
+    stage = Stage.of(exercise, think=think)
+    return runs_of(subjects_on(stage, measured(only), exercise.steps), told, stage)
 
 
 def measure_steps(
+    exercise: Exercise = STEP,
     *,
-    inputs: int = 8,
-    outputs: int = 16,
-    steps: int = 2000,
-    runs: int = 3,
-    profile: str = "document",
+    runs: int = 10,
+    think: float = 0.0,
     only: Sequence[str] = (),
-    told: Callable[[str], None] = lambda _: None,
-) -> list[Figures]:
+    told: Told = untold,
+) -> Report:
     """Medians over some runs; as ``step_runs``."""
-    endless = step_runs(inputs=inputs, outputs=outputs, steps=steps, profile=profile, only=only, told=told)
-    with closing(endless):
-        return combine(list(islice(endless, runs)), FLOORS, PLAIN)
+    found = first(step_runs(exercise, think=think, only=only, told=told), runs)
+    return Report(
+        "step",
+        "A step on each way from a program to a simulator",
+        {**exercise.parameters(runs), "think": think},
+        QUANTITIES,
+        combine(
+            found,
+            [Against(floor, "p50_us", dict.fromkeys(found[0], floor)) for floor in FLOORS],
+            over=PLAIN,
+        ),
+        panels=PANELS,
+        over="us",
+    )

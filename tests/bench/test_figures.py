@@ -1,49 +1,35 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
-from ospbridge.bench.figures import Run, combine
+from ospbridge.bench.figures import QUANTITIES, Run, timed
 
 
-def test_a_run_has_percentiles_in_microseconds_and_its_rate() -> None:
-    run = Run.of(np.array([1e-6] * 98 + [51e-6, 51e-6]))
+def test_a_run_has_percentiles_in_microseconds_its_rate_and_the_processor_time_of_a_step() -> None:
+    run = Run.of(np.array([1e-6] * 85 + [11e-6] * 13 + [51e-6, 51e-6]), 400e-6)
     assert run.p50 == pytest.approx(1.0)
+    assert run.p90 == pytest.approx(11.0)
     assert run.p99 == pytest.approx(51.0)
-    assert run.steps_per_second == pytest.approx(100 / 200e-6)
+    assert run.steps_per_second == pytest.approx(100 / 330e-6)
+    assert run.processor == pytest.approx(4.0)
 
 
-def test_ratios_are_taken_within_a_run_before_their_median() -> None:
-    # The second run was on a machine three times as slow: the ratio does not care.
-    runs = [
-        {"floor": Run(10.0, 20.0, 1.0), "subject": Run(20.0, 40.0, 0.5)},
-        {"floor": Run(30.0, 60.0, 0.3), "subject": Run(60.0, 90.0, 0.2)},
-        {"floor": Run(10.0, 20.0, 1.0), "subject": Run(50.0, 70.0, 0.1)},
-    ]
-    floor, subject = combine(runs, ["floor"], {})
-    assert floor.ratios == {"floor": 1.0}
-    assert subject.ratios == {"floor": 2.0}
-    assert (subject.p50, subject.p99, subject.steps_per_second) == (50.0, 70.0, 0.2)
+def test_a_run_has_every_quantity() -> None:
+    assert set(Run(1.0, 2.0, 3.0, 4.0).values()) == {quantity.key for quantity in QUANTITIES}
 
 
-def test_a_difference_is_taken_within_a_run_and_to_a_subject_that_was_measured() -> None:
-    runs = [
-        {"plain": Run(10.0, 20.0, 1.0), "more": Run(12.0, 20.0, 1.0)},
-        {"plain": Run(90.0, 90.0, 1.0), "more": Run(93.0, 93.0, 1.0)},
-        {"plain": Run(10.0, 20.0, 1.0), "more": Run(90.0, 90.0, 1.0)},
-    ]
-    plain, more = combine(runs, [], {"more": "plain", "plain": "nobody"})
-    assert more.over == {"plain": 3.0}
-    assert plain.over == {}
+def test_steps_that_warm_up_do_not_count_and_sleep_costs_no_processor_time() -> None:
+    taken: list[None] = []
 
+    def step() -> None:
+        taken.append(None)
+        time.sleep(0.002)
 
-def test_json_has_names_and_units() -> None:
-    (figures,) = combine([{"floor": Run(10.123456, 20.0, 12345.678)}], ["floor"], {})
-    assert figures.as_object() == {
-        "name": "floor",
-        "p50_us": 10.12,
-        "p99_us": 20.0,
-        "steps_per_second": 12345.7,
-        "ratios": {"floor": 1.0},
-        "over_us": {},
-    }
+    run = timed(step, 10, 5)
+    assert len(taken) == 15
+    assert run.p50 >= 2000
+    assert run.steps_per_second <= 500
+    assert 0.0 <= run.processor < run.p50

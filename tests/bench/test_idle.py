@@ -6,27 +6,22 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.bench.usage import processor_seconds, resident
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import PROGRAM, Daemon
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.loopback
 SECONDS = 10.0
 HELP = [*PROGRAM, "--help"]
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_an_idle_daemon_takes_one_percent_of_a_core_and_80_megabytes_at_most(tmp_path: Path) -> None:

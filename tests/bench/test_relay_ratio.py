@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.bench.exercise import Exercise
+from ospbridge.bench.stage import Stage
 from ospbridge.bench.step import step_runs
-from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS, Stage
+from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS
 from ospbridge.session.hub_client import HubClient
+from tests.bench.patience import best_until
+
+if TYPE_CHECKING:
+    from ospbridge.bench.report import Values
 
 pytestmark = [pytest.mark.slow, pytest.mark.loopback]
 
@@ -31,20 +37,15 @@ LONGEST = 90.0
 )
 @pytest.mark.timeout(180)
 def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -> None:
-    step = dict.fromkeys((IN_EPISODES, RELAYED), float("inf"))
-    all_ = dict(step)
-    give_up = time.monotonic() + LONGEST
-    with closing(step_runs(steps=500, only=(RELAYED,))) as runs:
-        for number, run in enumerate(runs, 1):
-            step = {name: min(p50, run[name].p50) for name, p50 in step.items()}
-            all_ = {name: min(mean, 1e6 / run[name].steps_per_second) for name, mean in all_.items()}
-            kept = (
-                step[RELAYED] <= PER_STEP * step[IN_EPISODES] and all_[RELAYED] <= IN_ALL * all_[IN_EPISODES]
-            )
-            if (kept and number >= 3) or time.monotonic() > give_up:
-                break
-    assert step[RELAYED] <= PER_STEP * step[IN_EPISODES], step
-    assert all_[RELAYED] <= IN_ALL * all_[IN_EPISODES], all_
+    def kept(best: dict[str, Values]) -> bool:
+        plain, relayed = best[IN_EPISODES], best[RELAYED]
+        return (
+            relayed["p50_us"] <= PER_STEP * plain["p50_us"]
+            and plain["steps_per_second"] <= IN_ALL * relayed["steps_per_second"]
+        )
+
+    broken = best_until(step_runs(Exercise(steps=500), only=(RELAYED,)), kept, longest=LONGEST)
+    assert not broken
 
 
 def test_what_is_relayed_arrives() -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from ospbridge.bench.floors import blocking_floor, spinning_floor
+from ospbridge.bench.floors import blocking_floor, many_floor, spinning_floor
 from ospbridge.bench.processes import Program
+from ospbridge.errors import BarrierStuck
 from ospbridge.osp.profile import PROFILES
+from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.loopback
 
+SIZES = ("--inputs", "3", "--outputs", "4")
 OUTPUTS = np.array([0, 0.25, 0.5, 0.75], np.float32)
 
 
@@ -25,8 +29,7 @@ def profile(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def responder(profile: str) -> Iterator[str]:
-    sizes = ("--inputs", "3", "--outputs", "4")
-    with Program("ospbridge.bench.responder", *sizes, "--profile", profile) as program:
+    with Program("ospbridge.bench.responder", *SIZES, "--profile", profile) as program:
         yield program.line(20.0)
 
 
@@ -62,3 +65,77 @@ def test_it_ends_when_its_standard_input_does() -> None:
         assert program.process.stdin is not None
         program.process.stdin.close()
         assert program.process.wait(5.0) == 0
+
+
+def test_many_agents_of_one_client_step_together(profile: str) -> None:
+    with Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--agents", "5") as program:
+        address = program.line(20.0)
+        for _ in range(2):
+            with BlockingSession.connect(address) as session:
+                names = [agent.name for agent in session.register(*(f"agent{n}" for n in range(1, 6)))]
+                assert session.reset(7)
+                for _ in range(20):
+                    outcomes = session.step({name: [0.1, 0.2, 0.3] for name in names})
+                    assert list(outcomes) == names
+                    for outcome in outcomes.values():
+                        np.testing.assert_array_equal(outcome.outputs, OUTPUTS)
+                assert float(session.get("/Simulation/SimulationTime").value) == pytest.approx(0.2)
+                assert session.audit() == ""
+                assert not session.take_notices()
+
+
+def test_agents_of_two_clients_wait_for_each_other(profile: str) -> None:
+    with (
+        Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--agents", "2") as program,
+        BlockingSession.connect(address := program.line(20.0), limits=Limits(step=0.5)) as one,
+    ):
+        one.register("agent1")
+        one.reset(1)
+        with BlockingSession.connect(address) as other:
+            other.register("agent2")
+            with pytest.raises(BarrierStuck):
+                one.step({"agent1": [0.0, 0.0, 0.0]})
+
+
+@pytest.mark.parametrize("spin", [False, True])
+def test_the_floor_of_many_agents_steps_them_together(profile: str, spin: bool) -> None:
+    with Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--agents", "3") as program:
+        address = program.line(20.0)
+        with many_floor([address], PROFILES[profile], 3, 4, agents=3, spin=spin) as step:
+            for _ in range(10):
+                found = step()
+                assert len(found) == 3
+                for outputs in found:
+                    np.testing.assert_array_equal(outputs, OUTPUTS)
+        with BlockingSession.connect(address) as session:
+            assert all(agent.available for agent in session.agents())
+
+
+@pytest.mark.parametrize("spin", [False, True])
+def test_simulators_that_think_do_so_at_the_same_time(profile: str, spin: bool) -> None:
+    count, think = 8, 0.05
+    options = ("--profile", profile, "--simulators", str(count), "--think", str(think))
+    with Program("ospbridge.bench.responder", *SIZES, *options) as program:
+        addresses = [program.line(20.0) for _ in range(count)]
+        with many_floor(addresses, PROFILES[profile], 3, 4, agents=1, spin=spin) as step:
+            began = time.monotonic()
+            for _ in range(3):
+                assert len(step()) == count
+            took = time.monotonic() - began
+    # One after the other they would take eight times as long.
+    assert 3 * think <= took < 3 * think * count
+
+
+def test_a_client_that_asks_for_more_than_steps_is_answered_by_the_machine(profile: str) -> None:
+    with (
+        Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--think", "0.001") as program,
+        BlockingSession.connect(program.line(20.0)) as session,
+    ):
+        session.register("agent")
+        for _ in range(3):
+            session.reset(1)
+            for number in range(1, 6):
+                session.step({"agent": [0.1, 0.2, 0.3]})
+                time_there = float(session.get("/Simulation/SimulationTime").value)
+                assert time_there == pytest.approx(number / 100)
+            assert session.audit() == ""

@@ -1,15 +1,8 @@
-"""What it costs to write experience down, as ratios to floors measured beside it. Never times: machines differ.
-
-The best of many short runs counts, so that a busy neighbour does not; and there is a time in which a quiet moment
-must come.
-"""
+"""What it costs to write experience down, as ratios to floors measured beside it. Never times: machines differ."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 import pytest
@@ -17,6 +10,7 @@ import pytest
 from ospbridge.rllink.checking import check_fragments
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import EpisodesAndGetState
+from tests.bench.ratios import ratio
 from tests.rllink.episodes import arrays_of, episode
 
 pytestmark = pytest.mark.slow
@@ -29,27 +23,11 @@ BATCH = EpisodesAndGetState(FRAGMENTS)
 FLOOR_US = 0.76
 """Microseconds a step that orjson alone took for these arrays on two quiet cores, where JSON was to take 1 us at most,
 and msgpack 0.15 us. Their ratios to the floor are what other machines are asked for."""
-LONGEST = 40.0
-"""Seconds in which a quiet moment must come."""
 
 
 def floor() -> bytes:
     """The same arrays by orjson alone."""
     return orjson.dumps([arrays_of(sent) for sent in FRAGMENTS], option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def ratio(one: Callable[[], Any], other: Callable[[], Any], *, promised: float) -> float:
-    """The best time of one to the best time of the other, both measured in turn until the promise is kept."""
-    best = [float("inf")] * 2
-    give_up = time.monotonic() + LONGEST
-    for run in range(1_000_000):
-        for place, work in enumerate((one, other)):
-            began = time.perf_counter()
-            work()
-            best[place] = min(best[place], time.perf_counter() - began)
-        if (run >= 5 and best[0] <= promised * best[1]) or time.monotonic() > give_up:
-            break
-    return best[0] / best[1]
 
 
 def test_json_costs_little_more_than_its_digits() -> None:

@@ -30,7 +30,13 @@ def test_json_has_sizes_and_figures_of_floors_and_subjects(profile: str) -> None
         "TrioSession",
     ]
     for each in figures["subjects"]:
-        assert set(each) == {"name", "p50_us", "p99_us", "steps_per_second", "ratios", "over_us"}
+        percentiles = {"p50_us", "p90_us", "p99_us"}
+        assert (
+            set(each)
+            == {"name", "steps_per_second", "processor_us", "processor_percent", "ratios", "over_us"}
+            | percentiles
+        )
+        assert each["p50_us"] <= each["p90_us"] <= each["p99_us"]
         assert set(each["ratios"]) == {"blocking floor", "spinning floor"}
 
 
@@ -59,4 +65,4 @@ def test_what_a_scenario_adds_is_told_as_a_difference() -> None:
 def test_a_subject_that_is_none_is_a_usage_error_that_lists_them() -> None:
     result = CliRunner().invoke(main, ["bench", "step", "--only", "teleport"])
     assert result.exit_code == 2
-    assert "'teleport' begins no subject's name; there are blocking floor, " in result.stderr
+    assert "'teleport' begins no name; there are 'blocking floor', " in result.stderr

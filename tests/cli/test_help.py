@@ -125,7 +125,7 @@ def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
         (["agens"], "agents"),
         (["values", "gt"], "get"),
         (["events", "wtch"], "watch"),
-        (["bench", "stp"], "step"),
+        (["bench", "stepp"], "step"),
     ],
 )
 def test_a_misspelt_command_is_answered_with_the_right_one(args: list[str], wanted: str) -> None:

@@ -199,8 +199,8 @@ def step_waits_for_an_environment(stage: Stage) -> Daemon:
     until(lambda: daemon.lines("upstream away"))
     client = HubClient.connect()
     stage.stack.callback(client.close)
-    assert client._socket is not None
-    client._socket.send(b"\x40\0\0\0half")
+    assert client._stream is not None
+    client._stream.send(b"\x40\0\0\0half")
     time.sleep(0.2)
     return daemon
 
@@ -272,6 +272,7 @@ def daemon_agents_free(simulator: UdpSimulator) -> bool:
         return all(entry.available for entry in session.agents() if entry.name != "agent2")
 
 
+@pytest.mark.slow
 def test_while_weights_are_due_it_ends_within_three_seconds_too_and_the_learner_delivers_them(
     stage: Stage,
 ) -> None:

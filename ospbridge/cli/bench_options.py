@@ -1,0 +1,105 @@
+"""Options of several subcommands of ``ospbridge bench``: what is measured, and how much of it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ospbridge.bench.exercise import Exercise
+from ospbridge.cli.options import with_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.cli.options import Decorator
+
+__all__ = ["counts_option", "exercise_options", "sizes_options", "steps_option", "think_option"]
+
+
+def exercise_options(usual: Exercise) -> Decorator:
+    """``--inputs``, ``--outputs``, ``--steps`` and ``--profile``; they arrive as one ``exercise``."""
+
+    def wear(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def with_exercise(
+            *args: Any, inputs: int, outputs: int, steps: int, profile: str, **rest: Any
+        ) -> Any:
+            return function(*args, exercise=Exercise(inputs, outputs, steps, profile), **rest)
+
+        return with_options(
+            with_exercise,
+            (
+                sizes_options("Inputs of each agent.", "Outputs of each agent."),
+                steps_option(usual.steps),
+                click.option(
+                    "--profile",
+                    type=click.Choice(["document", "nerd"]),
+                    default=usual.profile,
+                    show_default=True,
+                    help="Kind of server to measure against.",
+                ),
+            ),
+        )
+
+    return wear
+
+
+def sizes_options(inputs_text: str, outputs_text: str) -> Decorator:
+    """``--inputs`` and ``--outputs``, with what they are."""
+    usual = Exercise()
+    return functools.partial(
+        with_options,
+        options=[
+            click.option(
+                name,
+                type=click.IntRange(1, 4000),
+                default=default,
+                show_default=True,
+                help=text,
+            )
+            for name, default, text in (
+                ("--inputs", usual.inputs, inputs_text),
+                ("--outputs", usual.outputs, outputs_text),
+            )
+        ],
+    )
+
+
+def steps_option(steps: int) -> Decorator:
+    """``--steps``: how many of each subject in each run."""
+    return click.option(
+        "--steps",
+        type=click.IntRange(10),
+        default=steps,
+        show_default=True,
+        help="Steps of each subject in each run.",
+    )
+
+
+def think_option(seconds: float) -> Decorator:
+    """``--think``: how long a simulator sleeps in each step, for which the floors have the patience."""
+    return click.option(
+        "--think",
+        type=click.FloatRange(0, 1),
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Let each simulator sleep so long in each step.",
+    )
+
+
+def counts_option(name: str, counts: tuple[int, ...], *, most: int, help_text: str) -> Decorator:
+    """An option for several numbers, which arrive as ``counts``, each once and ascending."""
+    return click.option(
+        name,
+        "counts",
+        type=click.IntRange(1, most),
+        multiple=True,
+        default=counts,
+        show_default=True,
+        metavar="N",
+        callback=lambda _ctx, _param, value: tuple(sorted(set(value))),
+        help=help_text,
+    )

@@ -1,0 +1,188 @@
+"""What it costs to read and write what a step is made of, as ratios to floors measured beside it. Never times.
+
+``pytest tests/bench/test_codecs.py --benchmark-enable --benchmark-columns=min,median,ops --benchmark-sort=name`` tells
+the times of this machine; docs/measurements.md has those of some.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
+from ospbridge.osp.messages import (
+    NextSimulationStep,
+    NextSimulationStepAck,
+    StepCompleted,
+    decode_reply,
+    decode_request,
+)
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.straight import StraightWay
+from ospbridge.osp.votes import Vote
+from ospbridge.task.loading import read
+from ospbridge.task.making import make_task
+from ospbridge.task.plain import PlainTask
+from tests.bench.ratios import bests, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.task.base import Task
+
+pytestmark = pytest.mark.slow
+
+TIMES = 2000
+"""Calls of a run: some milliseconds."""
+INPUTS, OUTPUTS, FLOATS = 8, 16, 128
+COMPLETION_LIMIT = 3.8
+RECOGNITION_LIMIT = 2.6
+VOTE_LIMIT = 2.0
+SCENARIO_LIMIT = 2.6
+"""What the scenario may add to the task without one, as a multiple of the same arithmetic in plain Python."""
+SCENARIO = """
+name = "bench"
+[[agent]]
+[agent.names]
+a = "output:/sensor/0"
+b = "output:/sensor/1"
+c = "output:/sensor/2"
+d = "output:/sensor/3"
+e = "output:/sensor/4"
+[agent.episode]
+reward = "1.0 - 0.1 * (a * a + b * b) - 0.01 * abs(c)"
+terminated = "abs(d) > 2.4 or abs(e) > 2.4"
+"""
+
+
+def agent(inputs: int = INPUTS, outputs: int = OUTPUTS) -> AgentInterface:
+    return AgentInterface(
+        1,
+        "agent",
+        tuple(InterfaceValue(f"/motor/{at}", -1.0, 1.0) for at in range(inputs)),
+        tuple(InterfaceValue(f"/sensor/{at}", -1.0, 1.0) for at in range(outputs)),
+        (),
+        "",
+    )
+
+
+# --- a completion --------------------------------------------------------------------------------------------------
+
+NUMBERS = np.linspace(0.0, 1.0, FLOATS, dtype=np.float32)
+COMPLETED = StepCompleted(1, NUMBERS, NUMBERS[:0]).encode()
+HEAD = struct.Struct("<Biiiii")
+
+
+def completion_decoded() -> StepCompleted:
+    return StepCompleted.decode(COMPLETED)
+
+
+def completion_floor() -> Any:
+    """Its head, and a copy of the numbers, of a datagram in which nothing is doubted."""
+    HEAD.unpack_from(COMPLETED)
+    return np.frombuffer(COMPLETED, "<f4", FLOATS, HEAD.size).copy()
+
+
+OUTGOING: list[bytes | bytearray] = []
+WAY = StraightWay((Vote(agent(outputs=FLOATS), DOCUMENT),), OUTGOING, pipelining=False)
+ACKNOWLEDGED = [NextSimulationStepAck(1).encode()]
+
+
+def completion_recognised() -> StepOutcome:
+    """As a session does when nothing else happens, with what it does while the simulator works."""
+    OUTGOING.clear()
+    WAY.came = ACKNOWLEDGED[:]
+    WAY.prepare()
+    WAY.take(COMPLETED)
+    return WAY.outcome()
+
+
+def test_a_completion_on_the_straight_way_is_read_for_little_more_than_its_numbers() -> None:
+    np.testing.assert_array_equal(completion_recognised().outputs, NUMBERS)
+    promised = RECOGNITION_LIMIT
+    assert ratio(completion_recognised, completion_floor, promised=promised, times=TIMES) <= promised
+
+
+def test_a_completion_is_decoded_for_little_more_than_its_numbers() -> None:
+    np.testing.assert_array_equal(completion_decoded().outputs, completion_floor())
+    found = decode_reply(COMPLETED)
+    assert isinstance(found, StepCompleted)
+    promised = COMPLETION_LIMIT
+    assert ratio(completion_decoded, completion_floor, promised=promised, times=TIMES) <= promised
+
+
+# --- a vote --------------------------------------------------------------------------------------------------------
+
+VOTE = Vote(agent(), DOCUMENT)
+ACTION = np.linspace(-1.0, 1.0, INPUTS, dtype=np.float32)
+PACK = struct.Struct(f"<Bii{INPUTS}f").pack
+
+
+def vote_encoded() -> None:
+    VOTE.fill(ACTION)
+
+
+def vote_floor() -> bytes:
+    """The same datagram from the same array, whatever is in it."""
+    return PACK(1, 1, INPUTS, *ACTION.tolist())
+
+
+def test_a_vote_is_written_and_checked_for_little_more_than_its_numbers() -> None:
+    vote_encoded()
+    written = decode_request(bytes(VOTE.datagram))
+    assert isinstance(written, NextSimulationStep)
+    np.testing.assert_array_equal(written.inputs, ACTION)
+    assert ratio(vote_encoded, vote_floor, promised=VOTE_LIMIT, times=TIMES) <= VOTE_LIMIT
+
+
+# --- a scenario ----------------------------------------------------------------------------------------------------
+
+OUTCOME = StepOutcome(np.linspace(0.0, 1.0, OUTPUTS, dtype=np.float32), np.zeros(0, np.float32))
+PLAIN = PlainTask(agent(), bounded=True)
+JUDGING = make_task(read(SCENARIO), agent(), bounded=True)
+
+
+def judged(task: Task) -> Callable[[], object]:
+    return lambda: task.evaluate(OUTCOME, seed=1)
+
+
+def arithmetic() -> tuple[float, bool]:
+    """The two expressions, with all that they need of an outcome."""
+    numbers = OUTCOME.outputs.tolist()
+    a, b, c, d, e = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+    return 1.0 - 0.1 * (a * a + b * b) - 0.01 * abs(c), abs(d) > 2.4 or abs(e) > 2.4
+
+
+def test_reward_and_termination_of_five_names_cost_little_more_than_their_arithmetic() -> None:
+    feedback = JUDGING.evaluate(OUTCOME, seed=1)
+    assert (feedback.reward, feedback.terminated) == arithmetic()
+    works = {"plain": judged(PLAIN), "scenario": judged(JUDGING), "arithmetic": arithmetic}
+
+    def added(best: dict[str, float]) -> float:
+        return (best["scenario"] - best["plain"]) / best["arithmetic"]
+
+    best = bests(works, lambda best: added(best) <= SCENARIO_LIMIT, times=TIMES)
+    assert added(best) <= SCENARIO_LIMIT, best
+
+
+# --- for people ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(completion_recognised, id="completion of 128 floats, recognised"),
+        pytest.param(completion_decoded, id="completion of 128 floats, decoded"),
+        pytest.param(completion_floor, id="completion of 128 floats, floor"),
+        pytest.param(vote_encoded, id="vote of 8 floats, encoded"),
+        pytest.param(vote_floor, id="vote of 8 floats, floor"),
+        pytest.param(judged(PLAIN), id="outcome judged without a scenario"),
+        pytest.param(judged(JUDGING), id="outcome judged by a scenario"),
+        pytest.param(arithmetic, id="outcome judged by a scenario, floor"),
+    ],
+)
+def test_times_for_people(work: Callable[[], object], benchmark: Callable[..., object]) -> None:
+    benchmark(work)
