@@ -7,6 +7,7 @@ import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 import structlog
@@ -21,6 +22,32 @@ settings.register_profile("settled", derandomize=True, deadline=None)
 settings.register_profile("brief", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("explore", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile("settled")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        metavar="I/N",
+        help="of the tests that use sockets, run only each Nth, beginning with the Ith; all others are run as ever",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test is in the same part wherever and beside whatever it is run."""
+    said: str | None = config.getoption("--part")
+    if said is None:
+        return
+    part, _, of = said.partition("/")
+    if not (part.isdecimal() and of.isdecimal() and 1 <= int(part) <= int(of)):
+        msg = f"--part {said}: expected I/N with 1 <= I <= N, such as 1/2"
+        raise pytest.UsageError(msg)
+    kept, left_out = [], []
+    for item in items:
+        share = crc32(item.nodeid.encode()) % int(of) + 1
+        mine = share == int(part) or item.get_closest_marker("loopback") is None
+        (kept if mine else left_out).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session", autouse=True)

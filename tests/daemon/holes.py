@@ -6,23 +6,26 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
 LARGEST: Final = 65_536
+MANY: Final = 10_000
 
 
 class HoledNetwork:
-    """Clients find the simulator at ``address``. ``holed`` may be set at any time: nothing passes then, either way.
+    """Clients find the simulator at ``address``. ``holed`` may be set at any time: nothing passes then, either way,
+    not even behind the hole, where the network was busy and has yet to look at it.
 
     A handler answers from a port of its own. So each answer of a new port gets a socket of its own here too, which is
     the handler for its client, and hands on what the client says to it.
     """
 
     def __init__(self, simulator: Endpoint) -> None:
-        self.holed = False
+        self._holed = False
         self.answers_left: int | None = None
         """So many answers of the simulator still pass; None: all of them."""
         self.swallowed = 0
@@ -42,6 +45,24 @@ class HoledNetwork:
         """By descriptor of an inside: the outside to send from, and the handler."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def holed(self) -> bool:
+        return self._holed
+
+    @holed.setter
+    def holed(self, now: bool) -> None:
+        if self._holed and not now:
+            for sock in list(self._sockets.values()):
+                self._swallow(sock)
+        self._holed = now
+
+    def _swallow(self, sock: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            for _ in range(MANY):
+                with suppress(ConnectionError):
+                    sock.recv(LARGEST)
+                    self.swallowed += 1
 
     def _bound(self) -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -63,7 +84,7 @@ class HoledNetwork:
                     data, source = sock.recvfrom(LARGEST)
                 except (BlockingIOError, ConnectionError):
                     continue
-                if self.holed or self._kept_back(descriptor):
+                if self._holed or self._kept_back(descriptor):
                     self.swallowed += 1
                 else:
                     self._pass_on(descriptor, data, source)
