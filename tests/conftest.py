@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not (part.isdecimal() and of.isdecimal() and 1 <= int(part) <= int(of)):
         msg = f"--part {said}: expected I/N with 1 <= I <= N, such as 1/2"
         raise pytest.UsageError(msg)
-    kept, left_out = [], []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         share = crc32(item.nodeid.encode()) % int(of) + 1
         mine = share == int(part) or item.get_closest_marker("loopback") is None
