@@ -9,10 +9,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ospbridge.interface import Endpoint
 from ospbridge.osp.client import Exchange
@@ -27,10 +26,10 @@ T = TypeVar("T")
 LATENCY = 50e-6
 MAIN = Endpoint("10.0.0.1", 45454)
 EVENTS_AT_MOST = 200_000
+NEVER = float("inf")
 
 
-@dataclass(frozen=True)
-class Datagram:
+class Datagram(NamedTuple):
     """One datagram on its way: its number since the pair began, its direction, its bytes."""
 
     number: int
@@ -137,23 +136,30 @@ class Pair:
 
     def advance(self, *, until: float) -> None:
         """Let the next thing happen. Raises Hang behind ``until``."""
-        times = [self._queue[0][0]] if self._queue else []
-        deadline = self.server.next_deadline()
-        if deadline is not None:
-            times.append(max(deadline, self.now))
-        times += [c.deadline for c in self._clients.values() if c.deadline is not None]
-        if not times or min(times) > until:
-            raise Hang(f"nothing more happens before {until - 1000:.1f} s")
-        self.now = max(self.now, min(times))
-        if self._queue and self._queue[0][0] <= self.now:
-            heapq.heappop(self._queue)[2]()
+        queue, now = self._queue, self.now
+        arrival = queue[0][0] if queue else NEVER
+        if arrival <= now:                  # most often
+            heapq.heappop(queue)[2]()
             return
-        if deadline is not None and deadline <= self.now:
-            self.server.handle_timer(self.now)
+        deadline = self.server.next_deadline()
+        soonest = arrival if deadline is None else min(arrival, deadline)
+        for client in self._clients.values():
+            wanted = client.deadline
+            if wanted is not None and wanted < soonest:
+                soonest = wanted
+        if soonest > until or soonest == NEVER:
+            raise Hang(f"nothing more happens before {until - 1000:.1f} s")
+        now = self.now = max(now, soonest)
+        if arrival <= now:
+            heapq.heappop(queue)[2]()
+            return
+        if deadline is not None and deadline <= now:
+            self.server.handle_timer(now)
             self.flush_server()
             return
         for client in self._clients.values():
-            if client.deadline is not None and client.deadline <= self.now:
+            wanted = client.deadline
+            if wanted is not None and wanted <= now:
                 client.timer()
                 return
 

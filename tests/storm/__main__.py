@@ -48,10 +48,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--machines", action="store_true", help="the machines alone, wired in memory")
     parser.add_argument("--mild", action="store_true", help="0.5 %% of each fault instead of 10 %%")
     parser.add_argument("--told", type=int, default=0, help="an environment that was told so often is done")
+    parser.add_argument(
+        "--ran", type=int, default=0, help="with --machines: the world makes so many steps only"
+    )
     options = parser.parse_args(arguments)
+    if options.ran and not options.machines:
+        parser.error("--ran is for --machines")
     first, colon, end = options.seeds.partition(":")
     seeds = range(int(first), int(end) if colon else int(first) + 1)
-    storms = [Storm.of(seed, MILD if options.mild else HARSH, told=options.told) for seed in seeds]
+    storms = [
+        Storm.of(seed, MILD if options.mild else HARSH, told=options.told, ran=options.ran) for seed in seeds
+    ]
     play = played_by_machines if options.machines else played
     began = time.monotonic()
     if not colon:

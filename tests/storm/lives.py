@@ -48,13 +48,16 @@ class Storm:
     """Seconds before each step of an environment."""
     told: int = 0
     """After so many episodes whose end was told an environment has lived enough; 0: never."""
+    ran: int = 0
+    """After so many steps of the world every environment has lived enough; 0: never. For the machines alone."""
 
     @classmethod
-    def of(cls, seed: int, weather: Weather | None = None, *, told: int = 0) -> Storm:
+    def of(cls, seed: int, weather: Weather | None = None, *, told: int = 0, ran: int = 0) -> Storm:
         """Each number of agents and clients that there can be, in both profiles, comes again every 18 seeds."""
         crews = [(agents, clients) for agents in range(1, 5) for clients in range(1, min(agents, 3) + 1)]
         agents, clients = crews[seed // 2 % len(crews)]
-        return cls(seed, ("document", "nerd")[seed % 2], agents, clients, weather or HARSH, told=told)
+        profile = ("document", "nerd")[seed % 2]
+        return cls(seed, profile, agents, clients, weather or HARSH, told=told, ran=ran)
 
     @property
     def direct(self) -> list[str]:

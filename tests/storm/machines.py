@@ -132,6 +132,9 @@ class _Actor:
 
     @property
     def _done(self) -> bool:
+        ran = self._storm.ran
+        if ran and sum(entry["kind"] == "step" for entry in self._pair.ledger) >= ran:
+            return True
         return all(life.enough(self._storm) for life in self.lives)
 
     def _live(self) -> Generator[Exchange[Any] | float | None, Any, None]:
@@ -234,7 +237,7 @@ def play(storm: Storm) -> tuple[list[Life], list[dict[str, Any]], int]:
         except Hang:
             waiting = [", ".join(actor.names) for actor in actors if not actor.over]
             raise Hang(f"{'; '.join(waiting)} were not done after {LONGEST:g} virtual seconds") from None
-        while sum(actor.go_on() for actor in actors):
+        while any(actor.go_on() for actor in actors):
             pass
         pair.sent.clear()
     return [life for actor in actors for life in actor.lives], pair.ledger, pair.count
