@@ -1,14 +1,14 @@
 """The episodes of attachments, step by step: what each environment was given, and what it did.
 
-A step counts once its environment is told of it, and is written down behind that, while the environment thinks. An
-episode that the bridge cuts while its environment is silent stays open until that one learns of it with its next step,
-resets, or leaves. Who listens is handed each episode as it ends; all of them the same arrays, which do not change any
-more.
+A step counts once its environment is told of it, and is written down behind that with others, while the environment
+thinks. An episode that the bridge cuts while its environment is silent stays open until that one learns of it with its
+next step, resets, or leaves. Who listens is handed each episode as it ends; all of them the same arrays, which do not
+change any more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from ospbridge.interface import Feedback
     from ospbridge.record.episode import RecordedEpisode
 
-    _Lived: TypeAlias = tuple[
-        EpisodeCollector, bytes, Feedback, float, NDArray[np.float32] | None, int | None
-    ]
-
 __all__ = ["Chronicle", "Listener"]
 
 FLOAT: Final = np.dtype("<f4")
+TOGETHER: Final = 32
+"""So many steps are left for later, of all attachments: many at once cost less each."""
 _WHY: Final = {"detached": "closed before its end", "abandoned": "reset before its end"}
 
 
@@ -51,18 +49,73 @@ class Listener(Protocol):
         ...
 
 
+class _Writer:
+    """One attachment's episodes, and those of its steps that are still to be written down."""
+
+    __slots__ = ("_actions", "_attachment", "_dist_inputs", "_feedbacks", "_logps", "collector")
+
+    def __init__(self, attachment: Attachment, collector: EpisodeCollector) -> None:
+        self.collector = collector
+        self._attachment = attachment
+        self._actions: list[bytes] = []
+        self._feedbacks: list[Feedback] = []
+        self._logps: list[float] = []
+        self._dist_inputs: list[NDArray[np.float32] | None] = []
+
+    def keep(self, action: bytes) -> None:
+        """What the next request may replace, of a step that ends nothing."""
+        attachment = self._attachment
+        assert attachment.feedback is not None
+        if attachment.weights_seq_no != self.collector.weights_seq_no:
+            self.write()
+            self.collector.weights_seq_no = attachment.weights_seq_no
+        self._actions.append(action)
+        self._feedbacks.append(attachment.feedback)
+        self._logps.append(attachment.logp)
+        self._dist_inputs.append(attachment.dist_inputs)
+
+    def write(self) -> None:
+        """Write down what was kept."""
+        if self._feedbacks:
+            self.collector.extend(
+                self._read(b"".join(self._actions), len(self._actions)),
+                self._feedbacks,
+                logps=self._logps,
+                dist_inputs=self._dist_inputs,
+            )
+            for kept in (self._actions, self._feedbacks, self._logps, self._dist_inputs):
+                kept.clear()
+
+    def write_last(self, action: bytes) -> None:
+        """Of a step that may end the episode."""
+        attachment = self._attachment
+        assert attachment.feedback is not None
+        self.collector.weights_seq_no = attachment.weights_seq_no
+        self.collector.step(
+            self._read(action, 1)[0],
+            attachment.feedback,
+            logp=attachment.logp,
+            dist_inputs=attachment.dist_inputs,
+        )
+
+    def _read(self, actions: bytes, count: int) -> NDArray[np.float32]:
+        """A row for each, or a number where actions are discrete."""
+        numbers = np.frombuffer(actions, FLOAT)
+        return numbers if self.collector.discrete else numbers.reshape(count, -1)
+
+
 class Chronicle:
     """``simulator``: the address that episodes name. Does nothing while nobody listens."""
 
     def __init__(self, *, simulator: str) -> None:
         self.listeners: list[Listener] = []
         self._simulator = simulator
-        self._collectors: dict[Attachment, EpisodeCollector] = {}
+        self._writers: dict[Attachment, _Writer] = {}
         self._actions: dict[Attachment, bytes] = {}
         """What those who play gave for the step to come."""
         self._untold: dict[Attachment, str] = {}
         """Whose episode was cut, and why, without its environment knowing yet."""
-        self._unwritten: list[_Lived] = []
+        self._unwritten = 0
         """Steps of episodes that go on."""
 
     def admit(self, attachments: Iterable[Attachment]) -> None:
@@ -75,14 +128,14 @@ class Chronicle:
 
     def began(self, playing: Iterable[Attachment]) -> None:
         """A reset ran for these."""
-        self.settle()
+        self._write()
         for attachment in playing:
-            collector = self._collectors.get(attachment) or self._collector(attachment)
-            if collector is not None:
+            writer = self._writers.get(attachment) or self._writer(attachment)
+            if writer is not None:
                 assert attachment.feedback is not None
-                collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
+                writer.collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
 
-    def _collector(self, attachment: Attachment) -> EpisodeCollector | None:
+    def _writer(self, attachment: Attachment) -> _Writer | None:
         """None where nobody wants its episodes."""
         listeners = [listener for listener in self.listeners if listener.wants(attachment)]
         if not listeners:
@@ -100,12 +153,11 @@ class Chronicle:
             for listener in listeners:
                 listener.finished(attachment, episode)
 
-        collector = self._collectors[attachment] = EpisodeCollector(whose, finished)
-        return collector
+        writer = self._writers[attachment] = _Writer(attachment, EpisodeCollector(whose, finished))
+        return writer
 
     def given(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """Actions as float32 bytes, for the step to come, or answered by the news that the episode had been cut."""
-        self.settle()
         self._actions.update(moves)
         if self._untold:
             for attachment, action in moves:
@@ -117,77 +169,68 @@ class Chronicle:
         if _possible(attachment, action):
             self._step(attachment)
         else:
-            self._collectors[attachment].end("truncated", reason)
+            self._writers[attachment].collector.end("truncated", reason)
 
     def stepped(self, playing: Iterable[Attachment]) -> None:
         """A step ran for these, and their episodes go on. It is written down by ``settle``, or by what comes next."""
         for attachment in playing:
-            collector = self._collectors.get(attachment)
-            if collector is not None:
-                self._unwritten.append(self._lived(collector, attachment))
+            writer = self._writers.get(attachment)
+            if writer is not None:
+                writer.keep(self._actions[attachment])
+                self._unwritten += 1
 
     def settle(self) -> None:
-        """Write down what was left for later. To be called when somebody was answered; whatever comes next does too."""
+        """Write down what was left for later, once that is much. To be called when somebody was answered."""
+        if self._unwritten >= TOGETHER:
+            self._write()
+
+    def _write(self) -> None:
         if self._unwritten:
-            unwritten, self._unwritten = self._unwritten, []
-            for lived in unwritten:
-                _write(lived)
+            self._unwritten = 0
+            for writer in self._writers.values():
+                writer.write()
 
     def ended(self, attachment: Attachment, how: str, reason: str) -> None:
         """An episode is over, by its last step or by something else."""
-        self.settle()
-        collector = self._collectors.get(attachment)
-        if collector is None:
+        self._write()
+        writer = self._writers.get(attachment)
+        if writer is None:
             return
         if attachment.cut:
             self._untold[attachment] = reason
         elif how in {"terminated", "truncated"}:
             self._step(attachment)
         elif how == "failed":
-            collector.end("lost", reason)
+            writer.collector.end("lost", reason)
         else:
-            collector.end("abandoned", reason or _WHY[how])
+            writer.collector.end("abandoned", reason or _WHY[how])
 
     def turned_away(self, attachments: Iterable[Attachment]) -> None:
         """These reset or leave: of an episode that was cut they will not be told any more."""
-        self.settle()
+        self._write()
         for attachment in attachments:
             reason = self._untold.pop(attachment, None)
             if reason is not None:
-                self._collectors[attachment].end("truncated", reason)
+                self._writers[attachment].collector.end("truncated", reason)
 
     def left(self, attachments: Iterable[Attachment]) -> None:
         """These will not play again."""
         self.turned_away(attachments)
         for attachment in attachments:
-            self._collectors.pop(attachment, None)
+            self._writers.pop(attachment, None)
             self._actions.pop(attachment, None)
 
     def close(self) -> None:
         """The daemon is stopped: what is under way ends here."""
-        self.turned_away(self._collectors)
-        for collector in self._collectors.values():
-            collector.end("abandoned", STOPPED)
+        self.turned_away(self._writers)
+        for writer in self._writers.values():
+            writer.collector.end("abandoned", STOPPED)
 
     def _step(self, attachment: Attachment) -> None:
-        collector = self._collectors.get(attachment)
-        if collector is not None:
-            _write(self._lived(collector, attachment))
-
-    def _lived(self, collector: EpisodeCollector, attachment: Attachment) -> _Lived:
-        """What the next request may replace."""
-        feedback = attachment.feedback
-        assert feedback is not None
-        action = self._actions[attachment]
-        return collector, action, feedback, attachment.logp, attachment.dist_inputs, attachment.weights_seq_no
-
-
-def _write(lived: _Lived) -> None:
-    collector, given, feedback, logp, dist_inputs, weights_seq_no = lived
-    numbers = np.frombuffer(given, FLOAT)
-    action: Any = int(numbers[0]) if collector.discrete else numbers
-    collector.weights_seq_no = weights_seq_no
-    collector.step(action, feedback, logp=logp, dist_inputs=dist_inputs)
+        writer = self._writers.get(attachment)
+        if writer is not None:
+            writer.write()
+            writer.write_last(self._actions[attachment])
 
 
 def _possible(attachment: Attachment, data: bytes) -> bool:

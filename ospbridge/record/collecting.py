@@ -14,7 +14,7 @@ from ospbridge.interface import BoxSpace, Space
 from ospbridge.record.episode import RecordedEpisode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -170,6 +170,42 @@ class EpisodeCollector:
             columns.terminated[at] = feedback.terminated
             columns.truncated[at] = feedback.truncated
             self.end("terminated" if feedback.terminated else "truncated", feedback.reason)
+
+    def extend(
+        self,
+        actions: NDArray[Any],
+        feedbacks: Sequence[Feedback],
+        *,
+        logps: Sequence[float],
+        dist_inputs: Sequence[NDArray[np.float32] | None],
+    ) -> None:
+        """As ``step`` for each in turn, but quicker; none of them ends the episode. ``actions``: a row for each."""
+        done, count = 0, len(feedbacks)
+        while self._steps >= 0 and done < count:
+            at = self._steps
+            columns = self._columns
+            assert columns is not None
+            first = dist_inputs[done]
+            if at == 0 and self._dist_inputs != (0 if first is None else len(first)):
+                columns = self._noted(columns, first)
+            if at == columns.rows:
+                columns = self._more_room(columns)
+                at = self._steps
+            until = min(count, done + columns.rows - at)
+            some = feedbacks[done:until]
+            end = at + len(some)
+            columns.actions[at:end] = actions[done:until]
+            columns.rewards[at:end] = [feedback.reward for feedback in some]
+            np.concatenate(
+                [feedback.observation for feedback in some],
+                out=columns.observations[at + 1 : end + 1].ravel(),
+            )
+            if self._has_infos:
+                columns.infos[at + 1 : end + 1] = [tuple(f.info["infos"].values()) for f in some]
+            if first is not None:
+                columns.logps[at:end] = logps[done:until]
+                columns.dist_inputs[at:end] = dist_inputs[done:until]
+            self._steps, done = end, until
 
     def _noted(self, before: _Columns, dist_inputs: NDArray[np.float32] | None) -> _Columns:
         """With room for what the actions of this episode are drawn from."""

@@ -79,3 +79,55 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
     assert len(taken) == 1
     play(collector, 2, terminated=True)
     assert [len(episode) for episode in taken] == [300, 2]
+
+
+@pytest.mark.parametrize("memory", [3000, 2**20], ids=["in parts", "whole"])
+@pytest.mark.parametrize("noted", [False, True], ids=["plain", "annotated"])
+@pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
+def test_many_steps_at_once_are_as_many_one_by_one(actions: int, noted: bool, memory: int) -> None:
+    steps = 700
+    took = (
+        np.arange(steps) % 2
+        if not actions
+        else np.linspace(-1, 1, 2 * steps, dtype=np.float32).reshape(-1, 2)
+    )
+    brought = [feedback(number + 1) for number in range(steps)]
+    logps = [-0.5 * number for number in range(steps)] if noted else [0.0] * steps
+    noise = [np.array([number, -number], np.float32) if noted else None for number in range(steps)]
+    singly: list[RecordedEpisode] = []
+    together: list[RecordedEpisode] = []
+    for found, pieces in ((singly, [1] * steps), (together, [1, 31, 0, 224, 44, 400])):
+        collector = EpisodeCollector(whose(actions=actions), found.append, memory=memory)
+        collector.begin(feedback(0))
+        done = 0
+        for count in pieces:
+            some = slice(done, done + count)
+            done += count
+            if found is singly:
+                collector.step(
+                    took[some][0], brought[some][0], logp=logps[some][0], dist_inputs=noise[some][0]
+                )
+            else:
+                collector.extend(took[some], brought[some], logps=logps[some], dist_inputs=noise[some])
+        collector.end("lost", "enough")
+    assert len(singly) == len(together)
+    assert (len(singly) > 1) == (memory == 3000)
+    for one, other in zip(singly, together, strict=True):
+        assert (one.how, one.t_started) == (other.how, other.t_started)
+        for name in ("observations", "actions", "rewards", "infos", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert (one.action_logp is not None) == noted
+        if noted:
+            np.testing.assert_array_equal(one.action_logp, other.action_logp)
+            np.testing.assert_array_equal(one.action_dist_inputs, other.action_dist_inputs)
+
+
+def test_many_steps_behind_the_end_of_an_episode_are_nobodys() -> None:
+    found: list[RecordedEpisode] = []
+    collector = EpisodeCollector(whose(), found.append)
+    play(collector, 2, terminated=True)
+    collector.extend(
+        np.zeros(3), [feedback(number) for number in range(3)], logps=[0.0] * 3, dist_inputs=[None] * 3
+    )
+    collector.close()
+    assert [len(episode) for episode in found] == [2]
