@@ -20,9 +20,15 @@ def run() -> None:
     """What the installed program calls."""
     name = _name()
     if sys.argv[1:] in (["--help"], ["-h"]) and name and _columns() >= COLUMNS:
-        with open(HELP, encoding="ascii") as page:  # noqa: PTH123
-            sys.stdout.write(page.read().replace("ospbridge", name, 1))
-        return
+        with open(HELP, encoding="ascii") as file:  # noqa: PTH123
+            page = file.read()
+        try:
+            sys.stdout.write(page.replace("ospbridge", name, 1))
+            sys.stdout.flush()
+        except OSError:
+            pass  # told as by any other command
+        else:
+            return
     from ospbridge.cli import main
 
     main()

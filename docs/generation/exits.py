@@ -9,6 +9,7 @@ from docs.generation.markdown import escaped, table
 from ospbridge import errors
 from ospbridge.cli import EXIT_INTERRUPTED
 from ospbridge.cli.doctor import EXIT_PROBLEM
+from ospbridge.cli.unwritten import EXIT_UNWRITTEN
 from ospbridge.errors import OspBridgeError
 
 __all__ = ["CODES", "page"]
@@ -34,6 +35,10 @@ CODES: Final = {
         "No simulator, daemon, RLlink server or systemd there, or it refuses, or something else answers.",
     ),
     70: ("a hosted world failed", "An environment that `ospbridge sim` hosts, not ospbridge."),
+    EXIT_UNWRITTEN: (
+        "the output cannot be written",
+        "Standard output goes to a full disk, or to a device that fails. A closed pipe ends a command without a word.",
+    ),
     75: (
         "lost",
         "The connection was lost, or an answer did not come, and could not be restored. Trying again may help.",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from ospbridge.cli.unwritten import unwritten_told
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -90,6 +92,11 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, places: Mapping[str, CommandPlace], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.places = dict(places)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program does."""
+        with unwritten_told():
+            return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table: what to try first comes first."""

@@ -138,7 +138,7 @@ class Pair:
         """Let the next thing happen. Raises Hang behind ``until``."""
         queue, now = self._queue, self.now
         arrival = queue[0][0] if queue else NEVER
-        if arrival <= now:                  # most often
+        if arrival <= now:  # most often
             heapq.heappop(queue)[2]()
             return
         deadline = self.server.next_deadline()
