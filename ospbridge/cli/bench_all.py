@@ -36,14 +36,19 @@ def measure_all(*, runs: int, only: tuple[str, ...], output: Output) -> None:
     """Make all measurements but the longest, each as its subcommand makes it.
 
     This takes some minutes, in which nothing else should run on the machine. `scale` and `memory` take longer, and are
-    left out.
+    left out. Where one fails, or is interrupted, those before it are told all the same.
     """
     wanted = chosen(only, tuple(MEASUREMENTS)) or tuple(MEASUREMENTS)
     reports: list[Report] = []
-    with output.measuring() as told:
-        for name in wanted:
-            module, *functions = MEASUREMENTS[name]
-            for function in functions:
-                measure = getattr(import_module(module), function)
-                reports.append(measure(runs=runs, told=lambda subject, name=name: told(f"{name}: {subject}")))
-    output.tell(*reports, several=True)
+    try:
+        with output.measuring() as told:
+            for name in wanted:
+                module, *functions = MEASUREMENTS[name]
+                for function in functions:
+                    measure = getattr(import_module(module), function)
+                    reports.append(
+                        measure(runs=runs, told=lambda subject, name=name: told(f"{name}: {subject}"))
+                    )
+    finally:
+        if reports:
+            output.tell(*reports, several=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from ospbridge.bench.processes import ProgramFailed
 from ospbridge.bench.report import Panel, Quantity, Report, Row
 from ospbridge.cli import bench_all, bench_output, main
 
@@ -83,6 +84,29 @@ def test_all_prints_one_json_object(two: None) -> None:
     for only, count in (([], 2), (["--only", "oth"], 1)):
         result = CliRunner().invoke(main, ["bench", "all", "--runs", "2", "--json", *only])
         assert json.loads(result.stdout) == {"reports": [REPORT.as_object()] * count}
+
+
+def fail_to_measure(*, runs: int, told: Callable[[str], None]) -> Report:
+    raise ProgramFailed("the responder said nothing")
+
+
+def be_interrupted(*, runs: int, told: Callable[[str], None]) -> Report:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("what, exit_code", [("fail_to_measure", 75), ("be_interrupted", 130)])
+def test_all_prints_what_was_measured_before_something_failed(
+    monkeypatch: pytest.MonkeyPatch, what: str, exit_code: int
+) -> None:
+    measurements = {
+        "one": (__name__, "measure_one"),
+        "bad": (__name__, what),
+        "other": (__name__, "measure_one"),
+    }
+    monkeypatch.setattr(bench_all, "MEASUREMENTS", measurements)
+    result = CliRunner().invoke(main, ["bench", "all", "--runs", "2", "--json"])
+    assert result.exit_code == exit_code
+    assert json.loads(result.stdout) == {"reports": [REPORT.as_object()]}
 
 
 def test_all_makes_each_measurement_that_has_a_subcommand_but_the_longest() -> None:
