@@ -43,9 +43,12 @@ class Configuration:
 
                 need_the_extra()
             if self.daemon["dashboard"] is not None:
-                from ospbridge.dashboard.address import read_token
+                from ospbridge.dashboard.address import called, place, read_token
 
-                read_token(self.daemon["dashboard_token"])
+                token = read_token(self.daemon["dashboard_token"])
+                place(self.daemon["dashboard"], guarded=bool(token))
+                for name in self.daemon["dashboard_host"] or ():
+                    called(name)
         self.settings()
         self.feedings()
 

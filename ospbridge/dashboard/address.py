@@ -16,7 +16,7 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from ospbridge.errors import ConfigurationError
@@ -24,7 +24,7 @@ from ospbridge.errors import ConfigurationError
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
-__all__ = ["CREDENTIAL", "Access", "called", "listening", "read_token"]
+__all__ = ["CREDENTIAL", "Access", "called", "listening", "place", "read_token"]
 
 CREDENTIAL: Final = "dashboard-token"
 """The name that a systemd credential with the token has."""
@@ -142,10 +142,10 @@ def read_token(file: Path | None) -> str:
     return token
 
 
-def listening(endpoint: Endpoint, *, guarded: bool) -> socket.socket:
-    """A socket that listens there. ``guarded``: a token is asked for.
+def place(endpoint: Endpoint, *, guarded: bool) -> tuple[int, int, int, Any]:
+    """Family, kind, protocol and address of a socket that may listen there. ``guarded``: a token is asked for.
 
-    Raises ConfigurationError for an address that does not resolve, is in use, or can be reached by others unguarded.
+    Raises ConfigurationError for an address that does not resolve, or can be reached by others unguarded.
     """
     try:
         found = socket.getaddrinfo(
@@ -156,19 +156,25 @@ def listening(endpoint: Endpoint, *, guarded: bool) -> socket.socket:
             f"the host name {endpoint.host!r} of the dashboard does not resolve: {error.strerror}",
             hint="check the spelling, or write the IP address",
         ) from None
-    family, kind, protocol, _, place = found[0]
-    if not guarded and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+    family, kind, protocol, _, address = found[0]
+    if not guarded and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise ConfigurationError(
             f"other hosts can reach a dashboard at {endpoint}, and no token is asked for",
             hint="listen at 127.0.0.1 and come by `ssh -L`, or name a token with --dashboard-token FILE",
         )
+    return family, kind, protocol, address
+
+
+def listening(endpoint: Endpoint, *, guarded: bool) -> socket.socket:
+    """A socket that listens there. Raises ConfigurationError as ``place`` does, and for an address that is in use."""
+    family, kind, protocol, address = place(endpoint, guarded=guarded)
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setblocking(False)
-        sock.bind(place)
+        sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()

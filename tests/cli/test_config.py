@@ -183,6 +183,24 @@ def test_a_token_that_cannot_be_read_is_told_with_its_table(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        ('dashboard = "0.0.0.0:8464"', "no token is asked for"),
+        ('dashboard = "no-such-host.invalid:8464"', "does not resolve"),
+        ('dashboard = "8464"\ndashboard_host = ["http://proxy/x"]', "is no name of a host"),
+    ],
+)
+def test_a_dashboard_that_could_not_be_opened_is_told_with_its_table(
+    said: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text(f"[daemon]\n{said}\n")
+    result = run("config", "show", "--config", str(file), code=78)
+    assert f"{file}:1: daemon: " in result.stderr
+    assert told in result.stderr
+
+
 @pytest.mark.parametrize("said", ["9464:", "host:99999", ":1", "a:b", ""])
 def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
