@@ -22,6 +22,7 @@ import orjson
 import structlog
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.observe.listeners import take_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,7 @@ def configure(
         logger_factory=structlog.WriteLoggerFactory(file=unfailing(target)),
         cache_logger_on_first_use=False,  # a cached logger would keep writing to a stream of before
     )
+    take_over()
 
 
 def get(name: str) -> FilteringBoundLogger:
