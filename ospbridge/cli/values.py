@@ -51,10 +51,11 @@ def list_(expression: str, simulator: SimulatorAccess, as_json: bool) -> None:
 
 def _nothing_fits(session: BlockingSession, expression: str) -> ValueNotFound:
     from ospbridge.errors import ValueNotFound
+    from ospbridge.osp.patterns import compiled
     from ospbridge.osp.profile import Expression
 
     try:
-        re.compile(expression)
+        compiled(expression)
     except re.error as error:
         hint = f"it seems to be no regular expression: {error}"
     else:

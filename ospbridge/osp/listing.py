@@ -17,6 +17,7 @@ from ospbridge.interface import ValueEntry
 from ospbridge.osp.bursts import collect
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
+from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import Expression
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry,
     if complete:
         return entries
     try:
-        pattern = re.compile(expression)
+        pattern = compiled(expression)
     except re.error as error:
         raise UsageError(
             f"cannot list {expression!r} in parts: {error}", hint="use a narrower or simpler expression"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import Expression
 from ospbridge.osp.wire import INT_MAX, INT_MIN
 from ospbridge.osp.world import ValueKind, Variable
@@ -199,8 +200,8 @@ class Repository:
         if len(expression) > LONGEST_EXPRESSION:
             return []
         try:
-            pattern = re.compile(expression)
-        except (re.error, OverflowError, RecursionError):
+            pattern = compiled(expression)
+        except re.error:
             return []
         match = pattern.fullmatch if self._whole else pattern.search
         return [variable for name, variable in self.variables.items() if match(name)]
