@@ -52,39 +52,30 @@ class Listener(Protocol):
 class _Writer:
     """One attachment's episodes, and those of its steps that are still to be written down."""
 
-    __slots__ = ("_actions", "_attachment", "_dist_inputs", "_feedbacks", "_logps", "collector")
+    __slots__ = ("_attachment", "_kept", "collector")
 
     def __init__(self, attachment: Attachment, collector: EpisodeCollector) -> None:
         self.collector = collector
         self._attachment = attachment
-        self._actions: list[bytes] = []
-        self._feedbacks: list[Feedback] = []
-        self._logps: list[float] = []
-        self._dist_inputs: list[NDArray[np.float32] | None] = []
+        self._kept: list[tuple[bytes, Feedback | None, float, NDArray[np.float32] | None]] = []
+        """Of each step: action, feedback, logp, dist_inputs."""
 
     def keep(self, action: bytes) -> None:
         """What the next request may replace, of a step that ends nothing."""
         attachment = self._attachment
-        assert attachment.feedback is not None
         if attachment.weights_seq_no != self.collector.weights_seq_no:
             self.write()
             self.collector.weights_seq_no = attachment.weights_seq_no
-        self._actions.append(action)
-        self._feedbacks.append(attachment.feedback)
-        self._logps.append(attachment.logp)
-        self._dist_inputs.append(attachment.dist_inputs)
+        self._kept.append((action, attachment.feedback, attachment.logp, attachment.dist_inputs))
 
     def write(self) -> None:
         """Write down what was kept."""
-        if self._feedbacks:
+        if self._kept:
+            kept, self._kept = self._kept, []
+            actions, feedbacks, logps, dist_inputs = zip(*kept, strict=True)
             self.collector.extend(
-                self._read(b"".join(self._actions), len(self._actions)),
-                self._feedbacks,
-                logps=self._logps,
-                dist_inputs=self._dist_inputs,
+                self._read(b"".join(actions), len(kept)), feedbacks, logps=logps, dist_inputs=dist_inputs
             )
-            for kept in (self._actions, self._feedbacks, self._logps, self._dist_inputs):
-                kept.clear()
 
     def write_last(self, action: bytes) -> None:
         """Of a step that may end the episode."""

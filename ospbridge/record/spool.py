@@ -1,8 +1,8 @@
 """Episodes on their way upstream, on disk until it is proven that they were read.
 
-``put`` never waits: a thread of the spool's own writes what was put, in order, each group in one transaction. What was
-read with ``take`` stays until ``forget`` is told that it has arrived, also over the death of the process. The file is
-an SQLite database with a write-ahead log, held by one process at a time.
+``put`` never waits: a thread of the spool's own gathers what was put for a moment and writes it, in order, each group
+in one transaction. What was read with ``take`` stays until ``forget`` is told that it has arrived, also over the death
+of the process. The file is an SQLite database with a write-ahead log, held by one process at a time.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ APPLICATION_ID: Final = 0x4F535042
 VERSION: Final = 1
 DEFAULT_LIMIT: Final = 2 * 2**30
 DEFAULT_UNWRITTEN: Final = 64 * 2**20
+GATHER: Final = 0.05
+"""Seconds that an entry waits for others behind it: a transaction for each would disturb whoever steps meanwhile."""
+MUCH: Final = 2**20
+"""Bytes that wait for no more."""
 RETRY_AFTER: Final = 1.0
 """Seconds between tries to write while the disk refuses."""
 BUSY_AFTER: Final = 0.2
@@ -117,8 +121,14 @@ class Spool:
         """The highest ``seq`` that was handed out."""
         self._waiting: deque[tuple[str, int, bytes]] = deque()
         self._waiting_bytes = 0
-        self._state = threading.Condition()
+        guard = threading.RLock()
+        self._state = threading.Condition(guard)
         """Guards what waits, and tells of it."""
+        self._much = min(MUCH, unwritten // 2)
+        self._enough = threading.Condition(guard)
+        """Tells that the first of what waits has waited long enough."""
+        self._awaited = 0
+        """How many wait for what waits."""
         self._closing = False
         self._writer = threading.Thread(target=self._write_all, name=f"spool {self.path.name}", daemon=True)
         self._writer.start()
@@ -190,7 +200,10 @@ class Spool:
                 return False
             self._waiting.append((key, steps, body))
             self._waiting_bytes += len(body)
-            self._state.notify_all()
+            if len(self._waiting) == 1:
+                self._state.notify_all()
+            elif self._waiting_bytes >= self._much:
+                self._enough.notify_all()
             return True
 
     def _write_all(self) -> None:
@@ -199,6 +212,7 @@ class Spool:
             with self._state:
                 while not self._waiting and not self._closing:
                     self._state.wait()
+                self._enough.wait_for(self._is_enough, GATHER)
                 group = list(self._waiting)
                 if not group:
                     return
@@ -215,6 +229,10 @@ class Spool:
                 self._state.notify_all()
             if written:
                 self._on_stored()
+
+    def _is_enough(self) -> bool:
+        """Nothing more is waited for."""
+        return self._closing or self._awaited > 0 or self._waiting_bytes >= self._much
 
     def _written(self, group: Sequence[tuple[str, int, bytes]]) -> bool:
         with self._lock:
@@ -339,13 +357,19 @@ class Spool:
     def settle(self, timeout: float) -> bool:
         """Wait until all that was put is on disk, or was dropped; False where that takes longer."""
         with self._state:
-            return self._state.wait_for(lambda: not self._waiting, timeout)
+            self._awaited += 1
+            self._enough.notify_all()
+            try:
+                return self._state.wait_for(lambda: not self._waiting, timeout)
+            finally:
+                self._awaited -= 1
 
     def close(self, within: float = CLOSE_WITHIN) -> bool:
         """Write what waits, and let go of the file. False where the disk refused some of it. Safe to call again."""
         with self._state:
             self._closing = True
             self._state.notify_all()
+            self._enough.notify_all()
         self._writer.join(within)
         with self._state:
             left = len(self._waiting)

@@ -99,6 +99,44 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         assert keys(again) == [f"{at:03}" for at in range(500)]
 
 
+# --- gathering -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored() -> threading.Semaphore:
+    """Released with each group that was written."""
+    return threading.Semaphore(0)
+
+
+def test_what_is_put_within_a_moment_is_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.GATHER", 0.3)
+    with Spool(tmp_path / "spool", on_stored=stored.release) as spool:
+        for key in "abcde":
+            spool.put(key, 1, b"body")
+        assert stored.acquire(timeout=10)
+        assert keys(spool) == list("abcde")
+        assert not stored.acquire(blocking=False)
+
+
+@pytest.mark.parametrize("hurry", ["much of it", "settling", "closing"])
+def test_it_waits_for_no_more_where_it_is_wanted_or_much(
+    hurry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.GATHER", 50.0)
+    with Spool(tmp_path / "spool", unwritten=1000, on_stored=stored.release) as spool:
+        spool.put("a", 1, bytes(200))
+        assert not stored.acquire(timeout=0.05)
+        if hurry == "much of it":
+            spool.put("b", 1, bytes(400))
+        elif hurry == "settling":
+            assert spool.settle(10)
+        else:
+            assert spool.close(10)
+        assert stored.acquire(timeout=10)
+
+
 def test_the_oldest_gives_way(tmp_path: Path) -> None:
     with Spool(tmp_path / "spool", limit=250) as spool:
         put(spool, "a", "b", "c", "d")
