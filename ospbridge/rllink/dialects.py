@@ -11,6 +11,7 @@ import base64
 import json
 import zlib
 from abc import ABC, abstractmethod
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -198,15 +199,17 @@ class JsonDialect(Dialect):
             "t_started": fragment.t_started or None,
             "custom_data": _origin(fragment) or None,
         }
-        for key, value in list(episode.items()):
-            if value is None:
-                del episode[key]
-            elif isinstance(value, np.ndarray):
-                _finite(value, f"episode {fragment.id!r}: {key}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            for key, value in list(episode.items()):
+                if value is None:
+                    del episode[key]
+                elif isinstance(value, np.ndarray):
+                    _finite(value, f"episode {fragment.id!r}: {key}")
         return episode
 
     def _array(self, array: NDArray[Any]) -> Any:
-        _finite(array, "weights")
+        with np.errstate(over="ignore", invalid="ignore"):
+            _finite(array, "weights")
         return np.asarray(array, np.float32, order="C")
 
 
@@ -321,6 +324,12 @@ def _named(fragment: EpisodeFragment) -> int:
 
 
 def _finite(array: NDArray[Any], where: str) -> None:
+    """Raises LocalProtocolError for an array that is not. The caller ignores what numpy says of it on the way."""
+    if array.dtype.kind == "f":
+        # A sum of squares is finite only where every number is. It says so sooner, but may overflow.
+        flat = array.ravel()
+        if isfinite(np.dot(flat, flat)):
+            return
     if not np.isfinite(array).all():
         raise LocalProtocolError(
             f"{where} hold NaN or infinity, which the dialect json cannot carry",
