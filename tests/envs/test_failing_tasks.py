@@ -57,7 +57,9 @@ def test_a_class_that_fails_in_the_daemon_ends_its_own_agents_episode_and_no_oth
     hub = runtime_directory / "hub"
     with (
         UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator,
-        connected(simulator.address, hub, "--scenario", str(scenario), "--step-timeout", "2") as daemon,
+        connected(
+            simulator.address, hub, "--scenario", str(scenario), "--step-timeout", "2", "--quorum", "2"
+        ) as daemon,
     ):
         one, two = (made(hub, agent) for agent in ("agent1", "agent2"))
         beside = threading.Thread(target=two.reset, kwargs={"seed": 1})
