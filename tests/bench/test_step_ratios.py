@@ -28,8 +28,8 @@ LIMITS = {DIRECT: 1.6, "TrioSession": 2.2}
 WAKING = 3.0
 """How many times the spinning floor the blocking one is there (67 us and 22 us). Other machines wake a sleeper almost
 at once; what a step costs beside its datagrams is work of the interpreter, and the same on both."""
-SCENARIO_LIMIT = 3.0 / 12.7
-"""What a scenario may add, as a part of the spinning floor: 3 us where that is at 12.7 us, as in docs/measurements.md.
+SCENARIO_LIMIT = 3.0 / 9.8
+"""What a scenario may add, as a part of the spinning floor: 3 us where that is at 9.8 us, as in docs/measurements.md.
 What the environment itself adds is no measure, since the less that is, the more a scenario would seem to add."""
 
 
