@@ -147,16 +147,10 @@ class EpisodeCollector:
         ``dist_inputs``: float32[j], what the action was drawn from, with probability exp(``logp``); equally many in all
         steps of an episode, or None in all.
         """
-        at = self._steps
-        if at < 0:
+        if self._steps < 0:
             return
-        columns = self._columns
-        assert columns is not None
-        if at == 0 and self._dist_inputs != (0 if dist_inputs is None else len(dist_inputs)):
-            columns = self._noted(columns, dist_inputs)
-        if at == columns.rows:
-            columns = self._more_room(columns)
-            at = self._steps
+        columns = self._room(dist_inputs)
+        at = self._steps
         columns.actions[at] = action
         columns.rewards[at] = feedback.reward
         columns.observations[at + 1] = feedback.observation
@@ -182,15 +176,9 @@ class EpisodeCollector:
         """As ``step`` for each in turn, but quicker; none of them ends the episode. ``actions``: a row for each."""
         done, count = 0, len(feedbacks)
         while self._steps >= 0 and done < count:
-            at = self._steps
-            columns = self._columns
-            assert columns is not None
             first = dist_inputs[done]
-            if at == 0 and self._dist_inputs != (0 if first is None else len(first)):
-                columns = self._noted(columns, first)
-            if at == columns.rows:
-                columns = self._more_room(columns)
-                at = self._steps
+            columns = self._room(first)
+            at = self._steps
             until = min(count, done + columns.rows - at)
             some = feedbacks[done:until]
             end = at + len(some)
@@ -206,6 +194,14 @@ class EpisodeCollector:
                 columns.logps[at:end] = logps[done:until]
                 columns.dist_inputs[at:end] = dist_inputs[done:until]
             self._steps, done = end, until
+
+    def _room(self, dist_inputs: NDArray[np.float32] | None) -> _Columns:
+        """What the next step of the episode under way is written into; it may begin another part of it."""
+        columns = self._columns
+        assert columns is not None
+        if self._steps == 0 and self._dist_inputs != (0 if dist_inputs is None else len(dist_inputs)):
+            columns = self._noted(columns, dist_inputs)
+        return self._more_room(columns) if self._steps == columns.rows else columns
 
     def _noted(self, before: _Columns, dist_inputs: NDArray[np.float32] | None) -> _Columns:
         """With room for what the actions of this episode are drawn from."""

@@ -150,22 +150,14 @@ def test_a_step_that_nothing_disturbs_takes_four_datagrams_and_no_exchange(line:
     assert not line.machine.notices
 
 
-def test_a_daemon_counts_what_went_its_straight_way() -> None:
+@pytest.mark.parametrize("left", [False, True], ids=["walked to its end", "left once"])
+def test_a_daemon_counts_what_went_a_straight_way(left: bool) -> None:
     line = Line(DOCUMENT, driver="trio")
-    line.say(ACK, DONE)
-    line.walk()
-    assert by_name(line.tally.sent) == {"NEXT_SIMULATION_STEP": 1, "NEXT_SIMULATION_STEP_COMPLETED_ACK": 1}
-    assert by_name(line.tally.received) == {
-        "NEXT_SIMULATION_STEP_ACK": 1,
-        "NEXT_SIMULATION_STEP_COMPLETED": 1,
-    }
-    line.close()
-
-
-def test_a_daemon_counts_what_went_a_way_that_was_left_once() -> None:
-    line = Line(DOCUMENT, driver="trio")
-    line.say(ACK, EVENTFUL)
-    line.step()
+    line.say(ACK, EVENTFUL if left else DONE)
+    if left:
+        line.step()
+    else:
+        line.walk()
     assert by_name(line.tally.sent) == {"NEXT_SIMULATION_STEP": 1, "NEXT_SIMULATION_STEP_COMPLETED_ACK": 1}
     assert by_name(line.tally.received) == {
         "NEXT_SIMULATION_STEP_ACK": 1,
