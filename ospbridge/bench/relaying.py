@@ -52,21 +52,23 @@ CART_POLE: Final = "the daemon drives CartPole, a simulator"
 RAYS: Final = "Ray's own client, CartPole within"
 BATCH: Final = 500
 """Steps from weights to weights."""
+TURNS: Final = 10
+"""Of each run, that environments without and with an upstream take alternately: the best one counts."""
 UNCOUNTED: Final = 2
 """Batches until everybody is warm."""
 WITHIN: Final = 120.0
 """Seconds for Ray's client to come with its first batch, and for any other batch."""
 
 
-def measure_relaying(*, steps: int = 2000, runs: int = 3, told: Told = untold) -> Report:
+def measure_relaying(*, steps: int = 1000, runs: int = 3, told: Told = untold) -> Report:
     """A hub environment in episodes, without and with an upstream that is sent all of them."""
     names = (IN_EPISODES, RELAYED)
     stage = Stage(inputs=8, outputs=16)
-    found = first(runs_of(subjects_on(stage, names, steps), told, stage), runs)
+    found = first(runs_of(subjects_on(stage, names, steps), told, stage, turns=TURNS), runs)
     return Report(
         "relay",
         "A step of a hub environment in episodes of 100, without and with an upstream",
-        {"steps": steps, "runs": runs},
+        {"steps": steps, "turns": TURNS, "runs": runs},
         QUANTITIES,
         combine(found, [Against(IN_EPISODES, "p50_us", dict.fromkeys(names, IN_EPISODES))], over=PLAIN),
         panels=PANELS,

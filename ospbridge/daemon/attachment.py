@@ -99,6 +99,7 @@ class Attachment:
         "_box",
         "_size",
         "acted",
+        "action",
         "annotates",
         "cut",
         "dist_inputs",
@@ -133,6 +134,8 @@ class Attachment:
         self.state = State.ATTACHED
         self.acted = False
         """It has given its inputs for the step to come."""
+        self.action = b""
+        """The latest action, as it came; kept where somebody wants its episodes."""
         self.feedback: Feedback | None = None
         self.infos: NDArray[np.float32] = np.full(len(agent.infos), np.nan, np.float32)
         self.observation: NDArray[np.float32] = np.zeros(held.task.observation_space.low.shape, np.float32)

@@ -111,16 +111,18 @@ class StepBarrier:
         if len(moves) > 1 and len({attachment.name for attachment, _ in moves}) < len(moves):
             raise LocalProtocolError("an agent is named twice in one step")
         acting = []
+        given = []
         cut = False
         for attachment, data in moves:
             if attachment.state is State.PLAYING:
                 try:
-                    acting.append((attachment, attachment.read_inputs(data)))
+                    given.append(attachment.read_inputs(data))
                 except TaskError as error:
                     # Its own task fails: its episode is over, and the others wait for it no longer.
                     lockstep.fail(attachment, error, trio.current_time())
                     self.changed()
                     raise
+                acting.append(attachment)
             elif not attachment.cut:
                 raise attachment.not_playing()
             else:
@@ -132,9 +134,8 @@ class StepBarrier:
                     attachment.cut = ""
         if self._chronicle.listeners:
             self._chronicle.given(moves)
-        for attachment, inputs in acting:
-            lockstep.act(attachment, inputs)
-        return [attachment for attachment, _ in acting]
+        lockstep.act(acting, given)
+        return acting
 
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""
@@ -274,7 +275,8 @@ class StepBarrier:
             self._tell()
         if self.waiters:
             self.waiters.unpark_all()
-        self._keeper.changed()
+        if not self._lockstep.playing or self._keeper.broken:
+            self._keeper.changed()
 
     def _tell(self) -> None:
         waiting, self._left = self._left, []
@@ -285,5 +287,7 @@ class StepBarrier:
                     break
             else:
                 waiter.stepped()
-        self._chronicle.settle()
-        self.summon()
+        if self._chronicle.listeners:
+            self._chronicle.settle()
+        if self._left:
+            self.summon()

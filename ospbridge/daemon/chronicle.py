@@ -60,13 +60,13 @@ class _Writer:
         self._kept: list[tuple[bytes, Feedback | None, float, NDArray[np.float32] | None]] = []
         """Of each step: action, feedback, logp, dist_inputs."""
 
-    def keep(self, action: bytes) -> None:
+    def keep(self) -> None:
         """What the next request may replace, of a step that ends nothing."""
         attachment = self._attachment
         if attachment.weights_seq_no != self.collector.weights_seq_no:
             self.write()
             self.collector.weights_seq_no = attachment.weights_seq_no
-        self._kept.append((action, attachment.feedback, attachment.logp, attachment.dist_inputs))
+        self._kept.append((attachment.action, attachment.feedback, attachment.logp, attachment.dist_inputs))
 
     def write(self) -> None:
         """Write down what was kept."""
@@ -77,13 +77,13 @@ class _Writer:
                 self._read(b"".join(actions), len(kept)), feedbacks, logps=logps, dist_inputs=dist_inputs
             )
 
-    def write_last(self, action: bytes) -> None:
+    def write_last(self) -> None:
         """Of a step that may end the episode."""
         attachment = self._attachment
         assert attachment.feedback is not None
         self.collector.weights_seq_no = attachment.weights_seq_no
         self.collector.step(
-            self._read(action, 1)[0],
+            self._read(attachment.action, 1)[0],
             attachment.feedback,
             logp=attachment.logp,
             dist_inputs=attachment.dist_inputs,
@@ -102,8 +102,6 @@ class Chronicle:
         self.listeners: list[Listener] = []
         self._simulator = simulator
         self._writers: dict[Attachment, _Writer] = {}
-        self._actions: dict[Attachment, bytes] = {}
-        """What those who play gave for the step to come."""
         self._untold: dict[Attachment, str] = {}
         """Whose episode was cut, and why, without its environment knowing yet."""
         self._unwritten = 0
@@ -149,15 +147,14 @@ class Chronicle:
 
     def given(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """Actions as float32 bytes, for the step to come, or answered by the news that the episode had been cut."""
-        self._actions.update(moves)
-        if self._untold:
-            for attachment, action in moves:
-                if attachment in self._untold:
-                    self._tell(attachment, action)
+        for attachment, action in moves:
+            attachment.action = action
+            if self._untold and attachment in self._untold:
+                self._tell(attachment)
 
-    def _tell(self, attachment: Attachment, action: bytes) -> None:
+    def _tell(self, attachment: Attachment) -> None:
         reason = self._untold.pop(attachment)
-        if _possible(attachment, action):
+        if _possible(attachment):
             self._step(attachment)
         else:
             self._writers[attachment].collector.end("truncated", reason)
@@ -167,7 +164,7 @@ class Chronicle:
         for attachment in playing:
             writer = self._writers.get(attachment)
             if writer is not None:
-                writer.keep(self._actions[attachment])
+                writer.keep()
                 self._unwritten += 1
 
     def settle(self) -> None:
@@ -209,7 +206,6 @@ class Chronicle:
         self.turned_away(attachments)
         for attachment in attachments:
             self._writers.pop(attachment, None)
-            self._actions.pop(attachment, None)
 
     def close(self) -> None:
         """The daemon is stopped: what is under way ends here."""
@@ -221,11 +217,12 @@ class Chronicle:
         writer = self._writers.get(attachment)
         if writer is not None:
             writer.write()
-            writer.write_last(self._actions[attachment])
+            writer.write_last()
 
 
-def _possible(attachment: Attachment, data: bytes) -> bool:
+def _possible(attachment: Attachment) -> bool:
     """Whether what no step was given is an action at all."""
+    data = attachment.action
     space = attachment.held.task.action_space
     if isinstance(space, DiscreteSpace):
         return len(data) == 4 and 0 <= np.frombuffer(data, "<f4")[0] < space.n

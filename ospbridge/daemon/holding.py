@@ -49,7 +49,8 @@ class Holds:
 
     def spent(self, now: float) -> float:
         """Seconds held, in all and until now: what is added to a deadline between two calls."""
-        self._count(now)
+        if self._holds:
+            self._count(now)
         return self._spent
 
     def _count(self, now: float) -> None:

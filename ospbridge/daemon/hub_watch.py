@@ -75,6 +75,8 @@ class HubWatch:
         self._led = False
         self._prompt = False
         """The next request was there before it was waited for, as where the environment has the daemon's own core."""
+        self._slept = 0.0
+        """Seconds of the latest look, without what was done about what it found."""
         self._in_vain = 0
         self._not_again = 0
 
@@ -92,7 +94,9 @@ class HubWatch:
 
     def look(self, seconds: float = 0.0) -> bool:
         """Hand out what has come, or comes within so many seconds in which nothing else runs. False: nothing did."""
+        asked = monotonic()
         events = self._epoll.poll(seconds, MOST_AT_ONCE)
+        self._slept = monotonic() - asked
         watched = self._watched
         for descriptor, which in events:
             connection = watched.get(descriptor)
@@ -148,11 +152,9 @@ class HubWatch:
             if self.look():
                 spinning.paid()
                 return True
-        began = monotonic()
         found = self.look(LINGER)
-        took = monotonic() - began
-        spinning.in_vain(took)
-        self._prompt = took < AT_ONCE
+        spinning.in_vain(self._slept)
+        self._prompt = found and self._slept < AT_ONCE
         if found:
             self._in_vain = 0
         return found

@@ -37,7 +37,7 @@ CHECKPOINT_EVERY: Final = 0.001
 class TrioLink(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_checked",)
+    __slots__ = ("_checked", "checkpoint_due")
 
     def __init__(
         self,
@@ -54,19 +54,22 @@ class TrioLink(Datagrams):
             sock, machine, port=port, trace=trace, clock=trio.current_time, spins=spins, tally=tally
         )
         self._checked = 0.0
+        self.checkpoint_due = False
+        """No other task had its turn for a while."""
 
-    async def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
+    def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
         """Take a step on its straight way, with nothing between it and the socket, as ``Link.walk`` does.
 
-        It is left where it would have to wait. A checkpoint once a millisecond only.
+        It is left where it would have to wait, and not set out on where others must have their turn first
+        (``checkpoint_due``).
         """
         self._left_way = None
         now = trio.current_time()
+        if now - self._checked > CHECKPOINT_EVERY:
+            self.checkpoint_due = True
+            return None
         if now - self._touched > IDLE:
             self.drain()
-        if now - self._checked > CHECKPOINT_EVERY:
-            await trio.lowlevel.checkpoint()
-            self._checked = now = trio.current_time()
         self._touched = now
         machine = self._machine
         way = machine.set_out(votes, now) if self._trace is None else None
@@ -82,6 +85,12 @@ class TrioLink(Datagrams):
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> None:
         self._leave(way, None)
+
+    async def give_way(self) -> None:
+        """A checkpoint, behind which steps may be taken for a while."""
+        await trio.lowlevel.checkpoint()
+        self._checked = trio.current_time()
+        self.checkpoint_due = False
 
     async def run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. A checkpoint; when cancelled the exchange is interrupted."""
@@ -124,8 +133,7 @@ class TrioLink(Datagrams):
 
     async def _checkpoint(self, now: float) -> None:
         if now - self._checked > CHECKPOINT_EVERY:
-            await trio.lowlevel.checkpoint()
-            self._checked = trio.current_time()
+            await self.give_way()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
 

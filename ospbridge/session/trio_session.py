@@ -179,11 +179,17 @@ class TrioSession:
             raise self.conversation.closed()
         conversation = self.conversation
         votes = conversation.fill(actions)
-        way = None if conversation.watched else await self._link.walk(votes)
+        link = self._link
+        way = None
+        if not conversation.watched:
+            way = link.walk(votes)
+            if way is None and link.checkpoint_due:
+                await link.give_way()
+                way = link.walk(votes)
         if way is not None:
             conversation.step_count += 1
             return way.outcomes()
-        return await self._link.run(conversation.go_on(self._link.left_way()))
+        return await link.run(conversation.go_on(link.left_way()))
 
     async def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""

@@ -74,9 +74,16 @@ class Line:
         async def run() -> StraightWay | None:
             self.link = TrioLink(self.client, self.machine, port=1, spin=True, trace=None, tally=self.tally)
             after(self)
-            return await self.link.walk(self.votes)  # type: ignore[no-any-return]
+            return await self._walk()
 
         return trio.run(run)
+
+    async def _walk(self) -> StraightWay | None:
+        """As a session does it: others have their turn first, where they had none for a while."""
+        assert self.link.walk(self.votes) is None
+        assert self.link.checkpoint_due
+        await self.link.give_way()
+        return self.link.walk(self.votes)  # type: ignore[no-any-return]
 
     def step(self, after: Callable[[Line], None] = lambda _: None) -> StepResult | StraightWay:
         """The same, and whatever must follow where the way was left, or where there is none."""
@@ -96,9 +103,9 @@ class Line:
         async def run() -> StepResult | StraightWay:
             self.link = TrioLink(self.client, self.machine, port=1, spin=True, trace=None, tally=self.tally)
             after(self)
-            way = await self.link.walk(self.votes)
+            way = await self._walk()
             if way is not None:
-                return way  # type: ignore[no-any-return]
+                return way
             return await self.link.run(rest())  # type: ignore[no-any-return]
 
         return trio.run(run)
