@@ -14,6 +14,7 @@ import trio
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.hub_answers import HubAnswers
+from ospbridge.daemon.recurrence import Recurrence
 from ospbridge.errors import (
     ConfigurationError,
     HubError,
@@ -97,6 +98,7 @@ class HubConnection:
         """Why nothing more can be read or sent, in words for the task."""
         self._moves: list[tuple[Attachment, bytes]] = []
         """The actions of the step that is under way without the task."""
+        self._recurrence = Recurrence()
         self._resting = False
         self._more = False
         """More came before the reply to that step was sent."""
@@ -112,6 +114,7 @@ class HubConnection:
                 if isinstance(request, (Step, AnnotatedStep)):
                     reply = await self._step(request, answers)
                 else:
+                    self._recurrence.forget()
                     reply = await answers.answer(request)
                 await self._send(reply)
                 if type(reply) is Feedbacks:
@@ -225,31 +228,44 @@ class HubConnection:
             self._more = True
             return False
         try:
-            if not self._read():
+            message = self._message()
+            if message is None:
                 return False
-            request = self._request
-            answers = self._answers
-            if answers is not None and (type(request) is Step or type(request) is AnnotatedStep):
+            moves = self._recurrence.moves(message)
+            if moves is not None:
+                self._act(moves)
+                return True
+            self._request = request = decode_request(message)
+            if self._answers is not None and (type(request) is Step or type(request) is AnnotatedStep):
                 self._request = None
-                self._act(request, answers)
+                self._take(request, self._answers)
                 return True
         except (OSError, RemoteProtocolError, ConfigurationError) as error:
             self._trouble = error
         self._wake()
         return True
 
-    def _act(self, request: Step | AnnotatedStep, answers: HubAnswers) -> None:
-        barrier = self._barrier
+    def _take(self, request: Step | AnnotatedStep, answers: HubAnswers) -> None:
         try:
             moves = answers.moves(request)
-            self.acting = barrier.act(moves)
         except OspBridgeError as error:
             self._answered(refusal(error))
             return
-        if not self.acting:
-            self._answered(answers.stepped(moves))
+        self._recurrence.learn(moves if type(request) is Step else ())
+        self._act(moves)
+
+    def _act(self, moves: list[tuple[Attachment, bytes]]) -> None:
+        barrier = self._barrier
+        try:
+            acting = barrier.act(moves)
+        except OspBridgeError as error:
+            self._answered(refusal(error))
+            return
+        if not acting:
+            self._answer(moves)
             return
         self._moves = moves
+        self.acting = acting
         if not barrier.leave(self):
             self._wake()
 
@@ -258,10 +274,17 @@ class HubConnection:
         moves, self._moves = self._moves, []
         self.acting = ()
         if moves:
-            assert self._answers is not None
-            self._answered(self._answers.stepped(moves))
+            self._answer(moves)
 
-    def _answered(self, reply: HubReply) -> None:
+    def _answer(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
+        known = self._recurrence.reply()
+        if known is not None:
+            self._answered(known)
+            return
+        assert self._answers is not None
+        self._answered(self._answers.stepped(moves))
+
+    def _answered(self, reply: HubReply | bytearray) -> None:
         try:
             sent = self._put(reply)
         except (OSError, ConfigurationError) as error:
@@ -286,26 +309,37 @@ class HubConnection:
 
     def _read(self) -> bool:
         """Take the next request in, where it is there. Raises ConnectionResetError, RemoteProtocolError."""
+        message = self._message()
+        if message is None:
+            return False
+        self._request = decode_request(message)
+        return True
+
+    def _message(self) -> memoryview | None:
+        """The next message, where it is there, valid until the next call. Raises as ``_read`` does."""
         incoming = self._incoming
         message = None if incoming.empty else incoming.next_message()
         while message is None:
             try:
                 count = self._socket.recv_into(incoming.space())
             except BlockingIOError:
-                return False
+                return None
             if not count:
                 raise ConnectionResetError
             message = incoming.take(count)
-        self._request = decode_request(message)
-        return True
+        return message
 
-    def _put(self, reply: HubReply) -> bool:
-        """Send a reply; False where not all of it found room."""
-        outgoing = self._outgoing
-        try:
-            encode(reply, outgoing)
-        except LocalProtocolError as error:
-            encode(refusal(error), outgoing)
+    def _put(self, reply: HubReply | bytearray) -> bool:
+        """Send a reply, or one that is written already; False where not all of it found room."""
+        if type(reply) is bytearray:
+            outgoing = reply
+        else:
+            assert not isinstance(reply, bytearray)
+            outgoing = self._outgoing
+            try:
+                encode(reply, outgoing)
+            except LocalProtocolError as error:
+                encode(refusal(error), outgoing)
         unsent = self._unsent
         if unsent:
             unsent += outgoing

@@ -15,6 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 __all__ = ["in_columns"]
 
 
@@ -24,8 +26,8 @@ def in_columns(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     count = len(infos)
     if len(set(map(len, infos))) > 1:
         return None
-    everybody = np.ones(count, np.bool_)
-    for key in infos[0]:
+    everybody = np.ones((len(infos[0]), count), np.bool_)
+    for at, key in enumerate(infos[0]):
         try:
             column = [info[key] for info in infos]
         except KeyError:
@@ -34,7 +36,7 @@ def in_columns(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         if values is None:
             return None
         found[key] = values
-        found["_" + key] = everybody.copy()
+        found["_" + key] = everybody[at]
     return found
 
 
@@ -42,18 +44,25 @@ def _values(column: list[Any], count: int) -> Any:
     """One key's, of all environments; None where they are not alike."""
     first = column[0]
     kind = type(first)
-    # Nearly always all tell the very same.
-    same = all(map(is_, column, repeat(first)))
+    # Nearly always all tell the same.
     if kind is str or kind is tuple:
-        if not same:
+        if column.count(first) < count:
             return np.fromiter(column, dtype=object, count=count)
-        values = np.empty(count, object)
-        values.fill(first)
-        return values
+        return _filled(count, object, first)
+    if kind is dict and not any(column):
+        return {} if set(map(type, column)) == {dict} else None
+    same = all(map(is_, column, repeat(first)))
     if not same and len(set(map(type, column))) > 1:
         return None
     if kind is dict:
-        return in_columns(column) if any(column) else {}
+        return in_columns(column)
     if kind in (int, float, bool) or issubclass(kind, np.number):
-        return np.full(count, first, kind) if same else np.array(column, dtype=kind)
+        return _filled(count, kind, first) if same else np.array(column, dtype=kind)
     return None
+
+
+def _filled(count: int, kind: type, value: Any) -> NDArray[Any]:
+    """``numpy.full``, which takes longer."""
+    values: NDArray[Any] = np.empty(count, kind)
+    values.fill(value)
+    return values

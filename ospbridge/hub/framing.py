@@ -18,7 +18,7 @@ from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from ospbridge.hub.messages import HubReply, HubRequest
 
-__all__ = ["LARGEST_MESSAGE", "Incoming", "encode"]
+__all__ = ["HEAD", "LARGEST_MESSAGE", "Incoming", "encode"]
 
 HEAD: Final = struct.Struct("<I")
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024

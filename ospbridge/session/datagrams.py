@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine
     from ospbridge.osp.straight import StraightWay
 
-__all__ = ["IDLE", "MOST_AT_ONCE", "Datagrams"]
+__all__ = ["IDLE", "LONG", "MOST_AT_ONCE", "Datagrams"]
 
 IDLE: Final = 0.01
 """Seconds after which a link that rested first reads what came meanwhile."""
+LONG: Final = 0.05
+"""Seconds of a wait that count against the patience with what comes next."""
 BUFFER_FULL: Final = "the send buffer was full"
 MOST_AT_ONCE: Final = 10_000
 """Datagrams taken in without looking at anything else; a flood must not hold the caller for ever."""
@@ -103,7 +105,8 @@ class Datagrams(ABC):
                 if completes:
                     spinning = self._waiting
                 tries = spinning.tries
-                for _ in range(tries):
+                # Who was woken finds most of what follows there: a try is less than a wait.
+                for _ in range(tries or (1 if came or not first else 0)):
                     try:
                         data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
                         break

@@ -8,7 +8,7 @@ from socket import MSG_DONTWAIT
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ospbridge.session.datagrams import IDLE, Datagrams
+from ospbridge.session.datagrams import IDLE, LONG, Datagrams
 from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
@@ -27,8 +27,6 @@ __all__ = ["Link"]
 T = TypeVar("T")
 SPINS: Final = 200
 """Tries of a receive before it sleeps, at most: some 100 us."""
-LONG: Final = 0.05
-"""Seconds of a sleep that count against the patience with what comes next."""
 
 
 class Link(Datagrams):
@@ -73,7 +71,8 @@ class Link(Datagrams):
             self._leave(way, None)
             return None
         slept = monotonic() - asleep
-        spinning.in_vain(slept)
+        if spinning.most:
+            spinning.in_vain(slept)
         if slept > LONG and not way.completing:
             # The next sleep might be too long: an exchange minds its deadline exactly.
             self._leave(way, data)

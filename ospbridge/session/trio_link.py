@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import trio
 
-from ospbridge.session.datagrams import IDLE, Datagrams
+from ospbridge.session.datagrams import IDLE, LONG, Datagrams
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CHECKPOINT_EVERY: Final = 0.001
 class TrioLink(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_checked", "checkpoint_due")
+    __slots__ = ("_checked", "checkpoint_due", "pausing")
 
     def __init__(
         self,
@@ -56,12 +56,13 @@ class TrioLink(Datagrams):
         self._checked = 0.0
         self.checkpoint_due = False
         """No other task had its turn for a while."""
+        self.pausing: StraightWay | None = None
+        """The way on which something has to be waited for."""
 
     def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
         """Take a step on its straight way, with nothing between it and the socket, as ``Link.walk`` does.
 
-        It is left where it would have to wait, and not set out on where others must have their turn first
-        (``checkpoint_due``).
+        None also where it has to wait (``pausing``), or where others must have their turn first (``checkpoint_due``).
         """
         self._left_way = None
         now = trio.current_time()
@@ -78,13 +79,42 @@ class TrioLink(Datagrams):
         way.came = []
         if not self._along(way, way.first):
             return None
-        if self._tally is not None:
-            self._tally.straight(way.count)
-        machine.arrived(way)
-        return way
+        return self._arrived(way)
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> None:
-        self._leave(way, None)
+        self.pausing = way
+
+    async def walk_on(self) -> StraightWay | None:
+        """``walk`` on from where it had to wait: ``pausing``. None where an exchange must go on, as there."""
+        way, self.pausing = self.pausing, None
+        assert way is not None
+        machine = self._machine
+        while True:
+            spinning = self._waiting if way.completing else self._spinning
+            before = len(way.came)
+            began = trio.current_time()
+            with trio.move_on_at(began + machine.profile.patience) as waiting:
+                await trio.lowlevel.wait_readable(self._socket)
+            self._checked = now = trio.current_time()
+            if waiting.cancelled_caught or (now - began > LONG and not way.completing):
+                # An exchange minds its deadline exactly.
+                self._leave(way, None)
+                return None
+            spinning.in_vain(now - began)
+            if self._along(way, ()):
+                return self._arrived(way)
+            if self.pausing is None:
+                return None
+            self.pausing = None
+            if len(way.came) == before:
+                self._leave(way, None)
+                return None
+
+    def _arrived(self, way: StraightWay) -> StraightWay:
+        if self._tally is not None:
+            self._tally.straight(way.count)
+        self._machine.arrived(way)
+        return way
 
     async def give_way(self) -> None:
         """A checkpoint, behind which steps may be taken for a while."""

@@ -186,6 +186,8 @@ class TrioSession:
             if way is None and link.checkpoint_due:
                 await link.give_way()
                 way = link.walk(votes)
+            if link.pausing is not None:
+                way = await link.walk_on()
         if way is not None:
             conversation.step_count += 1
             return way.outcomes()

@@ -15,12 +15,15 @@ from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.messages import (
     VERSION,
     Attach,
+    Detach,
     Feedbacks,
     Hello,
     HubReply,
     HubRequest,
     Refusal,
     Reset,
+    Status,
+    StatusReply,
     Step,
 )
 from ospbridge.osp.profile import DOCUMENT
@@ -231,6 +234,49 @@ async def test_a_wrong_action_is_refused_and_the_next_one_is_taken(
             assert isinstance(refused, Refusal)
             assert refused.kind == LocalProtocolError.__name__
         assert observed(await in_thread(line.ask, *acting(0.5))) == wanted(0.5, 2)
+
+
+async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    step = 0
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+
+        async def steps(count: int) -> None:
+            nonlocal step
+            for _ in range(count):
+                step += 1
+                number = step / 64
+                reply = await in_thread(line.ask, *acting(number))
+                assert observed(reply) == wanted(number, step)
+                (told,) = reply.agents
+                assert (told.agent, told.seed, told.reward, told.reason) == ("agent1", 5, 0.0, "")
+
+        await steps(5)
+        refused = await in_thread(line.ask, *acting(float("inf")))
+        assert isinstance(refused, Refusal)
+        await steps(3)
+        assert isinstance(
+            await in_thread(line.ask, Step([("agent1", b"12345678"), ("agent2", b"")])), Refusal
+        )
+        assert isinstance(await in_thread(line.ask, Status()), StatusReply)
+        await steps(4)
+        conductor.lockstep.cut_all("for a test", trio.current_time())
+        reply = await in_thread(line.ask, *acting(0.5))
+        (told,) = reply.agents
+        assert (told.truncated, told.reason) == (True, "for a test")
+        # Of the seed before nothing is left.
+        step = 0
+        reply = await in_thread(line.ask, Reset([], 6))
+        assert reply.agents[0].seed == 6
+        for number in (0.25, 0.5, 0.75):
+            reply = await in_thread(line.ask, *acting(number))
+            assert reply.agents[0].seed == 6
+        # Given back, it is nobody's to step.
+        await in_thread(line.ask, Detach())
+        refused = await in_thread(line.ask, *acting(0.5))
+        assert isinstance(refused, Refusal)
+        assert "not attached" in refused.message
 
 
 async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(

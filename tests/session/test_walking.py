@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,8 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session.datagrams import IDLE
-from ospbridge.session.link import LONG, Link
+from ospbridge.session.datagrams import IDLE, LONG
+from ospbridge.session.link import Link
 from ospbridge.session.trio_link import TrioLink
 from tests.osp.test_hostile_server import brought, on_stage
 
@@ -83,7 +84,11 @@ class Line:
         assert self.link.walk(self.votes) is None
         assert self.link.checkpoint_due
         await self.link.give_way()
-        return self.link.walk(self.votes)  # type: ignore[no-any-return]
+        way = self.link.walk(self.votes)
+        if self.link.pausing is not None:
+            assert way is None
+            way = await self.link.walk_on()
+        return way  # type: ignore[no-any-return]
 
     def step(self, after: Callable[[Line], None] = lambda _: None) -> StepResult | StraightWay:
         """The same, and whatever must follow where the way was left, or where there is none."""
@@ -344,6 +349,75 @@ def test_a_simulator_that_takes_its_time_is_waited_for(line: Line, slow: str) ->
     assert outputs_of(found) == [0.5]
     assert not line.machine.notices
     assert line.said() == [StepCompletedAck]
+
+
+@pytest.mark.parametrize("thinks", [0.002, 1.5 * LONG])
+@pytest.mark.parametrize("driver", ["blocking", "trio"])
+def test_a_simulator_that_thinks_is_waited_for_on_the_straight_way(driver: str, thinks: float) -> None:
+    line = Line(DOCUMENT, driver=driver)
+    with served(line, [(0.0, ACK), (thinks, DONE)]):
+        way = line.walk()
+    assert way is not None
+    assert way.outcomes()["agent"].outputs.tolist() == [0.5]
+    assert line.said() == [StepCompletedAck]
+    if driver == "trio":
+        assert (sum(line.tally.sent), sum(line.tally.received)) == (2, 2)
+    line.close()
+
+
+def test_who_waits_on_the_straight_way_leaves_it_for_anything_else() -> None:
+    line = Line(DOCUMENT, driver="trio")
+    with served(line, [(0.0, ACK), (0.002, ACK)]):
+        assert line.walk() is None
+    way = line.link.left_way()
+    assert way is not None
+    assert way.came == [ACK]
+    assert (sum(line.tally.sent), sum(line.tally.received)) == (1, 1)
+    line.close()
+
+
+def test_who_waits_in_vain_on_the_straight_way_leaves_it() -> None:
+    line = Line(DOCUMENT, driver="trio")
+    began = time.monotonic()
+    assert line.walk() is None
+    assert time.monotonic() - began >= DOCUMENT.patience
+    assert line.link.left_way() is not None
+    assert line.said() == [NextSimulationStep]
+    line.close()
+
+
+def test_a_step_that_is_cancelled_while_it_waits_is_in_doubt() -> None:
+    line = Line(DOCUMENT, driver="trio")
+
+    async def cancelled() -> None:
+        line.link = TrioLink(line.client, line.machine, port=1, spin=True, trace=None, tally=line.tally)
+        await line.link.give_way()
+        assert line.link.walk(line.votes) is None
+        with trio.move_on_after(0.01) as scope:
+            await line.link.walk_on()
+        assert scope.cancelled_caught
+
+    trio.run(cancelled)
+    line.say(ACK, DONE)
+    with pytest.raises(StepUncertain, match="still outstanding"):
+        line.step()
+    line.close()
+
+
+@contextmanager
+def served(line: Line, answers: list[tuple[float, bytes]]) -> Iterator[None]:
+    """One step, whose datagrams come after so many seconds each."""
+
+    def serve() -> None:
+        line.server.recv(65_536)
+        for seconds, datagram in answers:
+            time.sleep(seconds)
+            line.say(datagram)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    yield
+    server.join(5)
 
 
 @BOTH
