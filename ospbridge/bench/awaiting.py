@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ospbridge.bench.cores import apart
 from ospbridge.bench.figures import Stopwatch
 
 if TYPE_CHECKING:
@@ -27,14 +28,15 @@ def run_in_trio(task: Callable[[], Awaitable[Run]]) -> Run:
 
 async def timed_async(step: Callable[[], Awaitable[object]], steps: int, warm_up: int) -> Run:
     """As ``timed``, with steps that are awaited."""
-    for _ in range(warm_up):
-        await step()
-    watch = Stopwatch()
-    stamp = watch.stamps.append
-    for _ in range(steps):
-        await step()
-        stamp(perf_counter_ns())
-    return watch.run()
+    with apart():
+        for _ in range(warm_up):
+            await step()
+        watch = Stopwatch()
+        stamp = watch.stamps.append
+        for _ in range(steps):
+            await step()
+            stamp(perf_counter_ns())
+        return watch.run()
 
 
 @contextlib.contextmanager

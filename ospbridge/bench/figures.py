@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.bench.cores import apart
 from ospbridge.bench.report import Panel, Quantity
 
 if TYPE_CHECKING:
@@ -73,16 +75,20 @@ def values_of(measure: Callable[[], Run]) -> Callable[[], Values]:
     return lambda: measure().values()
 
 
-def timed(step: Callable[[], object], steps: int, warm_up: int) -> Run:
-    """Take many steps, of which the first ``warm_up`` do not count."""
-    for _ in range(warm_up):
-        step()
-    watch = Stopwatch()
-    stamp = watch.stamps.append
-    for _ in range(steps):
-        step()
-        stamp(perf_counter_ns())
-    return watch.run()
+def timed(step: Callable[[], object], steps: int, warm_up: int, *, alone: bool = True) -> Run:
+    """Take many steps, of which the first ``warm_up`` do not count.
+
+    ``alone``: no other process takes part but the responder, and a daemon.
+    """
+    with apart() if alone else nullcontext():
+        for _ in range(warm_up):
+            step()
+        watch = Stopwatch()
+        stamp = watch.stamps.append
+        for _ in range(steps):
+            step()
+            stamp(perf_counter_ns())
+        return watch.run()
 
 
 class Stopwatch:

@@ -53,7 +53,7 @@ def _async_vector(_: str, inputs: int, outputs: int, steps: int, warm_up: int) -
     try:
         envs.reset(seed=1)
         actions = np.full((1, inputs), 0.5, np.float32)
-        return timed(lambda: envs.step(actions), steps, warm_up)
+        return timed(lambda: envs.step(actions), steps, warm_up, alone=False)
     finally:
         envs.close()
 
@@ -71,7 +71,7 @@ def _dm_env_rpc(address: str, inputs: int, outputs: int, steps: int, warm_up: in
             observation = env.reset().observation[OBSERVATION]
             assert observation.shape == (outputs,)
             actions = {ACTION: np.full(inputs, 0.5, np.float32)}
-            return timed(lambda: env.step(actions), steps, warm_up)
+            return timed(lambda: env.step(actions), steps, warm_up, alone=False)
         finally:
             env.close()
 
@@ -88,7 +88,7 @@ WAYS: Final = {ASYNC_VECTOR: _async_vector, DM_ENV_RPC: _dm_env_rpc}
 @click.option("--warm-up", type=click.IntRange(0), default=200, help="Steps before.")
 def main(*, name: str, address: str, inputs: int, outputs: int, steps: int, warm_up: int) -> None:
     """Step an environment behind the way NAME, and print what it took."""
-    click.echo(msgspec.json.encode(WAYS[name](address, inputs, outputs, steps, warm_up)))
+    click.echo(msgspec.json.encode(WAYS[name](address, inputs, outputs, steps, warm_up, alone=False)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Everything but steps is answered by the server machine. A step of the only client is answered from bytes that were made
 before (``answering``): nothing is computed but the clock. While steps of a simulator that does not think come, and
 there is a core for it, the responder never sleeps between them, so that a client waits for the network stack and not
-for this process to wake. Several simulators of one responder sleep at the same time. It ends when its standard input
-does.
+for this process to wake; it has that core to itself (``cores``). Several simulators of one responder sleep at the same
+time. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import click
 import numpy as np
 
 from ospbridge.bench.answering import LARGEST, Line, Loop, spins_for
+from ospbridge.bench.cores import stay_alone
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -128,6 +129,8 @@ def main(*, inputs: int, outputs: int, profile: str, agents: int, simulators: in
     """Answer steps as fast as can be; each simulator's address is a line of output."""
     loop = Loop()
     loop.spins = spins_for(simulators=simulators, think=think)
+    if loop.spins:
+        stay_alone()
     for _ in range(simulators):
         responder = Responder(loop, inputs, outputs, profile=PROFILES[profile], agents=agents, think=think)
         click.echo(responder.address)

@@ -101,7 +101,7 @@ def _serve(bridge: str, agent: str, requests: Any, answers: Any) -> None:
         for line in requests:
             steps, warm_up = map(int, line.split())
             env.reset(seed=1)
-            run = timed(lambda: env.step(action), steps, warm_up)
+            run = timed(lambda: env.step(action), steps, warm_up, alone=False)
             answers.write(msgspec.json.encode(run) + b"\n")
     finally:
         made.close()

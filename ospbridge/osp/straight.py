@@ -142,7 +142,10 @@ class StraightWay:
         """What the step brought, by the agent's name; writeable arrays that are nobody else's."""
         at = self.count
         if at == 1:
-            return {self._names[0]: self.outcome()}
+            mine, outcome = self._prepared[0]
+            data = self.came[1]
+            mine[: len(data)] = data
+            return {self._names[0]: outcome}
         found = {}
         came = self.came
         for (mine, outcome), name in zip(self._prepared, self._names, strict=True):

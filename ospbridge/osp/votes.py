@@ -7,6 +7,7 @@ OSP 1.1, section 4.7.
 from __future__ import annotations
 
 import struct
+import sys
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +43,10 @@ class Vote:
         self.datagram = bytearray(
             _HEAD.pack(Code.NEXT_SIMULATION_STEP, agent.id, count) + bytes(4 * count) + tail
         )
-        self._few = count <= FEW
+        self._few: memoryview[float] | None = None
+        """The inputs once more, as plain numbers, where they are few."""
+        if 0 < count <= FEW and sys.byteorder == "little":
+            self._few = memoryview(self.datagram)[_HEAD.size : _HEAD.size + 4 * count].cast("f")
         self.inputs: NDArray[np.float32] = np.frombuffer(self.datagram, "<f4", count, _HEAD.size)
         self.done = StepCompletedAck(agent.id).encode(end=profile.end_marker)
         """The acknowledgement of this agent's completion."""
@@ -57,8 +61,9 @@ class Vote:
                 f"agent {self.agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
                 hint="`ospbridge describe AGENT` lists them in order",
             ) from None
+        few = self._few
         # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
-        if not (isfinite(sum(mine.tolist())) if self._few else np.isfinite(mine).all()):
+        if not (isfinite(sum(few)) if few is not None else np.isfinite(mine).all()):
             at = int(np.flatnonzero(~np.isfinite(mine))[0])
             raise LocalProtocolError(
                 f"input {at} ({self.agent.inputs[at].name}) of agent {self.agent.name!r} is {mine[at]}; "

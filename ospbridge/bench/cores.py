@@ -1,0 +1,41 @@
+"""Which core the responder has to itself, while it never sleeps, and that what is measured keeps off it.
+
+Where the kernel is free to put the two on one core it does so in some turns and not in others, and a step is then a
+switch between them instead of a wake-up, or waits until the responder has had its share: figures differ by as much as
+what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["apart", "stay_alone"]
+
+
+def stay_alone() -> None:
+    """This process is the responder: from now on it runs on the last of its cores only."""
+    os.sched_setaffinity(0, {_last(os.sched_getaffinity(0))})
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """This thread runs on the other cores meanwhile, where there are any."""
+    cores = os.sched_getaffinity(0)
+    others = cores - {_last(cores)}
+    if not others:
+        yield
+        return
+    os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _last(cores: set[int]) -> int:
+    return max(cores)
