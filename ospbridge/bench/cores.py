@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["apart", "stay_alone"]
+__all__ = ["apart", "keep_apart", "stay_alone"]
 
 
 def stay_alone() -> None:
@@ -26,16 +26,21 @@ def stay_alone() -> None:
 def apart() -> Iterator[None]:
     """This thread runs on the other cores meanwhile, where there are any."""
     cores = os.sched_getaffinity(0)
-    others = cores - {_last(cores)}
-    if not others:
-        yield
-        return
-    os.sched_setaffinity(0, others)
+    os.sched_setaffinity(0, _others(cores))
     try:
         yield
     finally:
         os.sched_setaffinity(0, cores)
 
 
+def keep_apart(pid: int) -> None:
+    """The main thread of another process does so from now on. It may have counted its cores before."""
+    os.sched_setaffinity(pid, _others(os.sched_getaffinity(0)))
+
+
 def _last(cores: set[int]) -> int:
     return max(cores)
+
+
+def _others(cores: set[int]) -> set[int]:
+    return cores - {_last(cores)} or cores

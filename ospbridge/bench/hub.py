@@ -79,6 +79,7 @@ class _Hub:
         stage = self._stage
         options = {"bridge": stage.hub, "agents": "*", "wait": START}
         with vector_steps(stage.agents, stage.inputs, **options) as step:
+            stage.keep_daemons_apart()
             return self._with_daemon(lambda: timed(step, self._steps, WARM_UP))
 
     def _started(self) -> Program:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
+from ospbridge.bench.cores import keep_apart
 from ospbridge.bench.processes import Program, culprit
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.profile import PROFILES
@@ -144,6 +145,11 @@ class Stage:
     def relayed_hub(self) -> str:
         """The same with an RLlink server that is sent every episode: a sink that counts."""
         return self._daemon("relayed", scenario=SHORT_EPISODES, relayed=True)[0]
+
+    def keep_daemons_apart(self) -> None:
+        """Daemons that have joined leave the responder its core, as whoever is ``timed`` does."""
+        for _, daemon in self._daemons.values():
+            keep_apart(daemon.process.pid)
 
     def _daemon(self, name: str, *, scenario: str = "", relayed: bool = False) -> tuple[str, Program]:
         if name not in self._daemons:

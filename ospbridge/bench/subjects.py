@@ -105,6 +105,7 @@ def _conductor(stage: Stage, steps: int, warm_up: int) -> Run:
 
 def _hub(stage: Stage, steps: int, warm_up: int) -> Run:
     with _environment(bridge=stage.hub, wait=START) as env:
+        stage.keep_daemons_apart()
         step, action = env.step, stage.action
         return timed(lambda: step(action), steps, warm_up)
 
@@ -112,6 +113,7 @@ def _hub(stage: Stage, steps: int, warm_up: int) -> Run:
 def _in_episodes(stage: Stage, steps: int, warm_up: int, *, relayed: bool = False) -> Run:
     """A step that ends an episode counts with the reset behind it, and so with what is done meanwhile."""
     with _environment(bridge=stage.relayed_hub if relayed else stage.hub_of_episodes, wait=START) as env:
+        stage.keep_daemons_apart()
         action = stage.action
 
         def step() -> None:

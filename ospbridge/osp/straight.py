@@ -129,36 +129,36 @@ class StraightWay:
 
     def prepare(self) -> None:
         """Make the arrays that ``outcomes`` will fill: there is time for it while the simulator works."""
-        self._prepared = []
-        for size, outputs, infos in self.sizes:
-            mine = bytearray(size + 1)
-            outcome = StepOutcome(
-                np.frombuffer(mine, _FLOAT, outputs, _BODY),
-                np.frombuffer(mine, _FLOAT, infos, _BODY + 4 * outputs) if infos else _NOTHING,
-            )
-            self._prepared.append((mine, outcome))
+        self._prepared = [
+            (mine := bytearray(size + 1), _outcome(mine, outputs, infos))
+            for size, outputs, infos in self.sizes
+        ]
 
     def outcomes(self) -> dict[str, StepOutcome]:
         """What the step brought, by the agent's name; writeable arrays that are nobody else's."""
         at = self.count
         if at == 1:
-            mine, outcome = self._prepared[0]
-            data = self.came[1]
-            mine[: len(data)] = data
-            return {self._names[0]: outcome}
+            return {self._names[0]: self.outcome()}
         found = {}
         came = self.came
+        if not self._prepared:
+            self.prepare()
         for (mine, outcome), name in zip(self._prepared, self._names, strict=True):
             data = came[at]
             mine[: len(data)] = data
             found[name] = outcome
             at += 1
+        self._prepared = []
         return found
 
     def outcome(self) -> StepOutcome:
         """The same of the only agent there is."""
-        mine, outcome = self._prepared[0]
         data = self.came[1]
+        if not self._prepared:
+            _, outputs, infos = self.sizes[0]
+            return _outcome(bytearray(data), outputs, infos)
+        ((mine, outcome),) = self._prepared
+        self._prepared = []
         mine[: len(data)] = data
         return outcome
 
@@ -192,6 +192,14 @@ class StraightWay:
         """Outputs and infos of the latest step, by agent, as far as completions are known again by them."""
         for vote, data, (size, _, _) in zip(self.votes, self.latest[self.count :], self.sizes, strict=False):
             yield vote.agent_id, data[_BODY : min(size, _BODY + MARKED)]
+
+
+def _outcome(data: bytearray, outputs: int, infos: int) -> StepOutcome:
+    """Of a completion, or of what will be one."""
+    return StepOutcome(
+        np.frombuffer(data, _FLOAT, outputs, _BODY),
+        np.frombuffer(data, _FLOAT, infos, _BODY + 4 * outputs) if infos else _NOTHING,
+    )
 
 
 def _head(vote: Vote) -> bytes:

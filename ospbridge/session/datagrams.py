@@ -100,7 +100,8 @@ class Datagrams(ABC):
             if first:
                 for datagram in first:
                     send(datagram, MSG_DONTWAIT)
-                way.prepare()
+                if spinning.tries or way.count > 1:
+                    way.prepare()
             for head, size, answer, completes in way.expected[len(came) :] if came else way.expected:
                 if completes:
                     spinning = self._waiting

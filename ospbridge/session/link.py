@@ -64,16 +64,16 @@ class Link(Datagrams):
         return way
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
-        asleep = monotonic()
+        spins = spinning.most > 0
+        asleep = monotonic() if spins else 0.0
         try:
             data = self._patient.recv(LARGEST_DATAGRAM)
         except TimeoutError:
             self._leave(way, None)
             return None
-        slept = monotonic() - asleep
-        if spinning.most:
-            spinning.in_vain(slept)
-        if slept > LONG and not way.completing:
+        if spins:
+            spinning.in_vain(monotonic() - asleep)
+        if len(way.came) < way.count and monotonic() - way.began > LONG:
             # The next sleep might be too long: an exchange minds its deadline exactly.
             self._leave(way, data)
             return None
