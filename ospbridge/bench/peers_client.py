@@ -88,7 +88,7 @@ WAYS: Final = {ASYNC_VECTOR: _async_vector, DM_ENV_RPC: _dm_env_rpc}
 @click.option("--warm-up", type=click.IntRange(0), default=200, help="Steps before.")
 def main(*, name: str, address: str, inputs: int, outputs: int, steps: int, warm_up: int) -> None:
     """Step an environment behind the way NAME, and print what it took."""
-    click.echo(msgspec.json.encode(WAYS[name](address, inputs, outputs, steps, warm_up, alone=False)))
+    click.echo(msgspec.json.encode(WAYS[name](address, inputs, outputs, steps, warm_up)))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def step_runs(
 def measure_steps(
     exercise: Exercise = STEP,
     *,
-    runs: int = 10,
+    runs: int = 20,
     think: float = 0.0,
     only: Sequence[str] = (),
     told: Told = untold,

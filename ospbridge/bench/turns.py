@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ospbridge.bench.report import Values
@@ -16,34 +16,30 @@ if TYPE_CHECKING:
     Told = Callable[[str], None]
     Runs = Generator[dict[str, Values]]
 
-__all__ = ["first", "runs_of", "untold"]
+__all__ = ["best_of", "first", "runs_of", "untold"]
 
 
 def untold(_: str) -> None:
     """Whose turn it is, to nobody."""
 
 
-def runs_of(
-    subjects: Mapping[str, Subject], told: Told, programs: AbstractContextManager[object], *, turns: int = 1
-) -> Runs:
+def runs_of(subjects: Mapping[str, Subject], told: Told, programs: AbstractContextManager[object]) -> Runs:
     """Runs without end; close it when done, and ``programs`` are ended.
 
-    In each run every subject has so many ``turns``, of which the one with the least median counts: where more processes
-    take part than there are cores, the others tell how the kernel had placed them. ``told`` is called with a subject's
-    name before each of its turns.
+    ``told`` is called with a subject's name before each of its turns.
     """
     with programs:
         while True:
-            found: dict[str, list[Values]] = {name: [] for name in subjects}
-            for _ in range(turns):
-                for name, subject in subjects.items():
-                    told(name)
-                    found[name].append(subject())
-            yield {name: min(each, key=_median) for name, each in found.items()}
+            run = {}
+            for name, subject in subjects.items():
+                told(name)
+                run[name] = subject()
+            yield run
 
 
-def _median(values: Values) -> float:
-    return values.get("p50_us", 0.0)
+def best_of(runs: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+    """Of each subject the run with the least median."""
+    return {name: min((run[name] for run in runs), key=lambda values: values["p50_us"]) for name in runs[0]}
 
 
 def first(runs: Runs, count: int) -> list[dict[str, Values]]:

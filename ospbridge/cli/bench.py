@@ -43,7 +43,7 @@ def bench() -> None:
 @only_option(
     "Measure only the subjects whose name begins so, what they add to, and the floors; may be repeated."
 )
-@report_options(json_text=STEP_JSON, runs=10)
+@report_options(json_text=STEP_JSON, runs=20)
 def step(*, exercise: Exercise, runs: int, think: float, only: tuple[str, ...], output: Output) -> None:
     """Measure a step on each way from a program to a simulator.
 
