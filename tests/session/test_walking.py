@@ -26,6 +26,7 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session import link, trio_link
 from ospbridge.session.datagrams import IDLE, LONG
 from ospbridge.session.link import Link
 from ospbridge.session.trio_link import TrioLink
@@ -45,6 +46,13 @@ DONE = brought(0.5).encode()
 EVENTFUL = StepCompleted(1, np.array([0.5], np.float32), np.empty(0, np.float32), (7,), 0).encode()
 RESET = bytes((Code.RESET_SIMULATION_COMPLETED_ACK,))
 OTHERS = NextSimulationStepAck(2).encode()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes is said before it is asked for here, and a busy machine takes its time in between."""
+    monkeypatch.setattr(link, "IDLE", 60.0)
+    monkeypatch.setattr(trio_link, "IDLE", 60.0)
 
 
 class Line:
@@ -281,7 +289,12 @@ def test_a_step_that_is_interrupted_is_in_doubt(line: Line) -> None:
         line.step()
 
 
-def test_what_came_at_rest_is_looked_at_before_the_next_step(line: Line) -> None:
+def test_what_came_at_rest_is_looked_at_before_the_next_step(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "IDLE", IDLE)
+    monkeypatch.setattr(trio_link, "IDLE", IDLE)
+
     def rest(line: Line) -> None:
         line.say(RESET)
         time.sleep(3 * IDLE)
