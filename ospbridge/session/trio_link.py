@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["TrioLink"]
 
 T = TypeVar("T")
-SPINS: Final = 100
-"""Tries of a receive before it waits, at most: some 50 us in which no other task runs."""
+SPINS: Final = 200
+"""Tries of a receive before it waits, at most: some 100 us in which no other task runs."""
 CHECKPOINT_EVERY: Final = 0.001
 """Seconds between checkpoints while datagrams keep coming."""
 
