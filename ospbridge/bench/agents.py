@@ -46,10 +46,10 @@ def agents_row(count: int, name: str = VECTOR) -> str:
 def agent_runs(counts: Sequence[int] = COUNTS, exercise: Exercise = AGENTS, *, told: Told = untold) -> Runs:
     """Runs without end: a single agent's environment, and for each count the floors and the vector environment."""
     programs = ExitStack()
-    single = programs.enter_context(Stage.of(exercise))
+    single = programs.enter_context(Stage.of(exercise, apart=True))
     subjects: dict[str, Subject] = {ONE: each_of(lambda: SUBJECTS[ONE](single, exercise.steps, WARM_UP), 1)}
     for count in counts:
-        stage = programs.enter_context(Stage.of(exercise, agents=count))
+        stage = programs.enter_context(Stage.of(exercise, agents=count, apart=True))
         subjects |= subjects_of_many(stage, exercise.steps, agents_row, fleet=False)
     return runs_of(subjects, told, programs)
 

@@ -71,7 +71,7 @@ def relaying_runs(*, steps: int, told: Told = untold) -> Runs:
     than its twin, for as long as it lives.
     """
     while True:
-        with Stage(inputs=8, outputs=16) as stage:
+        with Stage(inputs=8, outputs=16, apart=True) as stage:
             subjects = subjects_on(stage, (IN_EPISODES, RELAYED), steps)
             yield from islice(runs_of(subjects, told, contextlib.nullcontext()), TURNS)
 

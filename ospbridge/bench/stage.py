@@ -51,7 +51,10 @@ def time_for(steps: int, *, clients: int = 1) -> float:
 
 
 class Stage:
-    """The programs that subjects need, started when first asked for and ended with the stage."""
+    """The programs that subjects need, started when first asked for and ended with the stage.
+
+    ``apart``: the responder has a core to itself, and nobody spins there who waits for it (``cores``).
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Stage:
         think: float = 0.0,
         agents: int = 1,
         simulators: int = 1,
+        apart: bool = False,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -69,6 +73,7 @@ class Stage:
         self.think = think
         self.agents = agents
         self.simulators = simulators
+        self.apart = apart
         self.action: NDArray[np.float32] = np.full(inputs, 0.5, np.float32)
         self._programs = contextlib.ExitStack()
         self._started: list[Program] = []
@@ -77,7 +82,15 @@ class Stage:
         self._scenario = ""
 
     @classmethod
-    def of(cls, exercise: Exercise, *, think: float = 0.0, agents: int = 1, simulators: int = 1) -> Self:
+    def of(
+        cls,
+        exercise: Exercise,
+        *,
+        think: float = 0.0,
+        agents: int = 1,
+        simulators: int = 1,
+        apart: bool = False,
+    ) -> Self:
         """For this exercise."""
         return cls(
             inputs=exercise.inputs,
@@ -86,6 +99,7 @@ class Stage:
             think=think,
             agents=agents,
             simulators=simulators,
+            apart=apart,
         )
 
     def __enter__(self) -> Self:
@@ -148,7 +162,7 @@ class Stage:
 
     def keep_daemons_apart(self) -> None:
         """Daemons that have joined leave the responder its core, as whoever is ``timed`` does."""
-        for _, daemon in self._daemons.values():
+        for _, daemon in self._daemons.values() if self.apart else ():
             keep_apart(daemon.process.pid)
 
     def _daemon(self, name: str, *, scenario: str = "", relayed: bool = False) -> tuple[str, Program]:
@@ -183,6 +197,7 @@ class Stage:
             "ospbridge.bench.responder",
             *("--inputs", str(self.inputs), "--outputs", str(self.outputs), "--profile", self.profile.name),
             *("--agents", str(self.agents), "--simulators", str(simulators), "--think", str(self.think)),
+            *(["--alone"] if self.apart else []),
             name="the responder",
         )
         self._start(program)

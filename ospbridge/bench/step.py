@@ -39,7 +39,7 @@ def step_runs(
     exercise: Exercise = STEP, *, think: float = 0.0, only: Sequence[str] = (), told: Told = untold
 ) -> Runs:
     """Runs without end, each with the subjects that ``measured`` names; close it when done."""
-    stage = Stage.of(exercise, think=think)
+    stage = Stage.of(exercise, think=think, apart=True)
     return runs_of(subjects_on(stage, measured(only), exercise.steps), told, stage)
 
 
