@@ -26,9 +26,11 @@ def run_in_trio(task: Callable[[], Awaitable[Run]]) -> Run:
         return trio.run(task)
 
 
-async def timed_async(step: Callable[[], Awaitable[object]], steps: int, warm_up: int) -> Run:
+async def timed_async(
+    step: Callable[[], Awaitable[object]], steps: int, warm_up: int, *, alone: bool = True
+) -> Run:
     """As ``timed``, with steps that are awaited."""
-    with apart():
+    with apart() if alone else contextlib.nullcontext():
         for _ in range(warm_up):
             await step()
         watch = Stopwatch()

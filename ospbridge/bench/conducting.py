@@ -45,7 +45,7 @@ async def _conducted(stage: Stage, steps: int, warm_up: int) -> Run:
         attachments = conductor.attach(["*"], Driver("the measurement", 0))
         await conductor.reset(attachments, 1, 0)
         moves = [(attachment, stage.action.tobytes()) for attachment in attachments]
-        run = await timed_async(partial(conductor.step, moves), steps, warm_up)
+        run = await timed_async(partial(conductor.step, moves), steps, warm_up, alone=stage.apart)
         conductor.leave(attachments)
         nursery.cancel_scope.cancel()
     return run

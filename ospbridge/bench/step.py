@@ -36,10 +36,15 @@ def subjects_on(stage: Stage, names: Iterable[str], steps: int) -> dict[str, Sub
 
 
 def step_runs(
-    exercise: Exercise = STEP, *, think: float = 0.0, only: Sequence[str] = (), told: Told = untold
+    exercise: Exercise = STEP,
+    *,
+    think: float = 0.0,
+    only: Sequence[str] = (),
+    apart: bool = True,
+    told: Told = untold,
 ) -> Runs:
-    """Runs without end, each with the subjects that ``measured`` names; close it when done."""
-    stage = Stage.of(exercise, think=think, apart=True)
+    """Runs without end, each with the subjects that ``measured`` names; close it when done. ``apart``: see ``Stage``."""
+    stage = Stage.of(exercise, think=think, apart=apart)
     return runs_of(subjects_on(stage, measured(only), exercise.steps), told, stage)
 
 

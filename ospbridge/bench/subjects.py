@@ -59,7 +59,7 @@ PLAIN: Final = {WITH_SCENARIO: DIRECT, WRAPPED: DIRECT, RELAYED: IN_EPISODES}
 
 def _floor(floor: Floor, stage: Stage, steps: int, warm_up: int) -> Run:
     with floor(stage.responder, stage.profile, stage.inputs, stage.outputs) as step:
-        return timed(step, steps, warm_up)
+        return timed(step, steps, warm_up, alone=stage.apart)
 
 
 def _blocking_session(stage: Stage, steps: int, warm_up: int, *, spin: bool = True) -> Run:
@@ -69,7 +69,7 @@ def _blocking_session(stage: Stage, steps: int, warm_up: int, *, spin: bool = Tr
         session.register(AGENT)
         session.reset()
         actions = {AGENT: stage.action}
-        return timed(lambda: session.step(actions), steps, warm_up)
+        return timed(lambda: session.step(actions), steps, warm_up, alone=stage.apart)
 
 
 def _trio_session(stage: Stage, steps: int, warm_up: int) -> Run:
@@ -81,7 +81,7 @@ def _trio_session(stage: Stage, steps: int, warm_up: int) -> Run:
             await session.register(AGENT)
             await session.reset()
             actions = {AGENT: stage.action}
-            return await timed_async(lambda: session.step(actions), steps, warm_up)
+            return await timed_async(lambda: session.step(actions), steps, warm_up, alone=stage.apart)
 
     return run_in_trio(run)
 
@@ -90,7 +90,7 @@ def _direct(stage: Stage, steps: int, warm_up: int, *, wrapped: bool = False, **
     place = {"simulator": stage.responder, "profile": stage.profile.name}
     with _environment(wrapped=wrapped, **place, **options) as env:
         step, action = env.step, stage.action
-        return timed(lambda: step(action), steps, warm_up)
+        return timed(lambda: step(action), steps, warm_up, alone=stage.apart)
 
 
 def _with_scenario(stage: Stage, steps: int, warm_up: int) -> Run:
@@ -107,7 +107,7 @@ def _hub(stage: Stage, steps: int, warm_up: int) -> Run:
     with _environment(bridge=stage.hub, wait=START) as env:
         stage.keep_daemons_apart()
         step, action = env.step, stage.action
-        return timed(lambda: step(action), steps, warm_up)
+        return timed(lambda: step(action), steps, warm_up, alone=stage.apart)
 
 
 def _in_episodes(stage: Stage, steps: int, warm_up: int, *, relayed: bool = False) -> Run:
@@ -121,7 +121,7 @@ def _in_episodes(stage: Stage, steps: int, warm_up: int, *, relayed: bool = Fals
             if terminated or truncated:
                 env.reset()
 
-        return timed(step, steps, warm_up)
+        return timed(step, steps, warm_up, alone=stage.apart)
 
 
 @contextlib.contextmanager

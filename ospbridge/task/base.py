@@ -67,10 +67,7 @@ class Task:
 
     def inputs(self, action: Any) -> NDArray[np.float32]:
         """float32[n_inputs] for an action of ``action_space``. Raises LocalProtocolError for anything else."""
-        inputs = self.agent.inputs
-        if type(action) is np.ndarray and action.dtype == FLOAT and action.shape == (len(inputs),):
-            return action
-        return vector(action, len(inputs), self.agent.name)
+        return vector(action, len(self.agent.inputs), self.agent.name)
 
     def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
         """float32[n]: the observation of an outcome; an array of the caller's own."""
