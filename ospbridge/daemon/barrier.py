@@ -275,8 +275,7 @@ class StepBarrier:
             self._tell()
         if self.waiters:
             self.waiters.unpark_all()
-        if not self._lockstep.playing or self._keeper.broken:
-            self._keeper.changed()
+        self._keeper.changed()
 
     def _tell(self) -> None:
         waiting, self._left = self._left, []
@@ -287,7 +286,5 @@ class StepBarrier:
                     break
             else:
                 waiter.stepped()
-        if self._chronicle.listeners:
-            self._chronicle.settle()
-        if self._left:
-            self.summon()
+        self._chronicle.settle()
+        self.summon()

@@ -51,9 +51,10 @@ def test_anything_else_is_not(other: HubRequest) -> None:
 
 def test_what_follows_an_action_is_not_taken_for_it() -> None:
     # A message may have more elements than this version knows: ["step", [[agent, action]], b"..."].
-    longer = bytearray(body(Step([("a", ACTION)])))
+    longer = bytearray(body(Step([("a", ACTION[:4])])))
     longer[0] += 1
-    longer += b"\xc4\x08" + bytes(8)
+    longer += b"\xc4\x02" + bytes(2)
+    assert len(longer) == len(body(Step([("a", ACTION)])))
     assert RecurringStep("a", len(ACTION)).action(memoryview(bytes(longer))) is None
 
 
