@@ -43,7 +43,10 @@ def step_runs(
     apart: bool = True,
     told: Told = untold,
 ) -> Runs:
-    """Runs without end, each with the subjects that ``measured`` names; close it when done. ``apart``: a ``Stage``'s."""
+    """Runs without end, each with the subjects that ``measured`` names; close it when done.
+
+    ``apart``: as of a ``Stage``.
+    """
     stage = Stage.of(exercise, think=think, apart=apart)
     return runs_of(subjects_on(stage, measured(only), exercise.steps), told, stage)
 
