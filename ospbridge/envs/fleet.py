@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ospbridge.envs.group import LOSSES
+from ospbridge.envs.rows import ActionRows
 from ospbridge.errors import LocalProtocolError
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
 
@@ -44,6 +45,10 @@ class Fleet(Protocol):
         """In the order of the environments."""
         ...
 
+    def actions(self, names: Sequence[str], rows: Any) -> Mapping[str, Any]:
+        """One action of each of a group's agents, as its turn takes them."""
+        ...
+
     def send(self, turns: Sequence[Turn]) -> None:
         """All requests of these turns. Raises LocalProtocolError for an action that cannot be sent: nothing was."""
         ...
@@ -66,6 +71,9 @@ class DirectFleet:
         self._link = FleetLink(spin=spin, cores=cores_wanted(hosts))
         self._turns: tuple[Turn, ...] = ()
         self._closed = False
+
+    def actions(self, names: Sequence[str], rows: Any) -> Mapping[str, Any]:
+        return dict(zip(names, rows, strict=True))
 
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups
@@ -123,6 +131,9 @@ class HubFleet:
     def __init__(self, groups: Sequence[HubGroup]) -> None:
         self.groups = groups
         self._sent: list[tuple[Turn, Exception | None]] = []
+
+    def actions(self, names: Sequence[str], rows: Any) -> Mapping[str, Any]:
+        return ActionRows(names, rows)
 
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups

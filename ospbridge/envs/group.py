@@ -42,7 +42,7 @@ TRIES: Final = 2
 """A reset that finds the session lost rebuilds it and tries once more."""
 LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
 """Errors that end an episode, truncated, and after which the session is rebuilt."""
-Found: TypeAlias = "dict[str, Feedback]"
+Found: TypeAlias = "Mapping[str, Feedback]"
 """What a reset or step brought, by agent."""
 
 
@@ -58,11 +58,11 @@ class Group(Protocol):
         """Somebody plays: a step can be given."""
         ...
 
-    def reset(self, seed: int) -> dict[str, Feedback]:
+    def reset(self, seed: int) -> Found:
         """Reset the world and let it settle; all agents play. ``seed`` in [1, 2**31 - 1]."""
         ...
 
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+    def step(self, actions: Mapping[str, Any]) -> Found:
         """One action of every agent that plays; what they return. A lost session truncates them all."""
         ...
 
@@ -119,7 +119,7 @@ class DirectGroup:
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
-    def reset(self, seed: int) -> dict[str, Feedback]:
+    def reset(self, seed: int) -> Found:
         """Rebuild the session where it was lost, reset the world, take the neutral steps."""
         for tried in range(TRIES):
             try:
@@ -268,7 +268,7 @@ class DirectGroup:
             self.shared.broken = reason
         return reason
 
-    def _end(self, found: dict[str, Feedback], reason: str) -> None:
+    def _end(self, found: Found, reason: str) -> None:
         """Those whose episode is over rest; with ``reason`` all are truncated."""
         for name, feedback in found.items():
             if reason:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.envs.group import over
+from ospbridge.envs.hub_rows import HubRows
+from ospbridge.envs.rows import FeedbackRows
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import AnnotatedStep, Feedbacks, Reset, Step
@@ -51,9 +53,12 @@ class HubGroup:
         }
         self.next_notes = {name: NextNote(name) for name in self.interfaces} if annotates else {}
         """Each must be set before a step; none where nobody annotates."""
-        self._last: dict[str, Feedback] = {}
+        self._last: Found = {}
         self._playing: list[str] = []
-        self._frame = bytearray()
+        self._rows = HubRows(self.interfaces, self.observation_spaces, self.action_spaces)
+        self._buffer = bytearray()
+        self._frame = self._buffer
+        """What is to be sent."""
         self._reason = ""
         """Why the step could not even be sent."""
         self._learn_limits(attached)
@@ -63,7 +68,7 @@ class HubGroup:
         self._step_limit = 2 * attached.step_timeout + MARGIN
         self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
 
-    def reset(self, seed: int) -> dict[str, Feedback]:
+    def reset(self, seed: int) -> Found:
         """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
         self.ask_reset(seed)
         return self.begun()
@@ -77,8 +82,8 @@ class HubGroup:
         self._playing = []
         for note in self.next_notes.values():
             note.clear()
-        encode(Reset(list(self.interfaces), seed, threading.get_native_id()), self._frame)
-        client.send(self._frame, self._reset_limit)
+        encode(Reset(list(self.interfaces), seed, threading.get_native_id()), self._buffer)
+        client.send(self._buffer, self._reset_limit)
 
     def begun(self) -> Found:
         """The answer to ``ask_reset``."""
@@ -101,7 +106,7 @@ class HubGroup:
         """Somebody plays: a step can be given."""
         return bool(self._playing)
 
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+    def step(self, actions: Mapping[str, Any]) -> Found:
         """One step, in one message. A daemon that went away truncates all."""
         self.prepare_step(actions)
         self.ask_step()
@@ -111,11 +116,16 @@ class HubGroup:
         """Raises LocalProtocolError for actions that cannot be sent. ``ask_step`` and ``stepped`` must follow."""
         self._client.check()
         self._reason = ""
+        notes = self.next_notes
+        known = None if notes else self._rows.step(self._playing, actions)
+        if known is not None:
+            self._frame = known
+            return
+        self._frame = self._buffer
         moves = [(name, self._told(name, actions[name])) for name in self._playing]
-        if not self.next_notes:
+        if not notes:
             encode(Step(moves), self._frame)
             return
-        notes = self.next_notes
         encode(AnnotatedStep([(name, action, notes[name].note) for name, action in moves]), self._frame)
         for note in notes.values():
             note.clear()
@@ -132,10 +142,15 @@ class HubGroup:
         if self._reason:
             return self._cut(self._reason)
         try:
-            reply = self._client.receive(self._step_limit)
+            reply = self._client.receive(self._step_limit, self._rows.read)
         except HubLost as error:
             return self._cut(error.message)
+        if isinstance(reply, FeedbackRows):
+            self._last = reply
+            return reply
         found = self._feedbacks(reply)
+        if isinstance(reply, Feedbacks):
+            self._rows.learn(reply)
         self._playing = [name for name in self._playing if not over(found[name])]
         return found
 
@@ -153,7 +168,7 @@ class HubGroup:
         if not isinstance(reply, Feedbacks):
             raise self._client.failed(reply)
         found = {told.agent: feedback_of(told, self._info_names[told.agent]) for told in reply.agents}
-        self._last.update(found)
+        self._last = found
         return found
 
     def _cut(self, reason: str) -> dict[str, Feedback]:

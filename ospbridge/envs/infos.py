@@ -17,7 +17,31 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["in_columns"]
+    from ospbridge.envs.rows import FeedbackRows
+
+__all__ = ["InfoColumns", "in_columns"]
+
+
+class InfoColumns:
+    """What ``in_columns`` makes of steps that bring rows, of which only the infos' numbers differ."""
+
+    def __init__(self) -> None:
+        self._seed: int | None = None
+        self._form: dict[str, Any] = {}
+
+    def of(self, rows: FeedbackRows) -> dict[str, Any]:
+        """Arrays of the caller's own."""
+        if rows.seed != self._seed:
+            self._form = in_columns([feedback.info for feedback in rows.values()]) or {}
+            self._seed = rows.seed
+        found = _copied(self._form)
+        for name, column in zip(rows.info_names, rows.infos.T, strict=True):
+            found["infos"][name] = column.astype(float)
+        return found
+
+
+def _copied(columns: dict[str, Any]) -> dict[str, Any]:
+    return {key: _copied(found) if type(found) is dict else found.copy() for key, found in columns.items()}
 
 
 def in_columns(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -36,14 +36,14 @@ class PanelGroup:
         """Somebody plays."""
         return self._group.playing
 
-    def reset(self, seed: int) -> dict[str, Feedback]:
+    def reset(self, seed: int) -> Mapping[str, Feedback]:
         """Reset, and show new episodes."""
         found = self._group.reset(seed)
         for name, feedback in found.items():
             self._panels[name].began(feedback)
         return found
 
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+    def step(self, actions: Mapping[str, Any]) -> Mapping[str, Feedback]:
         """One step, shown; whose episode is over stands still."""
         try:
             found = self._group.step(actions)

@@ -66,7 +66,7 @@ class RecordingGroup:
         """Somebody plays."""
         return self._group.playing
 
-    def reset(self, seed: int) -> dict[str, Feedback]:
+    def reset(self, seed: int) -> Mapping[str, Feedback]:
         """Reset, and record from here on."""
         self._end_all("abandoned", "reset before its end")
         found = self._group.reset(seed)
@@ -74,7 +74,7 @@ class RecordingGroup:
             self._recorders[name].begin(feedback)
         return found
 
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+    def step(self, actions: Mapping[str, Any]) -> Mapping[str, Feedback]:
         """One step; the episodes that it ends are on disk when this returns."""
         try:
             found = self._group.step(actions)

@@ -10,10 +10,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-__all__ = ["LARGEST_SEED", "drawn_seed", "osp_seed"]
+from ospbridge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LARGEST_SEED", "drawn_seed", "each_seed", "osp_seed"]
 
 LARGEST_SEED: Final = 2**31 - 1
 
@@ -29,3 +33,20 @@ def osp_seed(seed: int) -> int:
 def drawn_seed(random: np.random.Generator) -> int:
     """A seed from the environment's own generator."""
     return int(random.integers(1, LARGEST_SEED, endpoint=True))
+
+
+def each_seed(seed: int | Sequence[int | None] | None, count: int) -> Sequence[int | None]:
+    """Gymnasium's seed of each of ``count`` environments: ``seed + i``, or as a sequence says.
+
+    Raises UsageError for one of another length.
+    """
+    if seed is None:
+        return [None] * count
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + at for at in range(count)]
+    if len(seed) != count:
+        raise UsageError(
+            f"{len(seed)} seeds for {count} environments",
+            hint="give one for each, or a single int",
+        )
+    return seed

@@ -18,11 +18,13 @@ from ospbridge.envs.annotating import annotate_rows, check_annotates, not_annota
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group_seats import GroupSeats
-from ospbridge.envs.infos import in_columns
+from ospbridge.envs.infos import InfoColumns, in_columns
 from ospbridge.envs.masks import groups_in_mask
 from ospbridge.envs.onlookers import Onlookers, looked_on
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.rows import FeedbackRows
 from ospbridge.envs.scenarios import EnvScenario
+from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.envs.tls_options import tls_files
 from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed, UsageError
@@ -144,6 +146,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._terminations = np.zeros(num_envs, np.bool_)
         self._truncations = np.zeros(num_envs, np.bool_)
         self._infos: list[dict[str, Any] | None] = [None] * num_envs
+        self._rows: FeedbackRows | None = None
+        """What all were told by the latest step, in place of ``_infos``."""
+        self._columns = InfoColumns()
         self._sent: list[tuple[GroupSeats, Turn]] = []
 
     # --- resets ----------------------------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         first environment. Raises BarrierStuck where other clients do not vote.
         """
         self._ready()
-        seeds = self._seeds(seed)
+        seeds = each_seed(seed, self.num_envs)
         mask = (options or {}).get("reset_mask")
         chosen = self._groups
         if mask is not None:
@@ -167,22 +172,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if (own := seeds[seats.first]) is not None:
                 seats.seed(own)
         self._infos = [None] * self.num_envs
+        self._rows = None
         self._begin_again(chosen)
         for seats in chosen:
             self._terminations[seats.slice] = self._truncations[seats.slice] = False
         return self._told_observations(), self._told_infos()
-
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + at for at in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise UsageError(
-                f"{len(seed)} seeds for {self.num_envs} environments",
-                hint="give one for each, or a single int",
-            )
-        return seed
 
     def _begin_again(self, chosen: Sequence[GroupSeats]) -> None:
         """Reset worlds side by side."""
@@ -234,8 +228,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             elif seats.ended or not seats.group.playing:
                 raise self._not_playing(seats)
             else:
-                own = {name: actions[i] for i, name in enumerate(seats.names, seats.first)}
-                turns.append((seats, Turn(at, actions=own)))
+                turns.append((seats, Turn(at, actions=fleet.actions(seats.names, actions[seats.slice]))))
         fleet.send([turn for _, turn in turns])
         self._sent = turns
 
@@ -262,6 +255,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         if not self._sent:
             raise LocalProtocolError("no step is under way", hint="call send first")
         sent, self._sent = self._sent, []
+        self._rows = None
         finals: dict[str, Any] = {}
         ended = []
         results = fleet.recv()
@@ -274,6 +268,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
                 self._take_begun(seats, found)
                 self._rewards[seats.slice] = 0.0
                 self._terminations[seats.slice] = self._truncations[seats.slice] = False
+                continue
+            if isinstance(found, FeedbackRows):
+                self._take_rows(seats, found)
                 continue
             seats.end_together(found)
             self._take_step(seats, found, finals)
@@ -291,6 +288,16 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._truncations.copy(),
             self._told_infos() | finals,
         )
+
+    def _take_rows(self, seats: GroupSeats, found: FeedbackRows) -> None:
+        mine = seats.slice
+        self._observations[mine] = found.observations
+        self._rewards[mine] = found.rewards
+        self._terminations[mine] = self._truncations[mine] = False
+        if len(self._groups) == 1:
+            self._rows = found
+        else:
+            self._infos[mine] = [feedback.info for feedback in found.values()]
 
     def _take_step(self, seats: GroupSeats, found: Found, finals: dict[str, Any]) -> None:
         feedbacks = [found[name] for name in seats.names]
@@ -336,6 +343,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
 
     def _told_infos(self) -> dict[str, Any]:
         """In gymnasium's layout, of those environments that have told one."""
+        if self._rows is not None:
+            return self._columns.of(self._rows)
         told = [info for info in self._infos if info is not None]
         infos = in_columns(told) if len(told) == self.num_envs else None
         if infos is None:

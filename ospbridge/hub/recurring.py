@@ -1,8 +1,8 @@
 """Steps that are the same each time but for their numbers: known again, and written anew, without their messages.
 
-An environment's steps differ by its action alone, and the answers by observation, infos and reward, as long as nothing
-else is to be told. So a request is known again by the bytes around its action, and an answer is written into that of
-the step before. Whatever is different goes by way of ``messages``.
+An environment's steps differ by its actions alone, and the answers by observations, infos and rewards, as long as
+nothing else is to be told. So a message is known again by the bytes around its numbers, and the next one is written
+into that of the step before. Whatever is different goes by way of ``messages``.
 
 What this module must not do: touch a socket.
 """
@@ -10,7 +10,7 @@ What this module must not do: touch a socket.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,11 +18,14 @@ from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.messages import AgentFeedback, Feedbacks, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from ospbridge.hub.messages import HubReply, HubRequest
     from ospbridge.interface import Feedback
 
-__all__ = ["RecurringFeedback", "RecurringStep"]
+__all__ = ["RecurringFeedbacks", "RecurringStep"]
 
 _REWARD: Final = struct.Struct(">d")
 _ZERO: Final = 0.0
@@ -30,37 +33,178 @@ _ZERO: Final = 0.0
 """Differs from zero in each byte."""
 
 
-class RecurringStep:
-    """The request for a step of ``agent`` alone, whose action has so many bytes, as our own environments write it."""
+class _Form:
+    """What two messages that differ in each byte of their numbers have in common."""
 
-    __slots__ = ("_before", "_head", "_size", "agent")
+    __slots__ = ("_around", "_same", "frame", "numbers", "size")
 
-    def __init__(self, agent: str, size: int) -> None:
+    def __init__(self, zeros: HubRequest | HubReply, others: HubRequest | HubReply) -> None:
+        self.frame = bytearray()
+        """The message with its length; its numbers are what was written last."""
         frame = bytearray()
-        encode(Step([(agent, bytes(size))]), frame)
-        self.agent = agent
-        self._size = len(frame) - HEAD.size
-        self._before = self._size - size
-        self._head = bytes(frame[HEAD.size : HEAD.size + self._before])
+        encode(zeros, self.frame)
+        encode(others, frame)
+        differs = np.frombuffer(self.frame, np.uint8) != np.frombuffer(frame, np.uint8)
+        self.numbers: NDArray[np.intp] = np.flatnonzero(differs)
+        """Where in the frame they stand, byte by byte."""
+        self.size = len(frame) - HEAD.size
+        """Of the message alone."""
+        self._around: NDArray[np.intp] = np.flatnonzero(~differs[HEAD.size :])
+        self._same = self.bytes[HEAD.size :].take(self._around).tobytes()
 
-    def action(self, message: memoryview) -> bytes | None:
-        """That of a message that is such a request; None for any other."""
-        if len(message) != self._size:
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """uint8[n]: those of the frame, to be written into."""
+        return np.frombuffer(self.frame, np.uint8)
+
+    def read(self, message: memoryview) -> NDArray[np.uint8] | None:
+        """The bytes of a message that is one of these; None for any other."""
+        if len(message) != self.size:
             return None
-        data = message.tobytes()
-        return data[self._before :] if data.startswith(self._head) else None
+        data = np.frombuffer(message, np.uint8)
+        return data if data.take(self._around).tobytes() == self._same else None
 
 
-class RecurringFeedback:
-    """What steps of one agent bring that end nothing: observations of ``size`` numbers, and ``infos`` numbers."""
+class RecurringStep:
+    """The request for a step of agents, (name, bytes of an action) each, as our own environments write it."""
 
-    __slots__ = ("_frame", "_infos", "_observation", "_reward_at", "_size", "seed")
+    __slots__ = ("_at", "_bounds", "_bytes", "_form", "_head", "_in_message")
 
-    def __init__(self, agent: str, size: int, infos: int, seed: int) -> None:
-        zeros, others = bytearray(), bytearray()
-        for frame, byte, reward in ((zeros, b"\x00", _ZERO), (others, b"\xff", _OTHER)):
-            told = AgentFeedback(
-                agent,
+    def __init__(self, agents: Sequence[tuple[str, int]]) -> None:
+        zeros, others = (Step([(name, byte * size) for name, size in agents]) for byte in (b"\x00", b"\xff"))
+        self._form = form = _Form(zeros, others)
+        self._bytes = form.bytes
+        self._at = form.numbers
+        self._in_message = form.numbers - HEAD.size
+        ends = np.cumsum([size for _, size in agents], dtype=int).tolist()
+        self._bounds = list(zip([0, *ends], ends, strict=False))
+        # An action is the last of its message, so that a single one is known by what it begins with.
+        alone = form.size - agents[0][1] if len(agents) == 1 else -1
+        self._head = bytes(form.frame[HEAD.size : HEAD.size + alone]) if alone >= 0 else b""
+
+    def actions(self, message: memoryview) -> list[bytes] | None:
+        """Those of a message that is such a request, in the order of the agents; None for any other."""
+        if self._head:
+            if len(message) != self._form.size:
+                return None
+            data = message.tobytes()
+            return [data[len(self._head) :]] if data.startswith(self._head) else None
+        found = self._form.read(message)
+        if found is None:
+            return None
+        numbers = found.take(self._in_message).tobytes()
+        return [numbers[begin:end] for begin, end in self._bounds]
+
+    def frame(self, actions: NDArray[Any]) -> bytearray:
+        """With these, float32 in the order of the agents: ready to be sent, and valid until the next call."""
+        self._bytes[self._at] = np.frombuffer(actions.astype("<f4", copy=False).tobytes(), np.uint8)
+        return self._form.frame
+
+
+class _Place:
+    """Where one agent's numbers stand in an answer."""
+
+    __slots__ = ("_frame", "_infos", "_observation", "_reward_at", "_size")
+
+    def __init__(
+        self,
+        frame: bytearray,
+        *,
+        observation: tuple[int, int],
+        infos: tuple[int, int],
+        reward_at: int,
+    ) -> None:
+        self._frame = frame
+        self._size = observation[1]
+        self._observation: NDArray[np.float32] = np.frombuffer(frame, "<f4", observation[1], observation[0])
+        self._infos: NDArray[np.float32] = np.frombuffer(frame, "<f4", infos[1], infos[0])
+        self._reward_at = reward_at
+
+    def write(self, feedback: Feedback, infos: NDArray[np.float32], seed: int) -> bool:
+        """False where there is more to tell than numbers."""
+        info = feedback.info
+        observation = feedback.observation
+        if (
+            feedback.terminated
+            or feedback.truncated
+            or feedback.reason
+            or info["restored"]
+            or info["events"]
+            or info["values"]
+            or info["osp_seed"] != seed
+            or len(observation) != self._size
+        ):
+            return False
+        self._observation[:] = observation
+        if len(infos):
+            self._infos[:] = infos
+        _REWARD.pack_into(self._frame, self._reward_at, feedback.reward)
+        return True
+
+
+class RecurringFeedbacks:
+    """What steps of agents bring that end nothing: (name, numbers of its observation, of its infos) each.
+
+    A daemon writes them with ``frame``, an environment reads them with ``numbers``.
+    """
+
+    __slots__ = ("_form", "_infos_at", "_observations_at", "_places", "_rewards_at", "seed")
+
+    def __init__(self, agents: Sequence[tuple[str, int, int]], seed: int) -> None:
+        zeros, others = (
+            _answer(agents, seed, byte, reward) for byte, reward in ((b"\x00", _ZERO), (b"\xff", _OTHER))
+        )
+        self._form = form = _Form(zeros, others)
+        self.seed = seed
+        self._places: list[_Place] = []
+        at = form.numbers
+        parts: tuple[list[NDArray[np.intp]], ...] = ([], [], [])
+        begin = 0
+        for _, size, infos in agents:
+            ends = np.cumsum([4 * size, 4 * infos, _REWARD.size]) + begin
+            mine = np.split(at[begin : ends[-1]], ends[:2] - begin)
+            for part, which in zip(parts, mine, strict=True):
+                part.append(which - HEAD.size)
+            first = [int(which[0]) if len(which) else 0 for which in mine]
+            self._places.append(
+                _Place(form.frame, observation=(first[0], size), infos=(first[1], infos), reward_at=first[2])
+            )
+            begin = int(ends[-1])
+        self._observations_at, self._infos_at, self._rewards_at = map(np.concatenate, parts)
+
+    def frame(self, told: Sequence[tuple[Feedback, NDArray[np.float32]]]) -> bytearray | None:
+        """Feedback and infos of each agent, in their order: ready to be sent, and valid until the next call.
+
+        None where there is more to tell.
+        """
+        seed = self.seed
+        for place, (feedback, infos) in zip(self._places, told, strict=True):
+            if not place.write(feedback, infos, seed):
+                return None
+        return self._form.frame
+
+    def numbers(
+        self, message: memoryview
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]] | None:
+        """Observations, infos and rewards of a message that tells nothing else, all agents' behind one another.
+
+        None for any other message.
+        """
+        data = self._form.read(message)
+        if data is None:
+            return None
+        return (
+            data.take(self._observations_at).view("<f4"),
+            data.take(self._infos_at).view("<f4"),
+            data.take(self._rewards_at).view(">f8").astype(np.float64),
+        )
+
+
+def _answer(agents: Sequence[tuple[str, int, int]], seed: int, byte: bytes, reward: float) -> Feedbacks:
+    return Feedbacks(
+        [
+            AgentFeedback(
+                name,
                 bytearray(byte * (4 * size)),
                 byte * (4 * infos),
                 reward,
@@ -72,33 +216,6 @@ class RecurringFeedback:
                 {},
                 False,
             )
-            encode(Feedbacks([told]), frame)
-        # Where the two differ is where the numbers stand.
-        at = np.flatnonzero(np.frombuffer(zeros, np.uint8) != np.frombuffer(others, np.uint8)).tolist()
-        self.seed = seed
-        self._size = size
-        self._frame = zeros
-        self._reward_at = at[4 * (size + infos)]
-        self._observation: NDArray[np.float32] = np.frombuffer(zeros, "<f4", size, at[0])
-        self._infos: NDArray[np.float32] = np.frombuffer(zeros, "<f4", infos, at[4 * size])
-
-    def frame(self, feedback: Feedback, infos: NDArray[np.float32]) -> bytearray | None:
-        """Ready to be sent, and valid until the next call; None where there is more to tell."""
-        info = feedback.info
-        observation = feedback.observation
-        if (
-            feedback.terminated
-            or feedback.truncated
-            or feedback.reason
-            or info["restored"]
-            or info["events"]
-            or info["values"]
-            or info["osp_seed"] != self.seed
-            or len(observation) != self._size
-        ):
-            return None
-        self._observation[:] = observation
-        if len(infos):
-            self._infos[:] = infos
-        _REWARD.pack_into(self._frame, self._reward_at, feedback.reward)
-        return self._frame
+            for name, size, infos in agents
+        ]
+    )

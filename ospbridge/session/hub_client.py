@@ -7,7 +7,6 @@ Every wait is bounded by the limits that the daemon tells when a client attaches
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from ospbridge.errors import (
     AgentTaken,
     ConfigurationError,
     HubLost,
-    HubNotFound,
     OspBridgeError,
     RemoteProtocolError,
     SessionClosed,
@@ -44,14 +42,14 @@ from ospbridge.hub.messages import (
     decode_reply,
 )
 from ospbridge.hub.refusals import raised_again
-from ospbridge.observe.runtime import default_hub, found_hub, hubs
+from ospbridge.observe.runtime import default_hub
+from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, program
 from ospbridge.session.spinning import Spinning
-from ospbridge.transport.patient import LocalStream, TlsStream, wait_writable
-from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
-from ospbridge.transport.unix import connect_unix, parse_unix
+from ospbridge.transport.patient import wait_writable
+from ospbridge.transport.tls import TlsAddress, TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
@@ -70,17 +68,6 @@ HANDSHAKE: Final = 10.0
 """Seconds for a daemon on another host to accept, at least, where the connect timeout allows that."""
 PAUSE: Final = 0.05
 """Seconds between tries while the daemon is away or not ready."""
-
-
-def _address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
-    if bridge is not None and bridge.startswith("tls:"):
-        endpoint = parse_tls(bridge)
-        return TlsAddress(endpoint, tls or TlsFiles.of(None, None, None))
-    if tls is not None:
-        raise ConfigurationError(
-            "certificates were given, but the bridge is on this host", hint="write bridge='tls://HOST:PORT'"
-        )
-    return found_hub() if bridge is None else parse_unix(bridge)
 
 
 class HubClient:
@@ -117,7 +104,7 @@ class HubClient:
         ``timeout``: seconds for the daemon to answer, and to come back once lost. ``wait``: seconds for which it may
         be absent, or without a simulator. Raises HubNotFound, HubLost, or ConfigurationError for a wrong address.
         """
-        client = cls(_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
+        client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
         client.open(wait)
         return client
 
@@ -127,39 +114,22 @@ class HubClient:
         stream = None
         while stream is None:
             try:
-                stream = self._connected(max(give_up - monotonic(), HANDSHAKE))
+                seconds = max(give_up - monotonic(), HANDSHAKE)
+                stream = hub_stream(self.address, min(seconds, self.timeout))
             except OSError as error:
                 if monotonic() >= give_up or isinstance(error, PermissionError):
-                    raise self._not_found(error) from None
+                    raise hub_not_found(self.address, error) from None
                 sleep(PAUSE)
         self._stream = stream
         self._incoming = Incoming()
         self._greeted = False
         try:
-            welcome = self.ask(Hello(VERSION, _program(), os.getpid()), Welcome, self.timeout)
+            welcome = self.ask(Hello(VERSION, program(), os.getpid()), Welcome, self.timeout)
         except BaseException:
             self.lose()
             raise
         self._greeted = True
         self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
-
-    def _connected(self, seconds: float) -> PatientStream:
-        """Raises OSError where nobody listens, and ConfigurationError for certificates that do not fit."""
-        if isinstance(self.address, Path):
-            return LocalStream(connect_unix(self.address))
-        return TlsStream(connect_tls(self.address, min(seconds, self.timeout)))
-
-    def _not_found(self, error: OSError) -> HubNotFound:
-        if isinstance(error, PermissionError):
-            return HubNotFound(
-                f"this user may not use the daemon's hub at {self.address}",
-                hint="join the group that owns it, or run the daemon as this user",
-            )
-        others = ", ".join(f"unix:{path}" for path in hubs() if path != self.address)
-        return HubNotFound(
-            f"no daemon listens at {self.address} ({error.strerror or error})",
-            hint=f"name the simulator's own hub: {others}" if others else "",
-        )
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -246,13 +216,15 @@ class HubClient:
                 return raised_again(reply) if isinstance(reply, Refusal) else None
         return None
 
-    def receive(self, limit: float) -> HubReply:
-        """The second half of ``exchange``."""
+    def receive(
+        self, limit: float, read: Callable[[memoryview], HubReply | R] = decode_reply
+    ) -> HubReply | R:
+        """The second half of ``exchange``. ``read`` may make something else of what it knows."""
         stream = self._stream
         if stream is None:
             raise self._unusable()
         try:
-            return self._receive(stream, limit)
+            return self._receive(stream, limit, read)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
             self.lose()
             raise self._told(error) from None
@@ -287,7 +259,12 @@ class HubClient:
             with suppress(BlockingIOError):
                 rest = rest[stream.send(rest) :]
 
-    def _receive(self, stream: PatientStream, limit: float) -> HubReply:
+    def _receive(
+        self,
+        stream: PatientStream,
+        limit: float,
+        read: Callable[[memoryview], HubReply | R] = decode_reply,
+    ) -> HubReply | R:
         """Spins before it sleeps."""
         incoming = self._incoming
         count = self._spun(stream) if self._spinning.tries else None
@@ -305,8 +282,8 @@ class HubClient:
                 raise ConnectionResetError(0, "the stream ended")
             message = incoming.take(count)
             while message is not None:
-                reply = decode_reply(message)
-                if type(reply) is not Held:
+                reply = read(message)
+                if not isinstance(reply, Held):
                     return reply
                 # Somebody else makes the world wait, which is none of the daemon's own delay.
                 deadline = monotonic() + reply.seconds + limit
@@ -394,10 +371,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _program() -> str:
-    """What people call this process."""
-    path = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
-    name = path.parent.name if path.name == "__main__.py" else path.name
-    return name.encode("utf-8", "replace").decode() if name.strip("-c") else "python"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,37 @@ def test_two_hubs_return_what_the_two_simulators_return(
     without_reasons(direct)
     without_reasons(through)
     assert_same(through, direct)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
+def test_one_hub_returns_what_the_simulator_returns(mode: AutoresetMode, hubs: list[Path]) -> None:
+    with cart_poles(1, copies=3) as addresses:
+        direct = trajectory(fleet(addresses, 3, autoreset_mode=mode), 80)
+        with connected(addresses[0], hubs[0], "--reset-policy", "any"):
+            through = trajectory(attached(hubs[:1], 3, autoreset_mode=mode), 80)
+    without_reasons(direct)
+    without_reasons(through)
+    assert_same(through, direct)
+
+
+def test_what_a_step_returned_is_the_users_own(hubs: list[Path]) -> None:
+    with cart_poles(1, copies=3) as addresses, connected(addresses[0], hubs[0]):
+        envs: Any = attached(hubs[:1], 3)
+        envs.reset(seed=1)
+        actions = np.zeros((3, 1), np.float32)
+        told = [envs.step(actions) for _ in range(4)]
+        # By then answers tell nothing but numbers, and come as rows.
+        assert envs._rows is not None
+        kept = deepcopy(told)
+        for observations, rewards, *_, infos in told[2:]:
+            observations[:] = rewards[:] = 0.0
+            infos["osp_seed"][:] = 0
+        assert_same(deepcopy(told[:2]), kept[:2])
+        observations, rewards, *_, infos = envs.step(actions)
+        assert observations.any()
+        assert rewards.tolist() == [1.0] * 3
+        assert infos["osp_seed"].tolist() == [1] * 3
+        envs.close()
 
 
 def without_reasons(told: Any) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,22 +36,6 @@ TAIL: Final = 3000
 
 class Failed(Exception):
     """What was expected did not come; the message has the ends of all logs."""
-
-
-def free_port() -> int:
-    """Of TCP, with two more free ones above it: env runners count from it."""
-    for _ in range(100):
-        with ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                for more in (1, 2):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + more))
-            except (OSError, OverflowError):
-                continue
-            return port
-    raise Failed("three free ports in a row were not found")
 
 
 class Program:

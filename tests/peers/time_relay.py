@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.peers.relaying import Failed, free_port, running
+from tests.peers.ports import free_port
+from tests.peers.relaying import Failed, running
 
 if TYPE_CHECKING:
     from tests.peers.relaying import Place

@@ -24,7 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.peers.relaying import Failed, drives, free_port, json_lines, running
+from tests.peers.ports import free_port
+from tests.peers.relaying import Failed, drives, json_lines, running
 
 if TYPE_CHECKING:
     from tests.peers.relaying import Place, Program

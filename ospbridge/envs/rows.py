@@ -1,0 +1,95 @@
+"""Actions and feedback of several agents that are alike, as rows of one array each.
+
+To whoever asks for one agent's they are what they stand for; whoever asks for all of them has them without making an
+object for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ospbridge.interface import Feedback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["ActionRows", "FeedbackRows"]
+
+
+class ActionRows(Mapping[str, Any]):
+    """One action of each agent, in their order: ``rows`` is an array or any other sequence."""
+
+    __slots__ = ("_by_name", "names", "rows")
+
+    def __init__(self, names: Sequence[str], rows: Any) -> None:
+        self.names = names
+        self.rows = rows
+        self._by_name: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if not self._by_name:
+            self._by_name = dict(zip(self.names, self.rows, strict=True))
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class FeedbackRows(Mapping[str, Feedback]):
+    """What a step brought that ended nobody's episode and has nothing to tell but numbers.
+
+    ``observations``: float32[agents, n], ``rewards``: float64[agents], ``infos``: float32[agents, k], which have the
+    ``info_names``.
+    """
+
+    __slots__ = ("_by_name", "info_names", "infos", "names", "observations", "rewards", "seed")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        observations: NDArray[np.float32],
+        rewards: NDArray[np.float64],
+        infos: NDArray[np.float32],
+        info_names: Sequence[str],
+        seed: int,
+    ) -> None:
+        self.names = names
+        self.observations = observations
+        self.rewards = rewards
+        self.infos = infos
+        self.info_names = info_names
+        self.seed = seed
+        self._by_name: dict[str, Feedback] = {}
+
+    def __getitem__(self, name: str) -> Feedback:
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _made(self) -> dict[str, Feedback]:
+        if not self._by_name:
+            rows = zip(self.names, self.observations, self.rewards.tolist(), self.infos.tolist(), strict=True)
+            for name, observation, reward, infos in rows:
+                info = {
+                    "osp_seed": self.seed,
+                    "infos": dict(zip(self.info_names, infos, strict=True)),
+                    "events": (),
+                    "values": {},
+                    "restored": False,
+                    "reason": "",
+                }
+                self._by_name[name] = Feedback(observation, reward, info=info)
+        return self._by_name

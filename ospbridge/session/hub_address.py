@@ -1,0 +1,57 @@
+"""Where a hub is, the stream to it, and who says hello there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ospbridge.errors import ConfigurationError, HubNotFound
+from ospbridge.observe.runtime import found_hub, hubs
+from ospbridge.transport.patient import LocalStream, PatientStream, TlsStream
+from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
+from ospbridge.transport.unix import connect_unix, parse_unix
+
+__all__ = ["hub_address", "hub_not_found", "hub_stream", "program"]
+
+
+def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
+    """That of ``unix:PATH`` or ``tls://HOST:PORT``; None: the default. Raises ConfigurationError."""
+    if bridge is not None and bridge.startswith("tls:"):
+        endpoint = parse_tls(bridge)
+        return TlsAddress(endpoint, tls or TlsFiles.of(None, None, None))
+    if tls is not None:
+        raise ConfigurationError(
+            "certificates were given, but the bridge is on this host", hint="write bridge='tls://HOST:PORT'"
+        )
+    return found_hub() if bridge is None else parse_unix(bridge)
+
+
+def hub_stream(address: Path | TlsAddress, seconds: float) -> PatientStream:
+    """Connected; another host has so many seconds to accept.
+
+    Raises OSError where nobody listens, and ConfigurationError for certificates that do not fit.
+    """
+    if isinstance(address, Path):
+        return LocalStream(connect_unix(address))
+    return TlsStream(connect_tls(address, seconds))
+
+
+def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
+    """The error for an address at which nobody could be connected to."""
+    if isinstance(error, PermissionError):
+        return HubNotFound(
+            f"this user may not use the daemon's hub at {address}",
+            hint="join the group that owns it, or run the daemon as this user",
+        )
+    others = ", ".join(f"unix:{path}" for path in hubs() if path != address)
+    return HubNotFound(
+        f"no daemon listens at {address} ({error.strerror or error})",
+        hint=f"name the simulator's own hub: {others}" if others else "",
+    )
+
+
+def program() -> str:
+    """What people call this process."""
+    path = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return name.encode("utf-8", "replace").decode() if name.strip("-c") else "python"
