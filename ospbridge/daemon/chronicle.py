@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Chronicle", "Listener"]
 
 FLOAT: Final = np.dtype("<f4")
-TOGETHER: Final = 32
+TOGETHER: Final = 128
 """So many steps are left for later, of all attachments: many at once cost less each."""
 _WHY: Final = {"detached": "closed before its end", "abandoned": "reset before its end"}
 

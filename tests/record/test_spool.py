@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -197,15 +198,15 @@ def test_a_refusing_disk_is_told_and_survived(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
     with Spool(tmp_path / "spool") as spool:
         put(spool, "a")
-        pages = spool._database.execute("PRAGMA page_count").fetchone()[0]
-        spool._database.execute(f"PRAGMA max_page_count={pages}")
+        pages = spool._file._database.execute("PRAGMA page_count").fetchone()[0]
+        spool._file._database.execute(f"PRAGMA max_page_count={pages}")
         spool.put("b", 1, b"x" * 100_000)
         assert not spool.settle(0.1)
         assert "full" in spool.figures.trouble
         assert str(tmp_path / "spool") in spool.figures.trouble
         assert keys(spool) == ["a"]
         with spool._lock:
-            spool._database.execute("PRAGMA max_page_count=1000000")
+            spool._file._database.execute("PRAGMA max_page_count=1000000")
         assert spool.settle(10)
         assert keys(spool) == ["a", "b"]
         assert (spool.figures.trouble, spool.figures.entries, spool.figures.dropped) == ("", 2, 0)
@@ -213,8 +214,8 @@ def test_a_refusing_disk_is_told_and_survived(tmp_path: Path, monkeypatch: pytes
 
 def test_closing_with_a_refusing_disk_ends_and_counts_what_is_lost(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
-    pages = spool._database.execute("PRAGMA page_count").fetchone()[0]
-    spool._database.execute(f"PRAGMA max_page_count={pages}")
+    pages = spool._file._database.execute("PRAGMA page_count").fetchone()[0]
+    spool._file._database.execute(f"PRAGMA max_page_count={pages}")
     spool.put("b", 1, b"x" * 100_000)
     assert not spool.close()
     assert spool.figures.dropped == 1
@@ -267,6 +268,8 @@ def test_putting_and_taking_from_several_threads_loses_nothing(tmp_path: Path) -
             found += [entry.key for entry in batch]
             if len(found) == 600:
                 break
+            if not batch:
+                time.sleep(0.001)
         for thread in threads:
             thread.join(10)
         assert sorted(found) == sorted(f"{who}-{at}" for who in range(3) for at in range(200))

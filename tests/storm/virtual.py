@@ -35,8 +35,10 @@ from ospbridge.record.spool import Spool
 from tests.storm.kernel import Epoll, Kernel, Patient, Poll, Socket, until_ready
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
+
+    from ospbridge.record.spool import Entry
 
 __all__ = ["Signals", "Streams", "pause", "virtual"]
 
@@ -97,15 +99,14 @@ class HubListener:
 class PromptSpool(Spool):
     """Writes what is put at once, in the thread of whoever puts it."""
 
-    def put(self, key: str, steps: int, body: bytes) -> bool:
-        kept = super().put(key, steps, body)
-        with self._state:
-            group = list(self._waiting)
-            self._waiting.clear()
-            self._waiting_bytes = 0
-        if group and self._written(group):
-            self._on_stored()
+    def put_made(self, size: int, make: Callable[[], Sequence[tuple[str, int, bytes]]]) -> bool:
+        kept = super().put_made(size, make)
+        self._write_waiting()
         return kept
+
+    def forget(self, entries: Sequence[Entry]) -> None:
+        super().forget(entries)
+        self._write_waiting()
 
 
 class _NoThread:

@@ -117,7 +117,7 @@ class Shipping:
             if len(entries) > 1:
                 self._suspicion.one_by_one(entries[-1].seq)
             else:
-                await self._give_up(entries, error.message)
+                self._give_up(entries, error.message)
         except OspBridgeError as error:
             self._link.drop(connection, error)
             self._spool.hand_back()
@@ -130,7 +130,7 @@ class Shipping:
         sound, fragments = [], []
         for entry, found in await trio.to_thread.run_sync(_opened, entries):
             if isinstance(found, ConfigurationError):
-                await self._give_up([entry], found.message)
+                self._give_up([entry], found.message)
             else:
                 sound.append(entry)
                 fragments.append(found)
@@ -139,7 +139,7 @@ class Shipping:
     async def _arrived(self, entries: Sequence[Entry]) -> None:
         self.trouble = ""
         self.delivered += sum(entry.steps for entry in entries)
-        await trio.to_thread.run_sync(self._spool.forget, entries)
+        self._spool.forget(entries)
         log.debug(
             "delivered",
             upstream=str(self._link.address),
@@ -150,9 +150,7 @@ class Shipping:
         if guilty:
             take = partial(self._spool.take, after=guilty - 1, steps=1, size=1)
             found = [entry for entry in await trio.to_thread.run_sync(take) if entry.seq == guilty]
-            await self._give_up(
-                found, "the upstream was lost each time it was sent, and took what was behind it"
-            )
+            self._give_up(found, "the upstream was lost each time it was sent, and took what was behind it")
 
     def _failed(self, entries: Sequence[Entry], error: OspBridgeError) -> None:
         turn = self._suspicion.failed(entries[0].seq, entries[-1].seq)
@@ -168,7 +166,7 @@ class Shipping:
             hint="see the server's own log; nothing is lost as long as the spool has room",
         )
 
-    async def _give_up(self, entries: Sequence[Entry], why: str) -> None:
+    def _give_up(self, entries: Sequence[Entry], why: str) -> None:
         """They will never arrive."""
         for entry in entries:
             log.error(
@@ -179,7 +177,7 @@ class Shipping:
                 reason=why,
             )
         self.discarded += sum(entry.steps for entry in entries)
-        await trio.to_thread.run_sync(self._spool.forget, entries)
+        self._spool.forget(entries)
 
 
 _NEXT: Final = {

@@ -19,6 +19,7 @@ from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolErro
 from ospbridge.hub.messages import Note
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool, WhenFull
+from ospbridge.record.spool_file import SpoolFile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine
@@ -502,6 +503,7 @@ async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Condu
         await conductor.step([(player.attachment, inputs(0.5))])
         with capture_logs() as logs:
             await player.play()
+            await until(lambda: relay.status.discarded)
         assert relay.status.discarded == 1
         (warning,) = [entry for entry in logs if entry["event"] == "an episode is not sent"]
         assert "row 0 of action_logp" in warning["reason"]
@@ -594,7 +596,7 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Spool, "_insert", fail)
+        patch.setattr(SpoolFile, "_insert", fail)
         patch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
         yield
 

@@ -1,0 +1,258 @@
+"""The file of a spool: an SQLite database with a write-ahead log, held by one process at a time.
+
+Whoever calls waits for the disk, and does so from one thread at a time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import ConfigurationError, OspBridgeError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Sequence
+
+    Made = tuple[str, int, bytes]
+    """Key, steps and body of an entry to be."""
+
+__all__ = ["REFUSED", "Entry", "SpoolFile", "WhenFull"]
+
+APPLICATION_ID: Final = 0x4F535042
+"""'OSPB', in the database's header: what `file` shows, and how another program's database is told from a spool."""
+VERSION: Final = 1
+BUSY_AFTER: Final = 0.2
+"""Seconds for which another process may hold the file, before it counts as taken."""
+REFUSED: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the disk or the file says no with; a message about a damaged file may hold bytes of it that are no text."""
+_SCHEMA: Final = """
+CREATE TABLE entry (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    steps INTEGER NOT NULL,
+    body BLOB NOT NULL
+)
+"""
+
+
+class WhenFull(StrEnum):
+    """Who gives way when the limit is reached."""
+
+    DROP_OLDEST = "drop-oldest"
+    """What waits longest: the newest experience is worth most."""
+    DROP_NEWEST = "drop-newest"
+    """What is to be put."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One episode, or one fragment of it."""
+
+    seq: int
+    """Ascends in the order of ``put``, over restarts too."""
+    key: str
+    steps: int
+    body: bytes
+
+
+class SpoolFile:
+    """The file ``path``, made where there is none; ``limit``: bytes of bodies.
+
+    Raises ConfigurationError for a file that is no spool, is damaged, is held by another process, or cannot be made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, limit: int, when_full: WhenFull) -> None:
+        self.path = Path(path)
+        self.entries = self.bytes = 0
+        """What is in it, and the length of the bodies."""
+        self.taken = 0
+        """The highest ``seq`` that was handed out."""
+        self.gave_way = 0
+        """The highest ``seq`` of those that were taken out to make room."""
+        self._limit = limit
+        self._when_full = when_full
+        self._database = self._open()
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        database = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            database = sqlite3.connect(
+                self.path, timeout=BUSY_AFTER, check_same_thread=False, isolation_level=None
+            )
+            self._claim(database)
+            self.entries, self.bytes = self._count(database)
+        except (*REFUSED, OSError, OspBridgeError) as error:
+            if database is not None:
+                database.close()
+            raise error if isinstance(error, OspBridgeError) else self._cannot_open(error) from None
+        return database
+
+    def _claim(self, database: sqlite3.Connection) -> None:
+        """Hold the file alone, and see that it is a spool."""
+        database.execute("PRAGMA locking_mode=EXCLUSIVE")
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=FULL")
+        database.execute("BEGIN IMMEDIATE")
+        marks = tuple(
+            database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+        tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if marks == (0, 0) and not tables:
+            database.execute(_SCHEMA)
+            database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            database.execute(f"PRAGMA user_version={VERSION}")
+        elif marks != (APPLICATION_ID, VERSION):
+            raise ConfigurationError(
+                f"{self.path} is no spool of this release: expected mark {APPLICATION_ID:#x} and version {VERSION}, "
+                f"got {marks[0]:#x} and {marks[1]}",
+                hint="name another file, or empty it with the release that wrote it",
+            )
+        database.execute("COMMIT")
+
+    def _cannot_open(self, error: Exception) -> ConfigurationError:
+        hint = "name a file in a directory that can be written to"
+        if isinstance(error, REFUSED):
+            if "locked" in str(error):
+                hint = "another process uses it: give each daemon a spool of its own (--rllink-spool FILE)"
+            elif not isinstance(error, sqlite3.OperationalError):
+                hint = "move the file away, a new one is made; `sqlite3 FILE .recover` may save what is in it"
+        return ConfigurationError(f"the spool {self.path} cannot be opened: {error}", hint=hint)
+
+    def _count(self, database: sqlite3.Connection) -> tuple[int, int]:
+        entries, size = database.execute(
+            "SELECT count(*), coalesce(sum(length(body)), 0) FROM entry"
+        ).fetchone()
+        return int(entries), int(size)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, entries: Iterable[Made], gone: Iterable[int]) -> int:
+        """Take out those of the numbers ``gone``, and put ``entries`` in, all or nothing.
+
+        Returns how many were lost for lack of room. Raises one of ``REFUSED``; nothing is changed then.
+        """
+        database = self._database
+        gave_way = self.gave_way
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            for first, last in _ranges(sorted(gone)):
+                self._take_out(first, last)
+            lost = sum(self._insert(*each) for each in entries)
+            database.execute("COMMIT")
+        except REFUSED:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            self.entries, self.bytes = self._recount()
+            self.gave_way = gave_way
+            raise
+        return lost
+
+    def _take_out(self, first: int, last: int) -> None:
+        within = (first, last)
+        size = self._database.execute(
+            "SELECT coalesce(sum(length(body)), 0) FROM entry WHERE seq BETWEEN ? AND ?", within
+        ).fetchone()[0]
+        self.entries -= self._database.execute("DELETE FROM entry WHERE seq BETWEEN ? AND ?", within).rowcount
+        self.bytes -= size
+
+    def _recount(self) -> tuple[int, int]:
+        try:
+            return self._count(self._database)
+        except REFUSED:
+            return self.entries, self.bytes
+
+    def _insert(self, key: str, steps: int, body: bytes) -> int:
+        """How many entries were lost for it."""
+        lost = 0
+        if self.bytes + len(body) > self._limit:
+            if self._database.execute("SELECT 1 FROM entry WHERE key = ?", (key,)).fetchone():
+                return 0
+            if self._when_full is WhenFull.DROP_NEWEST or len(body) > self._limit:
+                return 1
+            lost = self._make_room(len(body))
+        inserted = self._database.execute(
+            "INSERT INTO entry (key, steps, body) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
+            (key, steps, body),
+        ).rowcount
+        self.entries += inserted
+        self.bytes += inserted * len(body)
+        return lost
+
+    def _make_room(self, wanted: int) -> int:
+        """How many entries were lost that nobody has been handed."""
+        lost = 0
+        with closing(
+            self._database.execute("SELECT seq, coalesce(length(body), 0) FROM entry ORDER BY seq")
+        ) as oldest:
+            going = []
+            for seq, size in oldest:
+                if self.bytes + wanted <= self._limit:
+                    break
+                going.append((seq,))
+                self.entries -= 1
+                self.bytes -= size
+                lost += seq > self.taken
+                self.gave_way = seq
+        self._database.executemany("DELETE FROM entry WHERE seq = ?", going)
+        return lost
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def take(self, *, after: int, steps: int, size: int, without: Iterable[int]) -> list[Entry]:
+        """The oldest entries behind ``after``: at least one where there is one, then until ``steps`` or ``size``.
+
+        Up to ``steps`` steps and ``size`` bytes of bodies together, and none of the numbers ``without``. Raises
+        ConfigurationError where the file can no longer be read.
+        """
+        try:
+            found = list(self._up_to(after, steps, size, frozenset(without)))
+        except REFUSED as error:
+            raise ConfigurationError(
+                f"the spool {self.path} cannot be read: {error}",
+                hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
+            ) from None
+        if found:
+            self.taken = max(self.taken, found[-1].seq)
+        return found
+
+    def _up_to(self, after: int, steps: int, size: int, without: frozenset[int]) -> Iterator[Entry]:
+        rows = self._database.execute(
+            "SELECT seq, key, steps, body FROM entry WHERE seq > ? ORDER BY seq", (after,)
+        )
+        with closing(rows):
+            first = True
+            for row in rows:
+                entry = Entry(*row)
+                if entry.seq in without:
+                    continue
+                if type(entry.steps) is not int or type(entry.body) is not bytes:
+                    raise sqlite3.DatabaseError(f"entry {entry.seq} is damaged")
+                steps -= entry.steps
+                size -= len(entry.body)
+                if not first and (steps < 0 or size < 0):
+                    return
+                yield entry
+                first = False
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._database.close()
+
+
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as first and last of those that follow each other."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
