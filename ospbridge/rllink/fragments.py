@@ -87,10 +87,13 @@ class EpisodeFragment:
 
 
 _NUMBERS: Final = "fiu"
+FLOAT: Final = np.dtype(np.float32)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:
     array = np.asarray(values)
+    if array.dtype == FLOAT and array.flags.c_contiguous:
+        return array
     if array.dtype.kind not in _NUMBERS and array.size:
         raise TypeError(f"expected floats, got {array.dtype}")
     # What is too large for float32 becomes infinite, and is found by the check of the values.
