@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Never
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.chronicle import Chronicle
     from ospbridge.daemon.holding import Holds
@@ -102,12 +105,23 @@ class StepBarrier:
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
-    def act(self, moves: Sequence[tuple[Attachment, bytes]]) -> list[Attachment]:
+    def act(
+        self,
+        moves: Sequence[tuple[Attachment, bytes]],
+        inputs: Sequence[NDArray[np.float32]] | None = None,
+    ) -> list[Attachment]:
         """Take the actions of one message. Returns for whom a step is to come; the others have their feedback.
 
-        Raises what keeps it from that; nobody's action was taken then.
+        ``inputs``: those of the actions, where they were read, and all are for different agents that play. Raises what
+        keeps it from that; nobody's action was taken then.
         """
         lockstep = self._lockstep
+        if inputs is not None:
+            if self._chronicle.listeners:
+                self._chronicle.given(moves)
+            acting = [attachment for attachment, _ in moves]
+            lockstep.act(acting, inputs)
+            return acting
         if len(moves) > 1 and len({attachment.name for attachment, _ in moves}) < len(moves):
             raise LocalProtocolError("an agent is named twice in one step")
         acting = []

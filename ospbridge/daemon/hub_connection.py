@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.hub_watch import HubWatch
@@ -231,9 +234,9 @@ class HubConnection:
             message = self._message()
             if message is None:
                 return False
-            moves = self._recurrence.moves(message)
-            if moves is not None:
-                self._act(moves)
+            known = self._recurrence.moves(message)
+            if known is not None:
+                self._act(*known)
                 return True
             self._request = request = decode_request(message)
             if self._answers is not None and (type(request) is Step or type(request) is AnnotatedStep):
@@ -254,10 +257,12 @@ class HubConnection:
         self._recurrence.learn(moves if type(request) is Step else ())
         self._act(moves)
 
-    def _act(self, moves: list[tuple[Attachment, bytes]]) -> None:
+    def _act(
+        self, moves: list[tuple[Attachment, bytes]], inputs: Sequence[NDArray[np.float32]] | None = None
+    ) -> None:
         barrier = self._barrier
         try:
-            acting = barrier.act(moves)
+            acting = barrier.act(moves, inputs)
         except OspBridgeError as error:
             self._answered(refusal(error))
             return

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from ospbridge.daemon.attachment import State
+from ospbridge.errors import OspBridgeError
 from ospbridge.hub.recurring import RecurringFeedbacks, RecurringStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from ospbridge.daemon.attachment import Attachment
 
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Recurrence"]
 
+FLOAT: Final = np.dtype("<f4")
 LONG: Final = 65_536
 """Bytes of actions, and numbers of observations, beside which the making of a message takes no time."""
 
@@ -22,25 +29,46 @@ LONG: Final = 65_536
 class Recurrence:
     """Knows a step by its bytes from the third time on that the same agents make one, and nobody else in between."""
 
-    __slots__ = ("_movers", "_reply", "_step")
+    __slots__ = ("_movers", "_reply", "_rows", "_step")
 
     def __init__(self) -> None:
         self._movers: list[Attachment] = []
         """Whose the latest step was."""
         self._step: RecurringStep | None = None
+        self._rows: list[tuple[Attachment, slice]] = []
+        """Where in an array of all actions each is; none where one cannot be read so, as a choice cannot."""
         self._reply: RecurringFeedbacks | None = None
 
     def forget(self) -> None:
         """Something else was asked: agents may have come and gone."""
-        self._movers = []
+        self._movers, self._rows = [], []
         self._step = self._reply = None
 
-    def moves(self, message: memoryview) -> list[Move] | None:
-        """Of a request that is known."""
-        if self._step is None:
+    def moves(self, message: memoryview) -> tuple[list[Move], list[NDArray[np.float32]] | None] | None:
+        """Of a request that is known; with the inputs of all, where reading them one by one would take longer."""
+        step = self._step
+        if step is None:
             return None
-        actions = self._step.actions(message)
-        return None if actions is None else list(zip(self._movers, actions, strict=True))
+        actions = step.actions(message)
+        if actions is None:
+            return None
+        if len(self._movers) == 1:
+            return [(self._movers[0], actions)], None
+        moves = [(mover, actions[bounds]) for mover, bounds in zip(self._movers, step.bounds, strict=True)]
+        return moves, self._inputs(actions)
+
+    def _inputs(self, actions: bytes) -> list[NDArray[np.float32]] | None:
+        """None where there is something to tell of one of them, or one plays no more."""
+        numbers = np.frombuffer(actions, FLOAT)
+        if not self._rows or not np.isfinite(numbers).all():
+            return None
+        for mover, _ in self._rows:
+            if mover.state is not State.PLAYING:
+                return None
+        try:
+            return [mover.held.task.inputs(numbers[row]) for mover, row in self._rows]
+        except OspBridgeError:
+            return None
 
     def learn(self, moves: Sequence[Move]) -> None:
         """A step was asked for with a message that was not known."""
@@ -49,23 +77,19 @@ class Recurrence:
         self._movers = movers
         if movers and movers == before and sum(len(action) for _, action in moves) <= LONG:
             self._step = RecurringStep([(attachment.name, len(action)) for attachment, action in moves])
+            if len(set(movers)) == len(movers) and all(mover.takes(action) for mover, action in moves):
+                rows = (slice(b.start // FLOAT.itemsize, b.stop // FLOAT.itemsize) for b in self._step.bounds)
+                self._rows = list(zip(movers, rows, strict=True))
 
     def reply(self) -> bytearray | None:
         """To the latest step, where it was known; None where there is more to tell than numbers."""
-        if self._step is None:
+        movers = self._movers
+        if self._step is None or movers[0].feedback is None:
             return None
-        told = []
-        for mover in self._movers:
-            if mover.feedback is None:
-                return None
-            told.append((mover.feedback, mover.infos))
-        seed = told[0][0].info["osp_seed"]
+        seed = movers[0].feedback.info["osp_seed"]
         if self._reply is None or self._reply.seed != seed:
-            sizes = [(len(feedback.observation), len(infos)) for feedback, infos in told]
-            if sum(size for size, _ in sizes) > LONG:
+            sizes = [(mover.name, len(mover.observation), len(mover.infos)) for mover in movers]
+            if sum(size for _, size, _ in sizes) > LONG:
                 return None
-            names = (mover.name for mover in self._movers)
-            self._reply = RecurringFeedbacks(
-                [(name, *size) for name, size in zip(names, sizes, strict=True)], seed
-            )
-        return self._reply.frame(told)
+            self._reply = RecurringFeedbacks(sizes, seed)
+        return self._reply.frame(movers)

@@ -7,9 +7,9 @@ ends one group's episode ends no other's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ospbridge.envs.group import LOSSES
 from ospbridge.envs.rows import ActionRows
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectFleet", "Fleet", "HubFleet", "Turn"]
 
+NO_ACTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 HURRY: Final = 0.5
 """Seconds after which daemons that are still to be told goodbye are hung up on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What one group is to do: a reset where ``seed`` is not 0, else a step."""
 
     group: int
     seed: int = 0
-    actions: Mapping[str, Any] = field(default_factory=dict)
+    actions: Mapping[str, Any] = NO_ACTIONS
 
 
 class Fleet(Protocol):

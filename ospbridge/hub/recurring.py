@@ -10,7 +10,7 @@ What this module must not do: touch a socket.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RecurringFeedbacks", "RecurringStep"]
 
+FLOAT: Final = np.dtype("<f4")
+REWARD: Final = np.dtype(">f8")
+NO_NUMBERS: Final = np.zeros(0, np.float32)
 _REWARD: Final = struct.Struct(">d")
 _ZERO: Final = 0.0
 (_OTHER,) = _REWARD.unpack(b"\xff" * _REWARD.size)
@@ -68,7 +71,7 @@ class _Form:
 class RecurringStep:
     """The request for a step of agents, (name, bytes of an action) each, as our own environments write it."""
 
-    __slots__ = ("_at", "_bounds", "_bytes", "_form", "_head", "_in_message")
+    __slots__ = ("_at", "_bytes", "_form", "_head", "_in_message", "bounds")
 
     def __init__(self, agents: Sequence[tuple[str, int]]) -> None:
         zeros, others = (Step([(name, byte * size) for name, size in agents]) for byte in (b"\x00", b"\xff"))
@@ -77,69 +80,41 @@ class RecurringStep:
         self._at = form.numbers
         self._in_message = form.numbers - HEAD.size
         ends = np.cumsum([size for _, size in agents], dtype=int).tolist()
-        self._bounds = list(zip([0, *ends], ends, strict=False))
+        self.bounds = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
+        """Where in what ``actions`` returns each agent's is."""
         # An action is the last of its message, so that a single one is known by what it begins with.
         alone = form.size - agents[0][1] if len(agents) == 1 else -1
         self._head = bytes(form.frame[HEAD.size : HEAD.size + alone]) if alone >= 0 else b""
 
-    def actions(self, message: memoryview) -> list[bytes] | None:
-        """Those of a message that is such a request, in the order of the agents; None for any other."""
+    def actions(self, message: memoryview) -> bytes | None:
+        """Those of a message that is such a request, behind one another; None for any other."""
         if self._head:
             if len(message) != self._form.size:
                 return None
             data = message.tobytes()
-            return [data[len(self._head) :]] if data.startswith(self._head) else None
+            return data[len(self._head) :] if data.startswith(self._head) else None
         found = self._form.read(message)
-        if found is None:
-            return None
-        numbers = found.take(self._in_message).tobytes()
-        return [numbers[begin:end] for begin, end in self._bounds]
+        return None if found is None else found.take(self._in_message).tobytes()
 
     def frame(self, actions: NDArray[Any]) -> bytearray:
         """With these, float32 in the order of the agents: ready to be sent, and valid until the next call."""
-        self._bytes[self._at] = np.frombuffer(actions.astype("<f4", copy=False).tobytes(), np.uint8)
+        self._bytes[self._at] = np.frombuffer(actions.astype(FLOAT, copy=False).tobytes(), np.uint8)
         return self._form.frame
 
 
-class _Place:
+class Told(Protocol):
+    """Whom an answer tells of."""
+
+    feedback: Feedback | None
+    infos: NDArray[np.float32]
+
+
+class _Place(NamedTuple):
     """Where one agent's numbers stand in an answer."""
 
-    __slots__ = ("_frame", "_infos", "_observation", "_reward_at", "_size")
-
-    def __init__(
-        self,
-        frame: bytearray,
-        *,
-        observation: tuple[int, int],
-        infos: tuple[int, int],
-        reward_at: int,
-    ) -> None:
-        self._frame = frame
-        self._size = observation[1]
-        self._observation: NDArray[np.float32] = np.frombuffer(frame, "<f4", observation[1], observation[0])
-        self._infos: NDArray[np.float32] = np.frombuffer(frame, "<f4", infos[1], infos[0])
-        self._reward_at = reward_at
-
-    def write(self, feedback: Feedback, infos: NDArray[np.float32], seed: int) -> bool:
-        """False where there is more to tell than numbers."""
-        info = feedback.info
-        observation = feedback.observation
-        if (
-            feedback.terminated
-            or feedback.truncated
-            or feedback.reason
-            or info["restored"]
-            or info["events"]
-            or info["values"]
-            or info["osp_seed"] != seed
-            or len(observation) != self._size
-        ):
-            return False
-        self._observation[:] = observation
-        if len(infos):
-            self._infos[:] = infos
-        _REWARD.pack_into(self._frame, self._reward_at, feedback.reward)
-        return True
+    observation: NDArray[np.float32]
+    infos: NDArray[np.float32]
+    reward_at: int
 
 
 class RecurringFeedbacks:
@@ -167,21 +142,35 @@ class RecurringFeedbacks:
                 part.append(which - HEAD.size)
             first = [int(which[0]) if len(which) else 0 for which in mine]
             self._places.append(
-                _Place(form.frame, observation=(first[0], size), infos=(first[1], infos), reward_at=first[2])
+                _Place(
+                    np.frombuffer(form.frame, FLOAT, size, first[0]),
+                    np.frombuffer(form.frame, FLOAT, infos, first[1]),
+                    first[2],
+                )
             )
             begin = int(ends[-1])
         self._observations_at, self._infos_at, self._rewards_at = map(np.concatenate, parts)
 
-    def frame(self, told: Sequence[tuple[Feedback, NDArray[np.float32]]]) -> bytearray | None:
-        """Feedback and infos of each agent, in their order: ready to be sent, and valid until the next call.
+    def frame(self, told: Sequence[Told]) -> bytearray | None:
+        """What the latest step brought the agents, in their order: ready to be sent, and valid until the next call.
 
-        None where there is more to tell.
+        None where there is more to tell, or less.
         """
-        seed = self.seed
-        for place, (feedback, infos) in zip(self._places, told, strict=True):
-            if not place.write(feedback, infos, seed):
+        seed, frame = self.seed, self._form.frame
+        for (observation, infos, reward_at), one in zip(self._places, told, strict=True):
+            feedback = one.feedback
+            if feedback is None or feedback.terminated or feedback.truncated or feedback.reason:
                 return None
-        return self._form.frame
+            info = feedback.info
+            if info["restored"] or info["events"] or info["values"] or info["osp_seed"] != seed:
+                return None
+            if len(feedback.observation) != len(observation):
+                return None
+            observation[:] = feedback.observation
+            if len(infos):
+                infos[:] = one.infos
+            _REWARD.pack_into(frame, reward_at, feedback.reward)
+        return frame
 
     def numbers(
         self, message: memoryview
@@ -193,10 +182,11 @@ class RecurringFeedbacks:
         data = self._form.read(message)
         if data is None:
             return None
+        infos_at = self._infos_at
         return (
-            data.take(self._observations_at).view("<f4"),
-            data.take(self._infos_at).view("<f4"),
-            data.take(self._rewards_at).view(">f8").astype(np.float64),
+            data.take(self._observations_at).view(FLOAT),
+            data.take(infos_at).view(FLOAT) if len(infos_at) else NO_NUMBERS,
+            data.take(self._rewards_at).view(REWARD).astype(np.float64),
         )
 
 

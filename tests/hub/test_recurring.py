@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,9 @@ def actions_of(agents: list[str], size: int) -> list[bytes]:
 def test_a_step_is_known_again_whatever_its_actions(agents: list[str], size: int) -> None:
     recurring = RecurringStep([(agent, size) for agent in agents])
     actions = actions_of(agents, size)
-    assert recurring.actions(body(Step(list(zip(agents, actions, strict=True))))) == actions
+    found = recurring.actions(body(Step(list(zip(agents, actions, strict=True)))))
+    assert found is not None
+    assert [found[bounds] for bounds in recurring.bounds] == actions
 
 
 @pytest.mark.parametrize("agents", AGENTS, ids=len)
@@ -126,6 +130,18 @@ def told(agents: list[str], feedbacks: list[Feedback], infos: Any) -> bytes:
     )
 
 
+@dataclass
+class Mover:
+    """Whom an answer tells of."""
+
+    feedback: Feedback | None
+    infos: Any
+
+
+def movers(feedbacks: Sequence[Feedback | None], infos: Any) -> list[Mover]:
+    return [Mover(*each) for each in zip(feedbacks, infos, strict=True)]
+
+
 SIZES = [(0, 0), (1, 0), (0, 1), (3, 2), (100, 1), (20_000, 70)]
 
 
@@ -137,7 +153,7 @@ def test_answers_are_those_of_the_messages(agents: list[str], size: int, infos: 
     for reward in (0.0, -1.25, float("inf"), random.normal()):
         feedbacks = [feedback_of(random.normal(size=size), reward + at) for at, _ in enumerate(agents)]
         more = random.normal(size=(len(agents), infos)).astype(np.float32)
-        frame = recurring.frame(list(zip(feedbacks, more, strict=True)))
+        frame = recurring.frame(movers(feedbacks, more))
         assert frame is not None
         assert bytes(frame) == told(agents, feedbacks, more)
 
@@ -164,7 +180,7 @@ def test_agents_may_have_different_sizes() -> None:
     feedbacks = [feedback_of([1, 2], 0.5), feedback_of([], 1.5), feedback_of([3], 2.5)]
     infos = [np.zeros(0, np.float32), np.ones(1, np.float32), np.arange(3, dtype=np.float32)]
     message = told(["a", "b", "c"], feedbacks, infos)
-    assert bytes(recurring.frame(list(zip(feedbacks, infos, strict=True))) or b"") == message
+    assert bytes(recurring.frame(movers(feedbacks, infos)) or b"") == message
     found = recurring.numbers(memoryview(message)[HEAD.size :])
     assert found is not None
     assert [numbers.tolist() for numbers in found] == [[1, 2, 3], [1, 0, 1, 2], [0.5, 1.5, 2.5]]
@@ -188,9 +204,9 @@ def test_what_has_more_to_tell_is_left_to_the_messages(which: int, differs: dict
     nothing = np.zeros(0, np.float32)
     recurring = RecurringFeedbacks([("a", 2, 0), ("b", 2, 0)], 5)
     feedbacks = [feedback_of([1, 2], 0.5), feedback_of([1, 2], 0.5)]
-    assert recurring.frame([(feedback, nothing) for feedback in feedbacks]) is not None
+    assert recurring.frame(movers(feedbacks, [nothing, nothing])) is not None
     feedbacks[which] = feedback_of([1, 2], 0.5, **differs)
-    assert recurring.frame([(feedback, nothing) for feedback in feedbacks]) is None
+    assert recurring.frame(movers(feedbacks, [nothing, nothing])) is None
     message = told(["a", "b"], feedbacks, [nothing, nothing])
     assert recurring.numbers(memoryview(message)[HEAD.size :]) is None
 
@@ -198,5 +214,11 @@ def test_what_has_more_to_tell_is_left_to_the_messages(which: int, differs: dict
 def test_an_observation_of_another_size_is_left_to_the_messages() -> None:
     nothing = np.zeros(0, np.float32)
     recurring = RecurringFeedbacks([("a", 2, 0)], 5)
-    assert recurring.frame([(feedback_of([1], 0.5), nothing)]) is None
+    assert recurring.frame(movers([feedback_of([1], 0.5)], [nothing])) is None
     assert recurring.numbers(memoryview(told(["a"], [feedback_of([1], 0.5)], [nothing]))[HEAD.size :]) is None
+
+
+def test_whoever_has_no_feedback_is_left_to_the_messages() -> None:
+    nothing = np.zeros(0, np.float32)
+    recurring = RecurringFeedbacks([("a", 2, 0), ("b", 2, 0)], 5)
+    assert recurring.frame(movers([feedback_of([1, 2], 0.5), None], [nothing, nothing])) is None
