@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.record.spool import Spool, WhenFull
+from ospbridge.record.spool import MANY, Spool, WhenFull
+from ospbridge.record.spool_file import SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +101,88 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         assert keys(again) == [f"{at:03}" for at in range(500)]
 
 
+def test_what_is_made_later_is_made_once_by_the_spools_own_thread_and_kept_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    made: list[str] = []
+
+    def make(*names: str) -> list[tuple[str, int, bytes]]:
+        made.append(threading.current_thread().name)
+        return [(name, 1, b"body") for name in names]
+
+    with Spool(tmp_path / "spool") as spool:
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_insert", refused)
+            assert spool.put_made(8, lambda: make("a", "b"))
+            assert spool.put_made(0, make)
+            assert spool.put("c", 1, b"body")
+            assert not spool.settle(0.2)
+        assert spool.settle(10)
+        assert keys(spool) == ["a", "b", "c"]
+        assert made == ["spool spool"] * 2
+
+
+def refused(*_: object) -> int:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_what_is_too_much_to_be_made_later_is_dropped_and_counted(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", unwritten=1000) as spool:
+        assert not spool.put_made(1001, lambda: [("a", 1, b"body")])
+        assert spool.figures.dropped == 1
+
+
+def test_what_was_forgotten_is_neither_taken_nor_counted_and_leaves_the_file_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 50.0)
+    file = tmp_path / "spool"
+    with Spool(file) as spool:
+        put(spool, "a", "b", "c", "d")
+        first, second, third, _ = spool.take(steps=ALL, size=ALL)
+        spool.forget([first, third])
+        assert keys(spool) == ["b", "d"]
+        assert (spool.figures.entries, spool.figures.bytes) == (2, 200)
+        assert spool._file.entries == 4
+        spool.forget([second])
+        assert keys(spool) == ["d"]
+    with closing(sqlite3.connect(file)) as database:
+        assert [name for (name,) in database.execute("SELECT key FROM entry")] == ["d"]
+
+
+def test_what_was_forgotten_is_taken_out_with_what_comes(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=350) as spool:
+        put(spool, "a", "b", "c")
+        spool.forget(spool.take(steps=20, size=ALL))
+        # There is room for it: nothing gives way.
+        put(spool, "d", "e")
+        assert keys(spool) == ["c", "d", "e"]
+        assert spool._file.entries == 3
+        assert spool.figures.dropped == 0
+
+
+def test_forgetting_survives_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 0.06)
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b")
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_take_out", refused)
+            spool.forget(spool.take(steps=10, size=ALL))
+            until(lambda: spool.figures.trouble)
+            assert keys(spool) == ["b"]
+        until(lambda: not spool.figures.trouble and spool._file.entries == 1)
+        assert keys(spool) == ["b"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
 # --- gathering -------------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +202,20 @@ def test_what_is_put_within_a_moment_is_written_together(
         assert stored.acquire(timeout=10)
         assert keys(spool) == list("abcde")
         assert not stored.acquire(blocking=False)
+
+
+def test_many_are_waited_for_longer_than_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.GATHER", 0.01)
+    monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 50.0)
+    with Spool(tmp_path / "spool", on_stored=stored.release) as spool:
+        spool.put("few", 1, b"body")
+        assert stored.acquire(timeout=10)
+        for at in range(MANY):
+            spool.put(f"many {at}", 1, b"body")
+        assert not stored.acquire(timeout=0.2)
+        assert spool.settle(10)
 
 
 @pytest.mark.parametrize("hurry", ["much of it", "settling", "closing"])
