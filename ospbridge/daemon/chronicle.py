@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.daemon.attachment import Attachment
-    from ospbridge.interface import Feedback
     from ospbridge.record.episode import RecordedEpisode
 
 __all__ = ["Chronicle", "Listener"]
@@ -50,32 +49,66 @@ class Listener(Protocol):
 
 
 class _Writer:
-    """One attachment's episodes, and those of its steps that are still to be written down."""
+    """One attachment's episodes, and those of its steps that are still to be written down.
 
-    __slots__ = ("_attachment", "_kept", "collector")
+    Of each step its numbers are kept, not the objects that they came in: the next step takes their memory again, which
+    is still in the processor's cache.
+    """
+
+    __slots__ = (
+        "_actions",
+        "_attachment",
+        "_dist_inputs",
+        "_has_infos",
+        "_infos",
+        "_logps",
+        "_observations",
+        "_rewards",
+        "collector",
+    )
 
     def __init__(self, attachment: Attachment, collector: EpisodeCollector) -> None:
         self.collector = collector
         self._attachment = attachment
-        self._kept: list[tuple[bytes, Feedback | None, float, NDArray[np.float32] | None]] = []
-        """Of each step: action, feedback, logp, dist_inputs."""
+        self._has_infos = len(attachment.infos) > 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._actions, self._observations, self._infos = bytearray(), bytearray(), bytearray()
+        self._rewards: list[float] = []
+        self._logps: list[float] = []
+        self._dist_inputs: list[NDArray[np.float32]] = []
 
     def keep(self) -> None:
         """What the next request may replace, of a step that ends nothing."""
         attachment = self._attachment
+        feedback = attachment.feedback
+        assert feedback is not None
         if attachment.weights_seq_no != self.collector.weights_seq_no:
             self.write()
             self.collector.weights_seq_no = attachment.weights_seq_no
-        self._kept.append((attachment.action, attachment.feedback, attachment.logp, attachment.dist_inputs))
+        self._actions += attachment.action
+        self._observations += feedback.observation.tobytes()
+        self._rewards.append(feedback.reward)
+        if self._has_infos:
+            self._infos += attachment.infos.tobytes()
+        if attachment.dist_inputs is not None:
+            self._logps.append(attachment.logp)
+            self._dist_inputs.append(attachment.dist_inputs)
 
     def write(self) -> None:
         """Write down what was kept."""
-        if self._kept:
-            kept, self._kept = self._kept, []
-            actions, feedbacks, logps, dist_inputs = zip(*kept, strict=True)
+        count = len(self._rewards)
+        if count:
             self.collector.extend(
-                self._read(b"".join(actions), len(kept)), feedbacks, logps=logps, dist_inputs=dist_inputs
+                self._read(self._actions, count),
+                np.frombuffer(self._observations, FLOAT).reshape(count, -1),
+                rewards=self._rewards,
+                infos=np.frombuffer(self._infos, FLOAT).reshape(count, -1),
+                logps=self._logps,
+                dist_inputs=self._dist_inputs,
             )
+            self._clear()
 
     def write_last(self) -> None:
         """Of a step that may end the episode."""
@@ -89,7 +122,7 @@ class _Writer:
             dist_inputs=attachment.dist_inputs,
         )
 
-    def _read(self, actions: bytes, count: int) -> NDArray[np.float32]:
+    def _read(self, actions: bytes | bytearray, count: int) -> NDArray[np.float32]:
         """A row for each, or a number where actions are discrete."""
         numbers = np.frombuffer(actions, FLOAT)
         return numbers if self.collector.discrete else numbers.reshape(count, -1)

@@ -168,29 +168,29 @@ class EpisodeCollector:
     def extend(
         self,
         actions: NDArray[Any],
-        feedbacks: Sequence[Feedback],
+        observations: NDArray[np.float32],
         *,
+        rewards: Sequence[float],
+        infos: NDArray[np.float32],
         logps: Sequence[float],
-        dist_inputs: Sequence[NDArray[np.float32] | None],
+        dist_inputs: Sequence[NDArray[np.float32]],
     ) -> None:
-        """As ``step`` for each in turn, but quicker; none of them ends the episode. ``actions``: a row for each."""
-        done, count = 0, len(feedbacks)
+        """As ``step`` for each row in turn, but quicker; none of them ends the episode.
+
+        ``infos`` may have no rows where there are none, ``logps`` and ``dist_inputs`` where nobody says them.
+        """
+        done, count = 0, len(rewards)
         while self._steps >= 0 and done < count:
-            first = dist_inputs[done]
-            columns = self._room(first)
+            columns = self._room(dist_inputs[done] if dist_inputs else None)
             at = self._steps
             until = min(count, done + columns.rows - at)
-            some = feedbacks[done:until]
-            end = at + len(some)
+            end = at + until - done
             columns.actions[at:end] = actions[done:until]
-            columns.rewards[at:end] = [feedback.reward for feedback in some]
-            np.concatenate(
-                [feedback.observation for feedback in some],
-                out=columns.observations[at + 1 : end + 1].ravel(),
-            )
+            columns.rewards[at:end] = rewards[done:until]
+            columns.observations[at + 1 : end + 1] = observations[done:until]
             if self._has_infos:
-                columns.infos[at + 1 : end + 1] = [tuple(f.info["infos"].values()) for f in some]
-            if first is not None:
+                columns.infos[at + 1 : end + 1] = infos[done:until]
+            if dist_inputs:
                 columns.logps[at:end] = logps[done:until]
                 columns.dist_inputs[at:end] = dist_inputs[done:until]
             self._steps, done = end, until

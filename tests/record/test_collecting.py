@@ -108,7 +108,14 @@ def test_many_steps_at_once_are_as_many_one_by_one(actions: int, noted: bool, me
                     took[some][0], brought[some][0], logp=logps[some][0], dist_inputs=noise[some][0]
                 )
             else:
-                collector.extend(took[some], brought[some], logps=logps[some], dist_inputs=noise[some])
+                collector.extend(
+                    took[some],
+                    np.array([one.observation for one in brought[some]], np.float32),
+                    rewards=[one.reward for one in brought[some]],
+                    infos=np.array([list(one.info["infos"].values()) for one in brought[some]], np.float32),
+                    logps=logps[some] if noted else [],
+                    dist_inputs=[each for each in noise[some] if each is not None],
+                )
         collector.end("lost", "enough")
     assert len(singly) == len(together)
     assert (len(singly) > 1) == (memory == 3000)
@@ -127,7 +134,12 @@ def test_many_steps_behind_the_end_of_an_episode_are_nobodys() -> None:
     collector = EpisodeCollector(whose(), found.append)
     play(collector, 2, terminated=True)
     collector.extend(
-        np.zeros(3), [feedback(number) for number in range(3)], logps=[0.0] * 3, dist_inputs=[None] * 3
+        np.zeros(3),
+        np.zeros((3, 2), np.float32),
+        rewards=[0.0] * 3,
+        infos=np.zeros((3, 1), np.float32),
+        logps=[],
+        dist_inputs=[],
     )
     collector.close()
     assert [len(episode) for episode in found] == [2]
