@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -25,6 +26,9 @@ AGENT: Final = "agent"
 """Of a simulator that has one only."""
 START: Final = 20.0
 """Seconds that a program may take to start."""
+DRAIN: Final = 10.0
+"""Seconds for what was played to arrive upstream."""
+LOOK: Final = 0.05
 SHORT_NAMES: Final = "abcde"
 SCENARIO: Final = """\
 name = "bench"
@@ -159,6 +163,21 @@ class Stage:
     def relayed_hub(self) -> str:
         """The same with an RLlink server that is sent every episode: a sink that counts."""
         return self._daemon("relayed", scenario=SHORT_EPISODES, relayed=True)[0]
+
+    def drain_relay(self) -> None:
+        """Wait until the RLlink server of ``relayed_hub`` has all that was played there, or cannot have it."""
+        from ospbridge.session.hub_client import HubClient
+
+        give_up = monotonic() + DRAIN
+        client = HubClient.connect(self.relayed_hub)
+        try:
+            while monotonic() < give_up:
+                spool = client.status().upstreams[0].spool
+                if spool is None or not (spool.entries or spool.unwritten):
+                    return
+                sleep(LOOK)
+        finally:
+            client.close()
 
     def keep_daemons_apart(self) -> None:
         """Daemons that have joined leave the responder its core, as whoever is ``timed`` does."""

@@ -121,7 +121,11 @@ def _in_episodes(stage: Stage, steps: int, warm_up: int, *, relayed: bool = Fals
             if terminated or truncated:
                 env.reset()
 
-        return timed(step, steps, warm_up, alone=stage.apart)
+        run = timed(step, steps, warm_up, alone=stage.apart)
+    if relayed:
+        # What is left to be done for these is none of the next ones' time.
+        stage.drain_relay()
+    return run
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ __all__ = ["relay"]
 
 
 @click.command()
-@steps_option(500)
+@steps_option(10_000)
 @click.option(
     "--batches",
     type=click.IntRange(1),
@@ -34,15 +34,15 @@ def relay(*, steps: int, batches: int, runs: int, ray_python: str | None, output
     """Measure what it costs to relay experience, and to drive.
 
     The first table has a hub environment in episodes of 100 steps, without an upstream, and with a sink that is
-    sent all of them by way of the spool; the best of twelve turns of each counts in a run, which they take
+    sent all of them by way of the spool; the best of four turns of each counts in a run, which they take
     alternately, with programs that are started anew in between. The second has the daemon acting for an agent with
     a network of 64 x 64 (mode drive), timed by an RLlink server from the weights it hands out to the batch that
     they bring; beside it the spinning floor on the same simulator, and CartPole by the daemon, with a simulator,
     and by Ray's own client, which has it in its own process.
     """
-    from ospbridge.bench.relaying import STARTS, TURNS, measure_driving, measure_relaying
+    from ospbridge.bench.relaying import STARTS, measure_driving, measure_relaying
 
-    with output.measuring(runs * (3 + 2 * TURNS * STARTS + (ray_python is not None))) as told:
+    with output.measuring(runs * (3 + 2 * STARTS + (ray_python is not None))) as told:
         # First what fails at once where Ray is missing.
         driven = measure_driving(batches=batches, runs=runs, ray_python=ray_python, told=told)
         relayed = measure_relaying(steps=steps, runs=runs, told=told)

@@ -30,6 +30,10 @@ BUSY_AFTER: Final = 0.2
 """Seconds for which another process may hold the file, before it counts as taken."""
 REFUSED: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the disk or the file says no with; a message about a damaged file may hold bytes of it that are no text."""
+AT_ONCE: Final = 100
+"""Entries of one statement."""
+_INSERT: Final = "INSERT INTO entry (key, steps, body) VALUES (?, ?, ?)"
+_ONE_MORE: Final = ", (?, ?, ?)"
 _SCHEMA: Final = """
 CREATE TABLE entry (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -134,7 +138,7 @@ class SpoolFile:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def write(self, entries: Iterable[Made], gone: Iterable[int]) -> int:
+    def write(self, entries: Sequence[Made], gone: Iterable[int]) -> int:
         """Take out those of the numbers ``gone``, and put ``entries`` in, all or nothing.
 
         Returns how many were lost for lack of room. Raises one of ``REFUSED``; nothing is changed then.
@@ -145,7 +149,7 @@ class SpoolFile:
             database.execute("BEGIN IMMEDIATE")
             for first, last in _ranges(sorted(gone)):
                 self._take_out(first, last)
-            lost = sum(self._insert(*each) for each in entries)
+            lost = self._insert_all(entries)
             database.execute("COMMIT")
         except REFUSED:
             if database.in_transaction:
@@ -169,21 +173,39 @@ class SpoolFile:
         except REFUSED:
             return self.entries, self.bytes
 
+    def _insert_all(self, entries: Sequence[Made]) -> int:
+        """How many entries were lost for them."""
+        lost = 0
+        for begin in range(0, len(entries), AT_ONCE):
+            some = entries[begin : begin + AT_ONCE]
+            size = sum(len(body) for _, _, body in some)
+            if self.bytes + size > self._limit:
+                lost += sum(self._insert(*each) for each in some)
+                continue
+            # Python waits for its lock behind each statement, and so does whoever steps meanwhile.
+            inserted = self._database.execute(
+                _INSERT + _ONE_MORE * (len(some) - 1) + " ON CONFLICT (key) DO NOTHING",
+                [value for row in some for value in row],
+            ).rowcount
+            if inserted == len(some):
+                self.entries += inserted
+                self.bytes += size
+            else:
+                self.entries, self.bytes = self._count(self._database)
+        return lost
+
     def _insert(self, key: str, steps: int, body: bytes) -> int:
         """How many entries were lost for it."""
         lost = 0
+        if self._database.execute("SELECT 1 FROM entry WHERE key = ?", (key,)).fetchone():
+            return 0
         if self.bytes + len(body) > self._limit:
-            if self._database.execute("SELECT 1 FROM entry WHERE key = ?", (key,)).fetchone():
-                return 0
             if self._when_full is WhenFull.DROP_NEWEST or len(body) > self._limit:
                 return 1
             lost = self._make_room(len(body))
-        inserted = self._database.execute(
-            "INSERT INTO entry (key, steps, body) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
-            (key, steps, body),
-        ).rowcount
-        self.entries += inserted
-        self.bytes += inserted * len(body)
+        self._database.execute(_INSERT, (key, steps, body))
+        self.entries += 1
+        self.bytes += len(body)
         return lost
 
     def _make_room(self, wanted: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.bench.relaying import relaying_runs
+from ospbridge.bench.relaying import STEPS, relaying_runs
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS
 from ospbridge.session.hub_client import HubClient
@@ -43,7 +43,7 @@ def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -
             and plain["steps_per_second"] <= IN_ALL * relayed["steps_per_second"]
         )
 
-    broken = best_until(relaying_runs(steps=500), kept, longest=LONGEST)
+    broken = best_until(relaying_runs(steps=STEPS), kept, longest=LONGEST)
     assert not broken
 
 

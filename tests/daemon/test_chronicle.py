@@ -26,6 +26,7 @@ class Playing:
     cut = ""
     weights_seq_no = 1
     logp = -0.5
+    infos = np.zeros(0, np.float32)
     feedback: Feedback
 
     def __init__(self) -> None:

@@ -113,7 +113,7 @@ def test_what_is_made_later_is_made_once_by_the_spools_own_thread_and_kept_in_or
 
     with Spool(tmp_path / "spool") as spool:
         with monkeypatch.context() as refusing:
-            refusing.setattr(SpoolFile, "_insert", refused)
+            refusing.setattr(SpoolFile, "_insert_all", refused)
             assert spool.put_made(8, lambda: make("a", "b"))
             assert spool.put_made(0, make)
             assert spool.put("c", 1, b"body")

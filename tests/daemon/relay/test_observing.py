@@ -596,7 +596,7 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SpoolFile, "_insert", fail)
+        patch.setattr(SpoolFile, "_insert_all", fail)
         patch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
         yield
 
