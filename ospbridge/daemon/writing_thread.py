@@ -142,6 +142,4 @@ class WritingThread:
 
 def _size(episode: RecordedEpisode) -> int:
     """Bytes of memory, about."""
-    columns = (episode.observations, episode.actions, episode.rewards, episode.infos)
-    notes = (episode.action_logp, episode.action_dist_inputs)
-    return EACH + sum(column.nbytes for column in (*columns, *notes) if column is not None)
+    return EACH + episode.nbytes

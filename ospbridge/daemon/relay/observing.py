@@ -175,27 +175,32 @@ class Observing:
     def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
         """Put it into the spool. Never waits: what costs time is left to the spool's thread, for many at once."""
         assert self._spool is not None
-        self._spool.put_made(size_of(episode), partial(self._packed, attachment, episode))
+        self._spool.put_made(episode.nbytes, partial(self._packed, attachment, episode))
 
     def _packed(self, attachment: Attachment, episode: RecordedEpisode) -> list[tuple[str, int, bytes]]:
         """Key, steps and body of its pieces; none where it cannot be sent. In the spool's thread."""
         try:
             fragment = fragment_of(episode)
             check_fragment(fragment, self._needs(attachment))
+            return [
+                (f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece))
+                for piece in pieces_of(fragment)
+            ]
         except LocalProtocolError as error:
-            self.unfit += len(episode)
-            log.warning(
-                "an episode is not sent",
-                simulator=episode.simulator,
-                agent=episode.agent,
-                steps=len(episode),
-                reason=error.message,
-            )
-            return []
-        return [
-            (f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece))
-            for piece in pieces_of(fragment)
-        ]
+            self._not_sent(episode, error.message)
+        except Exception as error:  # noqa: BLE001  # whatever it was, the next one may be sent
+            self._not_sent(episode, f"{type(error).__name__}: {error}")
+        return []
+
+    def _not_sent(self, episode: RecordedEpisode, reason: str) -> None:
+        self.unfit += len(episode)
+        log.warning(
+            "an episode is not sent",
+            simulator=episode.simulator,
+            agent=episode.agent,
+            steps=len(episode),
+            reason=reason,
+        )
 
     def _needs(self, attachment: Attachment) -> Needs:
         needs = _kind(attachment).needs
@@ -238,13 +243,6 @@ def _kind(attachment: Attachment) -> Kind:
 def default_spool(address: StreamAddress) -> Path:
     """Where the episodes for an upstream wait unless told otherwise."""
     return state_directory() / f"spool-{re.sub(r'[^A-Za-z0-9.]+', '-', str(address))}.sqlite"
-
-
-def size_of(episode: RecordedEpisode) -> int:
-    """Bytes of its arrays as they leave, about."""
-    notes = (episode.action_logp, episode.action_dist_inputs)
-    arrays = (episode.observations, episode.actions, *(array for array in notes if array is not None))
-    return sum(array.nbytes for array in arrays) + 4 * len(episode)
 
 
 def fragment_of(episode: RecordedEpisode) -> EpisodeFragment:
