@@ -110,17 +110,12 @@ class _Writer:
             )
             self._clear()
 
-    def write_last(self) -> None:
-        """Of a step that may end the episode."""
-        attachment = self._attachment
-        assert attachment.feedback is not None
-        self.collector.weights_seq_no = attachment.weights_seq_no
-        self.collector.step(
-            self._read(attachment.action, 1)[0],
-            attachment.feedback,
-            logp=attachment.logp,
-            dist_inputs=attachment.dist_inputs,
-        )
+    def finish(self) -> None:
+        """Write down what was kept, and the step that ended the episode."""
+        self.keep()
+        self.write()
+        assert self._attachment.feedback is not None
+        self.collector.finish(self._attachment.feedback)
 
     def _read(self, actions: bytes | bytearray, count: int) -> NDArray[np.float32]:
         """A row for each, or a number where actions are discrete."""
@@ -249,8 +244,7 @@ class Chronicle:
     def _step(self, attachment: Attachment) -> None:
         writer = self._writers.get(attachment)
         if writer is not None:
-            writer.write()
-            writer.write_last()
+            writer.finish()
 
 
 def _possible(attachment: Attachment) -> bool:

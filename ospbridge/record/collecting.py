@@ -25,6 +25,7 @@ __all__ = ["EpisodeCollector", "Recorded"]
 MEMORY: Final = 64 * 2**20
 """Bytes that the episode under way may take, about; a longer one is handed over in several parts."""
 FIRST_ROWS: Final = 256
+LEAST_ROWS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +108,8 @@ class EpisodeCollector:
         """How many numbers each action of this episode is drawn from; 0: nobody says."""
         self._columns: _Columns | None = None
         """None where the last episode took its columns along."""
+        self._first_rows = FIRST_ROWS
+        """Steps that there is room for when an episode begins."""
         self._steps = -1
         """Of the episode under way; -1: there is none."""
         self._before = 0
@@ -161,9 +164,7 @@ class EpisodeCollector:
             columns.dist_inputs[at] = dist_inputs
         self._steps = at + 1
         if feedback.terminated or feedback.truncated:
-            columns.terminated[at] = feedback.terminated
-            columns.truncated[at] = feedback.truncated
-            self.end("terminated" if feedback.terminated else "truncated", feedback.reason)
+            self.finish(feedback)
 
     def extend(
         self,
@@ -195,6 +196,13 @@ class EpisodeCollector:
                 columns.dist_inputs[at:end] = dist_inputs[done:until]
             self._steps, done = end, until
 
+    def finish(self, feedback: Feedback) -> None:
+        """The latest step is the one that ended the episode, as ``feedback`` says."""
+        if self._steps > 0 and self._columns is not None:
+            self._columns.terminated[self._steps - 1] = feedback.terminated
+            self._columns.truncated[self._steps - 1] = feedback.truncated
+            self.end("terminated" if feedback.terminated else "truncated", feedback.reason)
+
     def _room(self, dist_inputs: NDArray[np.float32] | None) -> _Columns:
         """What the next step of the episode under way is written into; it may begin another part of it."""
         columns = self._columns
@@ -211,7 +219,7 @@ class EpisodeCollector:
         return columns
 
     def _fresh(self) -> _Columns:
-        self._columns = _Columns(self._whose, min(FIRST_ROWS, self._longest), self._dist_inputs)
+        self._columns = _Columns(self._whose, min(self._first_rows, self._longest), self._dist_inputs)
         return self._columns
 
     def _more_room(self, full: _Columns) -> _Columns:
@@ -240,10 +248,9 @@ class EpisodeCollector:
             # It would take much room along that it does not fill.
             room, columns = columns, _Columns(self._whose, steps, self._dist_inputs)
             columns.take(room, steps)
-            # The next episode is told of its last step only.
-            room.terminated[steps - 1] = room.truncated[steps - 1] = False
-        else:
-            self._columns = None
+        self._columns = None
+        # The next episode is likely to be as long.
+        self._first_rows = min(max(steps, LEAST_ROWS), FIRST_ROWS)
         if not (columns.terminated[steps - 1] or columns.truncated[steps - 1]):
             # Whoever learns from it must not take its last step for one that another follows.
             columns.truncated[steps - 1] = True
