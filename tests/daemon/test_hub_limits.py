@@ -61,7 +61,7 @@ async def test_a_request_that_names_too_many_agents_is_refused(
 async def test_of_a_long_name_the_beginning_is_kept(
     document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_client, "_program", lambda: "x" * 1_000_000)
+    monkeypatch.setattr(hub_client, "program", lambda: "x" * 1_000_000)
     path = tmp_path / "hub"
     async with serving(document, path) as conductor:
         client = await connected(path)
