@@ -300,5 +300,4 @@ class StepBarrier:
                     break
             else:
                 waiter.stepped()
-        self._chronicle.settle()
         self.summon()

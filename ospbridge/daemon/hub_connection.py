@@ -120,9 +120,7 @@ class HubConnection:
                     self._recurrence.forget()
                     reply = await answers.answer(request)
                 await self._send(reply)
-                if type(reply) is Feedbacks:
-                    self._conductor.chronicle.settle()
-                else:
+                if type(reply) is not Feedbacks:
                     # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
                     await trio.lowlevel.checkpoint()
         except (RemoteProtocolError, trio.TooSlowError) as error:

@@ -12,15 +12,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from ospbridge.record.spool_file import REFUSED, Entry, SpoolFile, WhenFull
+from ospbridge.record.spool_file import REFUSED, Entry, Made, SpoolFile, WhenFull
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
-    from ospbridge.record.spool_file import Made
-
-__all__ = ["CLOSE_WITHIN", "Entry", "Spool", "SpoolFigures", "WhenFull"]
+__all__ = ["CLOSE_WITHIN", "Entry", "Made", "Spool", "SpoolFigures", "WhenFull"]
 
 DEFAULT_LIMIT: Final = 2 * 2**30
 DEFAULT_UNWRITTEN: Final = 64 * 2**20
@@ -122,10 +120,10 @@ class Spool:
 
         False where it had to be dropped at once, because the disk does not keep up.
         """
-        return self.put_made(len(body), lambda: ((key, steps, body),))
+        return self.put_made(len(body), lambda: (Made(key, steps, body),))
 
     def put_made(self, size: int, make: Callable[[], Sequence[Made]]) -> bool:
-        """As ``put``, of what ``make`` returns: key, steps and body of each, of about ``size`` bytes together.
+        """As ``put``, of what ``make`` returns, of about ``size`` bytes together.
 
         It is called in the spool's own thread, with others, and must not raise.
         """
@@ -198,9 +196,21 @@ class Spool:
         not for an event loop's thread. Raises ConfigurationError where the file can no longer be read.
         """
         with self._lock:
-            with self._state:
-                arrived = tuple(self._arrived)
-            return self._file.take(after=after, steps=steps, size=size, without=arrived)
+            return self._taken(after, steps, size)
+
+    def take_at_once(self, *, after: int = 0, steps: int, size: int) -> list[Entry] | None:
+        """As ``take``, but waits for nothing: None where ``take`` must wait for the disk."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._taken(after, steps, size) if self._file.in_memory else None
+        finally:
+            self._lock.release()
+
+    def _taken(self, after: int, steps: int, size: int) -> list[Entry]:
+        with self._state:
+            arrived = frozenset(self._arrived)
+        return self._file.take(after=after, steps=steps, size=size, without=arrived)
 
     def hand_back(self) -> None:
         """Nothing of what was taken and not forgotten has arrived: it counts as lost where it must give way."""

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ospbridge.errors import ConfigurationError, OspBridgeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 
-    Made = tuple[str, int, bytes]
-    """Key, steps and body of an entry to be."""
-
-__all__ = ["REFUSED", "Entry", "SpoolFile", "WhenFull"]
+__all__ = ["REFUSED", "Entry", "Made", "SpoolFile", "WhenFull"]
 
 APPLICATION_ID: Final = 0x4F535042
 """'OSPB', in the database's header: what `file` shows, and how another program's database is told from a spool."""
@@ -32,6 +28,10 @@ REFUSED: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the disk or the file says no with; a message about a damaged file may hold bytes of it that are no text."""
 AT_ONCE: Final = 100
 """Entries of one statement."""
+MOST_RECENT: Final = 2048
+"""Entries that are kept in memory beside the disk, ..."""
+LARGEST_RECENT: Final = 8 * 2**20
+"""... and bytes of their bodies: what arrives soon needs not be read again."""
 _INSERT: Final = "INSERT INTO entry (key, steps, body) VALUES (?, ?, ?)"
 _ONE_MORE: Final = ", (?, ?, ?)"
 _SCHEMA: Final = """
@@ -53,8 +53,17 @@ class WhenFull(StrEnum):
     """What is to be put."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Made(NamedTuple):
+    """An entry to be."""
+
+    key: str
+    steps: int
+    body: bytes
+    content: object = None
+    """What the body was made of."""
+
+
+class Entry(NamedTuple):
     """One episode, or one fragment of it."""
 
     seq: int
@@ -62,6 +71,8 @@ class Entry:
     key: str
     steps: int
     body: bytes
+    content: object = None
+    """What the body was made of, as long as that is in memory too."""
 
 
 class SpoolFile:
@@ -80,6 +91,9 @@ class SpoolFile:
         """The highest ``seq`` of those that were taken out to make room."""
         self._limit = limit
         self._when_full = when_full
+        self._recent: dict[int, Entry] = {}
+        """By their numbers, ascending: the latest entries of the file, or none."""
+        self._recent_bytes = 0
         self._database = self._open()
 
     # --- opening -----------------------------------------------------------------------------------------------------
@@ -154,6 +168,7 @@ class SpoolFile:
         except REFUSED:
             if database.in_transaction:
                 database.execute("ROLLBACK")
+            self._forget_recent()
             self.entries, self.bytes = self._recount()
             self.gave_way = gave_way
             raise
@@ -166,6 +181,8 @@ class SpoolFile:
         ).fetchone()[0]
         self.entries -= self._database.execute("DELETE FROM entry WHERE seq BETWEEN ? AND ?", within).rowcount
         self.bytes -= size
+        for seq in range(first, last + 1):
+            self._left(seq)
 
     def _recount(self) -> tuple[int, int]:
         try:
@@ -178,24 +195,28 @@ class SpoolFile:
         lost = 0
         for begin in range(0, len(entries), AT_ONCE):
             some = entries[begin : begin + AT_ONCE]
-            size = sum(len(body) for _, _, body in some)
+            size = sum(len(made.body) for made in some)
             if self.bytes + size > self._limit:
-                lost += sum(self._insert(*each) for each in some)
+                lost += sum(map(self._insert, some))
                 continue
             # Python waits for its lock behind each statement, and so does whoever steps meanwhile.
-            inserted = self._database.execute(
+            done = self._database.execute(
                 _INSERT + _ONE_MORE * (len(some) - 1) + " ON CONFLICT (key) DO NOTHING",
-                [value for row in some for value in row],
-            ).rowcount
-            if inserted == len(some):
-                self.entries += inserted
+                [value for made in some for value in made[:3]],
+            )
+            if done.rowcount == len(some):
+                self.entries += len(some)
                 self.bytes += size
+                self._came(some, done.lastrowid)
             else:
+                # Which of them were new nobody says.
+                self._forget_recent()
                 self.entries, self.bytes = self._count(self._database)
         return lost
 
-    def _insert(self, key: str, steps: int, body: bytes) -> int:
+    def _insert(self, made: Made) -> int:
         """How many entries were lost for it."""
+        key, steps, body, _ = made
         lost = 0
         if self._database.execute("SELECT 1 FROM entry WHERE key = ?", (key,)).fetchone():
             return 0
@@ -203,9 +224,10 @@ class SpoolFile:
             if self._when_full is WhenFull.DROP_NEWEST or len(body) > self._limit:
                 return 1
             lost = self._make_room(len(body))
-        self._database.execute(_INSERT, (key, steps, body))
+        done = self._database.execute(_INSERT, (key, steps, body))
         self.entries += 1
         self.bytes += len(body)
+        self._came([made], done.lastrowid)
         return lost
 
     def _make_room(self, wanted: int) -> int:
@@ -219,6 +241,7 @@ class SpoolFile:
                 if self.bytes + wanted <= self._limit:
                     break
                 going.append((seq,))
+                self._left(seq)
                 self.entries -= 1
                 self.bytes -= size
                 lost += seq > self.taken
@@ -226,47 +249,83 @@ class SpoolFile:
         self._database.executemany("DELETE FROM entry WHERE seq = ?", going)
         return lost
 
+    # --- what is in memory too ---------------------------------------------------------------------------------------
+
+    def _came(self, some: Sequence[Made], last: int | None) -> None:
+        """They are in the file, under numbers that end with ``last``."""
+        assert last is not None
+        self._recent_bytes += sum(len(made.body) for made in some)
+        for seq, made in enumerate(some, last - len(some) + 1):
+            self._recent[seq] = Entry(seq, *made)
+        if len(self._recent) > MOST_RECENT or self._recent_bytes > LARGEST_RECENT:
+            self._forget_recent()
+
+    def _left(self, seq: int) -> None:
+        entry = self._recent.pop(seq, None)
+        if entry is not None:
+            self._recent_bytes -= len(entry.body)
+
+    def _forget_recent(self) -> None:
+        self._recent.clear()
+        self._recent_bytes = 0
+
+    @property
+    def in_memory(self) -> bool:
+        """All that is in the file is in memory too: ``take`` waits for no disk."""
+        return len(self._recent) == self.entries
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def take(self, *, after: int, steps: int, size: int, without: Iterable[int]) -> list[Entry]:
+    def take(self, *, after: int, steps: int, size: int, without: Container[int]) -> list[Entry]:
         """The oldest entries behind ``after``: at least one where there is one, then until ``steps`` or ``size``.
 
         Up to ``steps`` steps and ``size`` bytes of bodies together, and none of the numbers ``without``. Raises
         ConfigurationError where the file can no longer be read.
         """
-        try:
-            found = list(self._up_to(after, steps, size, frozenset(without)))
-        except REFUSED as error:
-            raise ConfigurationError(
-                f"the spool {self.path} cannot be read: {error}",
-                hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
-            ) from None
+        if self.in_memory:
+            recent = (entry for entry in self._recent.values() if entry.seq > after)
+            found = list(_up_to(recent, steps, size, without))
+        else:
+            try:
+                with closing(self._behind(after)) as entries:
+                    found = list(_up_to(entries, steps, size, without))
+            except REFUSED as error:
+                raise ConfigurationError(
+                    f"the spool {self.path} cannot be read: {error}",
+                    hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
+                ) from None
         if found:
             self.taken = max(self.taken, found[-1].seq)
         return found
 
-    def _up_to(self, after: int, steps: int, size: int, without: frozenset[int]) -> Iterator[Entry]:
+    def _behind(self, after: int) -> Generator[Entry]:
+        """Entries, from the disk."""
         rows = self._database.execute(
             "SELECT seq, key, steps, body FROM entry WHERE seq > ? ORDER BY seq", (after,)
         )
         with closing(rows):
-            first = True
             for row in rows:
                 entry = Entry(*row)
-                if entry.seq in without:
-                    continue
                 if type(entry.steps) is not int or type(entry.body) is not bytes:
                     raise sqlite3.DatabaseError(f"entry {entry.seq} is damaged")
-                steps -= entry.steps
-                size -= len(entry.body)
-                if not first and (steps < 0 or size < 0):
-                    return
                 yield entry
-                first = False
 
     def close(self) -> None:
         """Let go of it."""
         self._database.close()
+
+
+def _up_to(entries: Iterable[Entry], steps: int, size: int, without: Container[int]) -> Iterator[Entry]:
+    first = True
+    for entry in entries:
+        if entry.seq in without:
+            continue
+        steps -= entry.steps
+        size -= len(entry.body)
+        if not first and (steps < 0 or size < 0):
+            return
+        yield entry
+        first = False
 
 
 def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -104,7 +104,7 @@ class Dialect(ABC):
         """The body as plain data; the errors are those of the library."""
 
     @abstractmethod
-    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]: ...
+    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any] | msgspec.Raw: ...
 
     def _map(self, message: Message) -> dict[str, Any]:
         name = _NAMES.get(type(message))
@@ -241,7 +241,13 @@ class MsgpackDialect(Dialect):
     def _load(self, body: bytes | bytearray | memoryview) -> Any:
         return _unpack.decode(body)
 
-    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]:
+    def write(self, fragment: EpisodeFragment) -> None:
+        """Have it written once, for as many messages as it may be sent in."""
+        fragment.keep_written(_pack.encode(self._episode(fragment)))
+
+    def _episode(self, fragment: EpisodeFragment) -> dict[str, Any] | msgspec.Raw:
+        if fragment.written is not None:
+            return msgspec.Raw(fragment.written)
         outputs = {
             key: _buffer(array)
             for key, array in (

@@ -69,7 +69,10 @@ class Fields:
         return value
 
     def optional_flag(self, *names: str) -> bool | None:
-        value = read_number(self.find(*names), self.where(names[0]))
+        value = self.find(*names)
+        if value is True or value is False:
+            return value
+        value = read_number(value, self.where(names[0]))
         if value is not None and not isinstance(value, bool):
             raise Misfit(f"{self.where(names[0])} must be true or false, got {shown(value)}")
         return value
@@ -81,8 +84,11 @@ class Fields:
         return value
 
     def optional_count(self, *names: str) -> int | None:
-        value = read_number(self.find(*names), self.where(names[0]))
-        if value is not None and (type(value) is not int or not 0 <= value <= LARGEST_NUMBER):
+        value = self.find(*names)
+        if value is None or (type(value) is int and 0 <= value <= LARGEST_NUMBER):
+            return value
+        value = read_number(value, self.where(names[0]))
+        if type(value) is not int or not 0 <= value <= LARGEST_NUMBER:
             raise Misfit(f"{self.where(names[0])} must be a count, got {shown(value)}")
         return value
 
@@ -116,6 +122,8 @@ def _buffered(value: Any, where: str) -> NDArray[Any]:
     buffer = Fields(value, where)
     lookback = buffer.optional_count("lookback") or 0
     array = read_array(buffer.need("data"), f"{where}.data")
+    if not lookback and array.ndim:
+        return array
     if array.ndim == 0 or lookback > len(array):
         raise Misfit(f"{where}: lookback must be at most the {array.shape} of its data, got {lookback}")
     return array[lookback:]

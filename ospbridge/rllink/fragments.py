@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -48,6 +48,8 @@ class EpisodeFragment:
     """Whose episode it is, where known."""
     simulator: str = ""
     """Where that agent lives, where known."""
+    written: bytes | None = field(default=None, init=False, repr=False)
+    """The fragment in a message of the dialect msgpack, once it was written; a copy has none."""
 
     def __post_init__(self) -> None:
         self._shape("observations", (2,), _floats)
@@ -71,6 +73,10 @@ class EpisodeFragment:
             )
         if array is not given:
             object.__setattr__(self, name, array)
+
+    def keep_written(self, written: bytes) -> None:
+        """It is not written again. Its arrays must not change any more."""
+        object.__setattr__(self, "written", written)
 
     @property
     def steps(self) -> int:

@@ -27,7 +27,8 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 
 def packed_up(fragment: EpisodeFragment) -> bytes:
-    """The parcel."""
+    """The parcel. Whoever sends the fragment in the same dialect has it written already."""
+    MSGPACK.write(fragment)
     body = memoryview(MSGPACK.encode(Episodes((fragment,))))[HEADER_LENGTH:]
     return b"".join((_CHECKSUM.pack(_checksum(body)), body))
 

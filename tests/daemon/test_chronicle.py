@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ospbridge.daemon.attachment import Attachment
-from ospbridge.daemon.chronicle import TOGETHER, Chronicle
+from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.record.episode import RecordedEpisode
 
@@ -91,26 +91,11 @@ NEXT: dict[str, Callable[[Chronicle, Attachment], Any]] = {
 }
 
 
-@pytest.mark.parametrize("together", [1, 2])
 @pytest.mark.parametrize("what", NEXT)
-def test_a_step_is_written_down_as_it_was_before_what_comes_next(
-    what: str, together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ospbridge.daemon.chronicle.TOGETHER", together)
+def test_a_step_is_written_down_as_it_was_before_what_comes_next(what: str) -> None:
     chronicle, playing, attachment, listening = stepped()
-    chronicle.settle()
     replaced(playing)
     NEXT[what](chronicle, attachment)
-    (episode,) = listening.episodes
-    check(episode)
-
-
-def test_settling_again_writes_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.daemon.chronicle.TOGETHER", 1)
-    chronicle, _, _, listening = stepped()
-    chronicle.settle()
-    chronicle.settle()
-    chronicle.close()
     (episode,) = listening.episodes
     check(episode)
 
@@ -128,19 +113,18 @@ def test_the_action_to_come_does_not_replace_the_one_that_ran() -> None:
 
 def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
     chronicle, playing, attachment, listening = stepped()
-    for number in range(2, 2 * TOGETHER + 10):
+    for number in range(2, 266):
         playing.weights_seq_no = number // 40
         playing.logp = -float(number)
         chronicle.given([(attachment, np.float32(number).tobytes())])
         playing.sees(float(number))
         chronicle.stepped([attachment])
-        chronicle.settle()
     chronicle.ended(attachment, "failed", "lost")
     (episode,) = listening.episodes
-    numbers = [0.5, *map(float, range(2, 2 * TOGETHER + 10))]
+    numbers = [0.5, *map(float, range(2, 266))]
     assert episode.observations[:, 0].tolist() == [0.0, *numbers]
     assert episode.rewards.tolist() == numbers
     assert episode.actions[1:, 0].tolist() == numbers[1:]
     assert episode.action_logp is not None
     assert episode.action_logp[1:].tolist() == [-number for number in numbers[1:]]
-    assert episode.weights_seq_no == (2 * TOGETHER + 9) // 40
+    assert episode.weights_seq_no == 265 // 40

@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.record.spool import MANY, Spool, WhenFull
+from ospbridge.record.spool import MANY, Made, Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALL = 10**9
+
+
+@pytest.fixture(params=["in memory too", "on disk only"], autouse=True)
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where entries are that have been written."""
+    if request.param == "on disk only":
+        monkeypatch.setattr("ospbridge.record.spool_file.LARGEST_RECENT", -1)
 
 
 def put(spool: Spool, *names: str, steps: int = 10, size: int = 100) -> None:
@@ -107,9 +115,9 @@ def test_what_is_made_later_is_made_once_by_the_spools_own_thread_and_kept_in_or
     monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
     made: list[str] = []
 
-    def make(*names: str) -> list[tuple[str, int, bytes]]:
+    def make(*names: str) -> list[Made]:
         made.append(threading.current_thread().name)
-        return [(name, 1, b"body") for name in names]
+        return [Made(name, 1, b"body") for name in names]
 
     with Spool(tmp_path / "spool") as spool:
         with monkeypatch.context() as refusing:
@@ -127,9 +135,101 @@ def refused(*_: object) -> int:
     raise sqlite3.OperationalError("database or disk is full")
 
 
+def taken(spool: Spool) -> list[tuple[str, object]] | None:
+    found = spool.take_at_once(steps=ALL, size=ALL)
+    return None if found is None else [(entry.key, entry.content) for entry in found]
+
+
+def make(*names: str) -> list[Made]:
+    return [Made(name, 10, b"body", f"content of {name}") for name in names]
+
+
+class TestInMemoryToo:
+    @pytest.fixture(autouse=True)
+    def kept(self) -> None:
+        """All of these are about what is."""
+
+    def test_what_was_put_is_taken_without_the_disk_and_with_its_content(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Spool(tmp_path / "spool") as spool:
+            assert taken(spool) == []
+            spool.put_made(8, lambda: make("a", "b", "c"))
+            assert spool.settle(10)
+            monkeypatch.setattr(SpoolFile, "_behind", refused)
+            assert taken(spool) == [(name, f"content of {name}") for name in "abc"]
+            spool.forget(spool.take(steps=20, size=ALL))
+            assert taken(spool) == [("c", "content of c")]
+
+    def test_what_was_there_before_is_read_from_the_disk_and_what_came_behind_it_as_well(
+        self, tmp_path: Path
+    ) -> None:
+        with Spool(tmp_path / "spool") as spool:
+            put(spool, "a", "b")
+        with Spool(tmp_path / "spool") as spool:
+            assert taken(spool) is None
+            spool.put_made(8, lambda: make("c"))
+            assert spool.settle(10)
+            assert taken(spool) is None
+            assert keys(spool) == ["a", "b", "c"]
+            spool.forget(spool.take(steps=20, size=ALL))
+            spool.put_made(8, lambda: make("d"))
+            assert spool.settle(10)
+            assert taken(spool) == [("c", "content of c"), ("d", "content of d")]
+
+    @pytest.mark.parametrize("limit", [("MOST_RECENT", 3), ("LARGEST_RECENT", 12)])
+    def test_what_is_too_much_for_the_memory_is_on_the_disk_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
+    ) -> None:
+        monkeypatch.setattr(f"ospbridge.record.spool_file.{limit[0]}", limit[1])
+        with Spool(tmp_path / "spool") as spool:
+            for names in ("abc", "d", "e"):
+                spool.put_made(8, partial(make, *names))
+                assert spool.settle(10)
+                assert (taken(spool) is None) == (names != "abc")
+                if names == "d":
+                    monkeypatch.undo()
+            assert keys(spool) == ["a", "b", "c", "d", "e"]
+            spool.forget(spool.take(steps=40, size=ALL))
+            put(spool, "f")
+            assert taken(spool) == [("e", "content of e"), ("f", None)]
+
+    def test_an_entry_that_was_there_already_is_not_mistaken_for_a_new_one(self, tmp_path: Path) -> None:
+        with Spool(tmp_path / "spool") as spool:
+            put(spool, "a", "b")
+            spool.put_made(8, lambda: make("b", "c"))
+            assert spool.settle(10)
+            assert [entry.body[:4] for entry in spool.take(steps=ALL, size=ALL)] == [
+                b"a...",
+                b"b...",
+                b"body",
+            ]
+
+    def test_what_the_disk_refused_to_take_out_or_put_in_is_as_it_was(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+        with Spool(tmp_path / "spool") as spool:
+            put(spool, "a", "b")
+            with monkeypatch.context() as refusing:
+                refusing.setattr(SpoolFile, "_insert_all", refused)
+                spool.forget(spool.take(steps=10, size=ALL))
+                assert spool.put("c", 10, b"body")
+                assert not spool.settle(0.2)
+                assert keys(spool) == ["b"]
+            assert spool.settle(10)
+            assert keys(spool) == ["b", "c"]
+
+    def test_what_gave_way_to_others_is_not_taken(self, tmp_path: Path) -> None:
+        with Spool(tmp_path / "spool", limit=10) as spool:
+            spool.put_made(8, lambda: make("a", "b", "c"))
+            assert spool.settle(10)
+            assert taken(spool) == [("b", "content of b"), ("c", "content of c")]
+
+
 def test_what_is_too_much_to_be_made_later_is_dropped_and_counted(tmp_path: Path) -> None:
     with Spool(tmp_path / "spool", unwritten=1000) as spool:
-        assert not spool.put_made(1001, lambda: [("a", 1, b"body")])
+        assert not spool.put_made(1001, lambda: [Made("a", 1, b"body")])
         assert spool.figures.dropped == 1
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ospbridge.record.spool import Entry
+    from ospbridge.record.spool import Entry, Made
 
 __all__ = ["Signals", "Streams", "pause", "virtual"]
 
@@ -99,7 +99,7 @@ class HubListener:
 class PromptSpool(Spool):
     """Writes what is put at once, in the thread of whoever puts it."""
 
-    def put_made(self, size: int, make: Callable[[], Sequence[tuple[str, int, bytes]]]) -> bool:
+    def put_made(self, size: int, make: Callable[[], Sequence[Made]]) -> bool:
         kept = super().put_made(size, make)
         self._write_waiting()
         return kept

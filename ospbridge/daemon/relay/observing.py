@@ -23,7 +23,7 @@ from ospbridge.interface import fits
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
-from ospbridge.record.spool import CLOSE_WITHIN, Spool
+from ospbridge.record.spool import CLOSE_WITHIN, Made, Spool
 from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import cut
 from ospbridge.rllink.dialects import MSGPACK
@@ -177,13 +177,13 @@ class Observing:
         assert self._spool is not None
         self._spool.put_made(episode.nbytes, partial(self._packed, attachment, episode))
 
-    def _packed(self, attachment: Attachment, episode: RecordedEpisode) -> list[tuple[str, int, bytes]]:
-        """Key, steps and body of its pieces; none where it cannot be sent. In the spool's thread."""
+    def _packed(self, attachment: Attachment, episode: RecordedEpisode) -> list[Made]:
+        """Its pieces; none where it cannot be sent. In the spool's thread."""
         try:
             fragment = fragment_of(episode)
             check_fragment(fragment, self._needs(attachment))
             return [
-                (f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece))
+                Made(f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece), piece)
                 for piece in pieces_of(fragment)
             ]
         except LocalProtocolError as error:

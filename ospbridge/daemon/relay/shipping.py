@@ -17,6 +17,7 @@ from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.rllink.cutting import split
 from ospbridge.rllink.exchanges import deliver
+from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.parcels import unpacked
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.relay.link import Connection, Link
     from ospbridge.record.spool import Entry, Spool
-    from ospbridge.rllink.fragments import EpisodeFragment
 
 __all__ = ["Shipping"]
 
@@ -93,7 +93,11 @@ class Shipping:
 
     async def _taken(self, steps: int) -> list[Entry]:
         while True:
-            take = partial(self._spool.take, after=self._suspicion.after, steps=steps, size=LARGEST)
+            after = self._suspicion.after
+            found = self._spool.take_at_once(after=after, steps=steps, size=LARGEST)
+            if found is not None:
+                return found
+            take = partial(self._spool.take, after=after, steps=steps, size=LARGEST)
             try:
                 return await trio.to_thread.run_sync(take)
             except ConfigurationError as error:
@@ -127,7 +131,11 @@ class Shipping:
 
     async def _sound(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[EpisodeFragment]]:
         """Those that can be read, and what they hold; the others are given up."""
-        sound, fragments = [], []
+        sound: list[Entry] = []
+        fragments = [entry.content for entry in entries if isinstance(entry.content, EpisodeFragment)]
+        if len(fragments) == len(entries):
+            return list(entries), fragments
+        fragments.clear()
         for entry, found in await trio.to_thread.run_sync(_opened, entries):
             if isinstance(found, ConfigurationError):
                 self._give_up([entry], found.message)
