@@ -155,8 +155,8 @@ class Attachment:
         """Whether its environment says what each action was drawn from; None: it is no environment of the hub."""
         self.dist_inputs_size = 0
         """How many numbers those are; 0: the first step decides."""
-        self.dist_inputs: NDArray[np.float32] | None = None
-        """What the latest action was drawn from."""
+        self.dist_inputs: bytes | None = None
+        """What the latest action was drawn from, as float32."""
         self.logp = 0.0
         """The logarithm of its probability."""
 
@@ -186,7 +186,7 @@ class Attachment:
                 "and then the logarithms of the standard deviations; equally many for each step",
             )
         self.dist_inputs_size = wanted
-        self.dist_inputs = np.frombuffer(note.dist_inputs, "<f4")
+        self.dist_inputs = bytes(note.dist_inputs)
         self.logp = note.logp
         self.weights_seq_no = note.weights_seq_no
 

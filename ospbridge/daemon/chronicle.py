@@ -13,13 +13,13 @@ import numpy as np
 
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.interface import DiscreteSpace
-from ospbridge.record.collecting import EpisodeCollector, Recorded
+from ospbridge.record.collecting import TOGETHER, EpisodeCollector, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ospbridge.daemon.attachment import Attachment
-    from ospbridge.record.episode import RecordedEpisode
+    from ospbridge.record.collecting import Collected
 
 __all__ = ["Chronicle", "Listener"]
 
@@ -37,7 +37,7 @@ class Listener(Protocol):
         """Whether its episodes are wanted; the same for as long as it is attached."""
         ...
 
-    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
+    def finished(self, attachment: Attachment, episode: Collected) -> None:
         """An episode has ended. Must not wait."""
         ...
 
@@ -82,7 +82,7 @@ class Chronicle:
             tuple(task.info_names),
         )
 
-        def finished(episode: RecordedEpisode) -> None:
+        def finished(episode: Collected) -> None:
             for listener in listeners:
                 listener.finished(attachment, episode)
 
@@ -112,14 +112,20 @@ class Chronicle:
                 feedback = attachment.feedback
                 assert feedback is not None
                 collector.weights_seq_no = attachment.weights_seq_no
-                collector.add(
-                    attachment.action,
-                    feedback.observation.tobytes(),
-                    feedback.reward,
-                    attachment.infos,
-                    logp=attachment.logp,
-                    dist_inputs=attachment.dist_inputs,
+                # What the next request or answer may replace is copied here, all else later.
+                kept = collector.kept
+                kept.append(
+                    (
+                        attachment.action,
+                        feedback.observation.tobytes(),
+                        feedback.reward,
+                        attachment.infos.tolist() if collector.has_infos else (),
+                        attachment.logp,
+                        attachment.dist_inputs,
+                    )
                 )
+                if len(kept) >= TOGETHER:
+                    collector.settle()
 
     def ended(self, attachment: Attachment, how: str, reason: str) -> None:
         """An episode is over, by its last step or by something else."""

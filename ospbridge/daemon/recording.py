@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ospbridge.daemon.attachment import Attachment
-    from ospbridge.record.episode import RecordedEpisode
+    from ospbridge.record.collecting import Collected
 
 __all__ = ["Recording"]
 
@@ -51,6 +51,6 @@ class Recording:
         """All of them are recorded."""
         return True
 
-    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:  # the episode names it
+    def finished(self, attachment: Attachment, episode: Collected) -> None:  # the episode names it
         """Have it written."""
         self._thread.put(episode)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ospbridge.record.episode import RecordedEpisode
+    from ospbridge.record.collecting import Collected
 
 __all__ = ["DRAIN", "WritingThread"]
 
@@ -44,7 +44,7 @@ class WritingThread:
         self._writer = EpisodeWriter(directory)
         self.directory = self._writer.directory.absolute()
         self._largest = largest
-        self._queue: SimpleQueue[RecordedEpisode | None] = SimpleQueue()
+        self._queue: SimpleQueue[Collected | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         # Each of these numbers is written by one thread only, so that none needs a lock.
         self._put = 0
@@ -67,8 +67,8 @@ class WritingThread:
         """Episodes that ended and will never be on disk."""
         return self._refused + self._failed
 
-    def put(self, episode: RecordedEpisode) -> None:
-        """Have it written soon; the arrays must not change any more. Never waits."""
+    def put(self, episode: Collected) -> None:
+        """Have it made and written soon. Never waits."""
         size = _size(episode)
         waiting = self._put - self._done
         if waiting and waiting + size > self._largest:
@@ -89,7 +89,7 @@ class WritingThread:
     def _run(self) -> None:
         while (episode := self._queue.get()) is not None:
             try:
-                self._writer.write(episode)
+                self._writer.write(episode.episode())
             except ConfigurationError as error:
                 self._fail(error.message, error.hint)
             except Exception as error:  # noqa: BLE001  # whatever it was, the next one may be written
@@ -140,6 +140,6 @@ class WritingThread:
         )
 
 
-def _size(episode: RecordedEpisode) -> int:
+def _size(episode: Collected) -> int:
     """Bytes of memory, about."""
     return EACH + episode.nbytes

@@ -70,7 +70,7 @@ def looked_on(
 
 def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -> dict[K, EpisodeCollector]:
     """One for each, into one directory. Raises ConfigurationError where it cannot be written to."""
-    from ospbridge.record.collecting import EpisodeCollector, Recorded
+    from ospbridge.record.collecting import EpisodeCollector, Recorded, at_once
     from ospbridge.record.writing import EpisodeWriter
 
     # The writer counts: agents of one name on several simulators would else have files of one name.
@@ -84,7 +84,7 @@ def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) 
                 place.action_space,
                 tuple(value.name for value in place.interface.infos),
             ),
-            writer.write,
+            at_once(writer.write),
         )
         for key, place in places.items()
     }

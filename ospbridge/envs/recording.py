@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError
-from ospbridge.record.collecting import EpisodeCollector, Recorded
+from ospbridge.record.collecting import EpisodeCollector, Recorded, at_once
 from ospbridge.record.recorder import EpisodeRecorder
 from ospbridge.record.writing import EpisodeWriter
 
@@ -56,7 +56,7 @@ class RecordingGroup:
                     group.action_spaces[name],
                     tuple(value.name for value in agent.infos),
                 ),
-                writer.write,
+                at_once(writer.write),
             )
             for name, agent in group.interfaces.items()
         }

@@ -1,17 +1,18 @@
 """Collecting the steps of an episode until it ends. Touches no disk and waits for nothing.
 
-Numbers are kept as bytes, behind each other, and an episode's arrays are views of them: what a step costs is little,
-and what the end of an episode costs does not grow with its length.
+Whoever steps pays for little: a step is kept as it came, many are put together at once, as bytes behind each other, and
+the arrays of an episode, which are views of them, are made by whoever wants them.
 """
 
 from __future__ import annotations
 
 import os
-import uuid
 from array import array
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from time import time
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import Feedback
 
-__all__ = ["EpisodeCollector", "Recorded"]
+__all__ = ["TOGETHER", "Collected", "EpisodeCollector", "Recorded", "at_once"]
 
 MEMORY: Final = 64 * 2**20
 """Bytes that the episode under way may take, about; a longer one is handed over in several parts."""
+TOGETHER: Final = 128
+"""Steps that are put together at once, at most."""
 FLOAT: Final = np.dtype("<f4")
+Kept: TypeAlias = tuple[bytes, bytes, float, "Iterable[float]", float, "bytes | None"]
+"""A step: its action and its observation as float32, reward, infos, and for a noted one the logarithm of the action's
+probability and what it was drawn from, as float32: equally many numbers in all steps of an episode, or None in all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +50,101 @@ class Recorded:
     info_names: tuple[str, ...] = ()
 
 
+class _Columns:
+    """What the steps of an episode brought, behind each other; the observations and infos begin with the reset's."""
+
+    __slots__ = ("actions", "dist_inputs", "infos", "logps", "observations", "rewards")
+
+    def __init__(self, observation: bytes | bytearray = b"", infos: Iterable[float] = ()) -> None:
+        self.observations = bytearray(observation)
+        self.actions, self.dist_inputs = bytearray(), bytearray()
+        self.rewards, self.infos, self.logps = array("d"), array("d", infos), array("f")
+
+    def add(self, steps: Iterable[Kept]) -> None:
+        actions, observations, rewards, infos, logps, dist_inputs = zip(*steps, strict=True)
+        self.actions += b"".join(actions)
+        self.observations += b"".join(observations)
+        self.rewards.extend(rewards)
+        self.infos.extend(chain.from_iterable(infos))
+        if dist_inputs[0] is not None:
+            self.logps.extend(logps)
+            self.dist_inputs += b"".join(dist_inputs)
+
+    @property
+    def nbytes(self) -> int:
+        numbers = len(self.rewards) + len(self.infos)
+        notes = len(self.dist_inputs) + 4 * len(self.logps)
+        return len(self.observations) + len(self.actions) + 8 * numbers + notes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collected:
+    """An episode that is over. Whoever wants it may have it made in another thread."""
+
+    whose: Recorded
+    id: str
+    seed: int
+    started: float
+    ended: float
+    """Both in seconds, as ``time.time`` has them."""
+    how: str
+    reason: str
+    terminated: bool
+    truncated: bool
+    """Whether its last step was."""
+    before: int
+    """How many of its steps are in the parts before."""
+    weights_seq_no: int | None
+    columns: _Columns
+
+    def __len__(self) -> int:
+        """Steps."""
+        return len(self.columns.rewards)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what its steps brought."""
+        return self.columns.nbytes
+
+    def episode(self) -> RecordedEpisode:
+        """The episode; its arrays are views of what was collected, and nobody else changes them."""
+        whose, columns, steps = self.whose, self.columns, len(self)
+        actions = np.frombuffer(columns.actions, FLOAT)
+        noted = bool(columns.logps)
+        flags = np.zeros((2, steps), np.bool_)
+        flags[:, -1] = self.terminated, self.truncated
+        return RecordedEpisode(
+            whose.simulator,
+            whose.agent,
+            self.seed,
+            datetime.fromtimestamp(self.started, UTC),
+            datetime.fromtimestamp(self.ended, UTC),
+            self.how,
+            self.reason,
+            whose.observation_space,
+            whose.action_space,
+            whose.info_names,
+            np.frombuffer(columns.observations, FLOAT).reshape(steps + 1, -1),
+            actions.reshape(steps, -1)
+            if isinstance(whose.action_space, BoxSpace)
+            else actions.astype(np.int64),
+            np.frombuffer(columns.rewards, np.float64),
+            flags[0],
+            flags[1],
+            np.frombuffer(columns.infos, np.float64).reshape(steps + 1, len(whose.info_names)),
+            self.weights_seq_no,
+            np.frombuffer(columns.logps, np.float32) if noted else None,
+            np.frombuffer(columns.dist_inputs, FLOAT).reshape(steps, -1) if noted else None,
+            self.id,
+            self.before,
+        )
+
+
+def at_once(take: Callable[[RecordedEpisode], None]) -> Callable[[Collected], None]:
+    """For a collector whose episodes are wanted as soon as they end."""
+    return lambda collected: take(collected.episode())
+
+
 class EpisodeCollector:
     """The episodes of one agent. ``finished`` is called with each as it ends, and owns its arrays from then on.
 
@@ -51,47 +152,38 @@ class EpisodeCollector:
     """
 
     def __init__(
-        self, whose: Recorded, finished: Callable[[RecordedEpisode], None], *, memory: int = MEMORY
+        self, whose: Recorded, finished: Callable[[Collected], None], *, memory: int = MEMORY
     ) -> None:
+        self.kept: list[Kept] = []
+        """Steps for ``settle``. Whoever adds to them calls it for every ``TOGETHER`` of them."""
+        self.has_infos = bool(whose.info_names)
         self.weights_seq_no: int | None = None
         """Which weights act at present, where that is known."""
         self._whose = whose
-        self._has_infos = bool(whose.info_names)
         self._finished = finished
         self._pid = os.getpid()
         space = whose.action_space
         self._memory = memory
         self._row = 4 * len(whose.observation_space.low) + 8 * len(whose.info_names) + 32
         self._row += 4 * len(space.low) if isinstance(space, BoxSpace) else 8
-        self._steps = -1
-        """Of the episode under way; -1: there is none."""
-        self._longest = 0
-        """Steps that fit into the memory."""
+        self._columns: _Columns | None = None
+        """Of the episode under way; None: there is none."""
         self._before = 0
         """Its steps that were handed over already."""
         self._id = ""
         self._seed = 0
-        self._started = datetime.now(UTC)
-        self._clear()
-
-    def _clear(self) -> None:
-        """Nothing of an episode's is here any more."""
-        self._observations, self._actions, self._dist_inputs = bytearray(), bytearray(), bytearray()
-        self._rewards, self._infos, self._logps = array("d"), array("d"), array("f")
+        self._started = 0.0
 
     def begin(self, feedback: Feedback, *, weights_seq_no: int | None = None) -> None:
         """A reset brought ``feedback``. The episode before, if it has not ended, is abandoned."""
         self.end("abandoned", "reset before its end")
-        self._started = datetime.now(UTC)
+        self._started = time()
         self._seed = feedback.info["osp_seed"]
-        self._id = uuid.uuid4().hex
+        self._id = os.urandom(16).hex()
         self._before = 0
         self.weights_seq_no = weights_seq_no
-        self._clear()
-        self._observations += _floats(feedback.observation)
-        if self._has_infos:
-            self._infos.extend(feedback.info["infos"].values())
-        self._steps = 0
+        infos = feedback.info["infos"].values() if self.has_infos else ()
+        self._columns = _Columns(_floats(feedback.observation), infos)
 
     def step(
         self,
@@ -101,120 +193,83 @@ class EpisodeCollector:
         logp: float = 0.0,
         dist_inputs: NDArray[np.float32] | None = None,
     ) -> None:
-        """``action`` brought ``feedback``, which may end the episode; the rest as in ``add``."""
-        if self._steps >= 0:
-            infos = feedback.info["infos"].values() if self._has_infos else ()
-            self.add(
-                _floats(action),
-                _floats(feedback.observation),
-                feedback.reward,
-                infos,
-                logp=logp,
-                dist_inputs=dist_inputs,
-            )
-            self.finish(feedback)
-
-    def add(
-        self,
-        action: bytes,
-        observation: bytes,
-        reward: float,
-        infos: Iterable[float],
-        *,
-        logp: float = 0.0,
-        dist_inputs: NDArray[np.float32] | None = None,
-    ) -> None:
-        """A step of the episode under way, if there is one: what was done as float32, and what it brought.
+        """``action`` brought ``feedback``, which may end the episode.
 
         ``dist_inputs``: float32[j], what the action was drawn from, with probability exp(``logp``); equally many in all
         steps of an episode, or None in all.
         """
-        at = self._steps
-        if at < 0:
-            return
-        if at == 0:
+        infos = tuple(feedback.info["infos"].values()) if self.has_infos else ()
+        noted = None if dist_inputs is None else _floats(dist_inputs)
+        self.kept.append(
+            (_floats(action), _floats(feedback.observation), feedback.reward, infos, logp, noted)
+        )
+        if feedback.terminated or feedback.truncated:
+            self.finish(feedback)
+        elif len(self.kept) >= TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put the kept steps together, if an episode is under way. One that is too long goes on in another part."""
+        kept, self.kept = self.kept, []
+        while kept and self._columns is not None:
+            steps = len(self._columns.rewards)
             # Nobody knows before how many numbers an action is drawn from.
-            notes = 0 if dist_inputs is None else 4 + 4 * len(dist_inputs)
-            self._longest = max(1, self._memory // (self._row + notes))
-        elif at == self._longest:
-            self._go_on()
-            at = 0
-        self._actions += action
-        self._observations += observation
-        self._rewards.append(reward)
-        if self._has_infos:
-            self._infos.extend(infos)
-        if dist_inputs is not None:
-            self._logps.append(logp)
-            self._dist_inputs += dist_inputs.tobytes()
-        self._steps = at + 1
+            notes = 0 if kept[0][5] is None else 4 + len(kept[0][5])
+            longest = max(1, self._memory // (self._row + notes))
+            if steps >= longest:
+                self._go_on()
+                continue
+            self._columns.add(kept[: longest - steps])
+            del kept[: longest - steps]
 
     def finish(self, feedback: Feedback) -> None:
-        """The latest step brought ``feedback``, which may end the episode."""
-        if feedback.terminated or feedback.truncated:
-            self._end(
-                "terminated" if feedback.terminated else "truncated",
-                feedback.reason,
-                terminated=feedback.terminated,
-                truncated=feedback.truncated,
-            )
+        """The latest step brought ``feedback``, which ends the episode."""
+        self.settle()
+        self._end(
+            "terminated" if feedback.terminated else "truncated",
+            feedback.reason,
+            terminated=feedback.terminated,
+            truncated=feedback.truncated,
+        )
 
     def _go_on(self) -> None:
         """What was collected is handed over; what comes next begins with the last observation."""
+        columns = self._columns
+        assert columns is not None
+        steps = len(columns.rewards)
         wide, infos = 4 * len(self._whose.observation_space.low), len(self._whose.info_names)
-        observation, last = self._observations[-wide:], self._infos[len(self._infos) - infos :]
-        steps = self._steps
+        last = _Columns(columns.observations[-wide:], columns.infos[len(columns.infos) - infos :])
         self._end("continued", f"longer than {steps} steps")
-        self._started = datetime.now(UTC)
+        self._started = time()
         self._before += steps
-        self._observations += observation
-        self._infos += last
-        self._steps = 0
+        self._columns = last
 
     def end(self, how: str, reason: str = "") -> None:
         """The episode under way, if any, is over. One without a step is forgotten."""
+        self.settle()
         # Whoever learns from it must not take its last step for one that another follows.
         self._end(how, reason)
 
     def _end(self, how: str, reason: str, *, terminated: bool = False, truncated: bool = True) -> None:
-        steps, self._steps = self._steps, -1
-        if steps <= 0 or self._pid != os.getpid():
+        columns, self._columns = self._columns, None
+        if columns is not None and columns.rewards and self._pid == os.getpid():
             # In a forked child the episode under way is the parent's.
-            return
-        whose = self._whose
-        actions = np.frombuffer(self._actions, FLOAT)
-        logps = np.frombuffer(self._logps, np.float32) if self._logps else None
-        noted = np.frombuffer(self._dist_inputs, FLOAT).reshape(steps, -1) if self._logps else None
-        flags = np.zeros((2, steps), np.bool_)
-        flags[:, -1] = terminated, truncated
-        episode = RecordedEpisode(
-            whose.simulator,
-            whose.agent,
-            self._seed,
-            self._started,
-            datetime.now(UTC),
-            how,
-            reason,
-            whose.observation_space,
-            whose.action_space,
-            whose.info_names,
-            np.frombuffer(self._observations, FLOAT).reshape(steps + 1, -1),
-            actions.reshape(steps, -1)
-            if isinstance(whose.action_space, BoxSpace)
-            else actions.astype(np.int64),
-            np.frombuffer(self._rewards, np.float64),
-            flags[0],
-            flags[1],
-            np.frombuffer(self._infos, np.float64).reshape(steps + 1, len(whose.info_names)),
-            self.weights_seq_no,
-            logps,
-            noted,
-            self._id,
-            self._before,
-        )
-        # The arrays are views of what was collected, which is the episode's own from now on.
-        self._clear()
-        self._finished(episode)
+            self._finished(
+                Collected(
+                    self._whose,
+                    self._id,
+                    self._seed,
+                    self._started,
+                    time(),
+                    how,
+                    reason,
+                    terminated,
+                    truncated,
+                    self._before,
+                    self.weights_seq_no,
+                    columns,
+                )
+            )
 
     def close(self) -> None:
         """What is under way is abandoned. Safe to call again."""

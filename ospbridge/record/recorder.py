@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ospbridge.record.collecting import MEMORY, EpisodeCollector, Recorded
+from ospbridge.record.collecting import MEMORY, EpisodeCollector, Recorded, at_once
 from ospbridge.record.writing import EpisodeWriter
 
 if TYPE_CHECKING:
@@ -20,4 +20,4 @@ class EpisodeRecorder(EpisodeCollector):
     """
 
     def __init__(self, directory: str | os.PathLike[str], whose: Recorded, *, memory: int = MEMORY) -> None:
-        super().__init__(whose, EpisodeWriter(directory).write, memory=memory)
+        super().__init__(whose, at_once(EpisodeWriter(directory).write), memory=memory)

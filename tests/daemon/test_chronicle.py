@@ -1,4 +1,4 @@
-"""When a step is written down: behind the answer, as it was when it ran, and before anything that comes next."""
+"""Which steps are written down: as they were when they ran, in order, whatever comes next."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from ospbridge.daemon.attachment import Attachment
 from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.interface import BoxSpace, Feedback
+from ospbridge.record.collecting import Collected
 from ospbridge.record.episode import RecordedEpisode
 
 ONE = BoxSpace(np.zeros(1, np.float32), np.ones(1, np.float32))
@@ -30,7 +31,7 @@ class Playing:
     feedback: Feedback
 
     def __init__(self) -> None:
-        self.dist_inputs = np.zeros(2, np.float32)
+        self.dist_inputs = bytes(8)
         self.sees(0.0)
 
     def sees(self, number: float) -> None:
@@ -48,8 +49,8 @@ class Listening:
     def wants(self, attachment: Attachment) -> bool:
         return True
 
-    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
-        self.episodes.append(episode)
+    def finished(self, attachment: Attachment, collected: Collected) -> None:
+        self.episodes.append(collected.episode())
 
 
 def stepped() -> tuple[Chronicle, Playing, Attachment, Listening]:
@@ -68,7 +69,7 @@ def replaced(playing: Playing) -> None:
     """The next request has come."""
     playing.sees(0.75)
     playing.logp = -9.0
-    playing.dist_inputs = np.ones(2, np.float32)
+    playing.dist_inputs = np.ones(2, np.float32).tobytes()
     playing.weights_seq_no = 2
 
 

@@ -6,17 +6,15 @@ import errno
 import os
 import threading
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.writing_thread import WritingThread
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import sparing
-from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.collecting import Collected, EpisodeCollector
 from ospbridge.record.reading import read_recording
 from tests.record.episodes import play, whose
 
@@ -24,11 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ospbridge.record.episode import RecordedEpisode
 
-
-def made_up(seed: int, steps: int = 10) -> RecordedEpisode:
-    found: list[RecordedEpisode] = []
+def made_up(seed: int, steps: int = 10) -> Collected:
+    found: list[Collected] = []
     play(EpisodeCollector(whose(), found.append), steps, seed=seed, terminated=True)
     return found[0]
 
@@ -78,7 +74,9 @@ def test_all_that_was_put_is_written_before_it_closes(tmp_path: Path) -> None:
 
 def test_what_a_policy_said_of_each_action_counts_as_memory_too(tmp_path: Path, disk: Disk) -> None:
     disk.moves.clear()
-    noted = replace(made_up(1), action_dist_inputs=np.zeros((10, 1000), np.float32))
+    noted = made_up(1)
+    noted.columns.logps.extend([0.0] * 10)
+    noted.columns.dist_inputs.extend(bytes(4 * 10 * 1000))
     with WritingThread(tmp_path, largest=60_000) as thread:
         thread.put(made_up(2))
         assert disk.reached.wait(20)

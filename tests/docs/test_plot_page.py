@@ -16,7 +16,7 @@ from ospbridge.cli import main
 from ospbridge.cli.plot import plot
 from ospbridge.plot.looks import Looks
 from ospbridge.plot.signals import MOST_PANELS, MOST_SHOWN
-from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.writing import EpisodeWriter
 from tests.record.episodes import feedback, whose
 
@@ -48,7 +48,7 @@ def test_its_pictures_are_there_and_say_what_they_show() -> None:
 def test_its_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra: pip install 'ospbridge[plot]'")
     monkeypatch.chdir(tmp_path)
-    collector = EpisodeCollector(whose(actions=1), EpisodeWriter(tmp_path / "runs" / "cart").write)
+    collector = EpisodeCollector(whose(actions=1), at_once(EpisodeWriter(tmp_path / "runs" / "cart").write))
     for length in (5, 9, 7):
         collector.begin(feedback(0.0))
         for step in range(length):

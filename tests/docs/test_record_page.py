@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.writing import EpisodeWriter
 from tests.record.episodes import feedback, whose
 
@@ -20,7 +20,7 @@ ARRAYS = {name for names in ROWS for name in re.findall(r"`(\w+)`", names)}
 
 @pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
 def test_its_arrays_are_those_of_a_file_and_its_keys_those_of_about(tmp_path: Path, actions: int) -> None:
-    collector = EpisodeCollector(whose(actions=actions), EpisodeWriter(tmp_path).write)
+    collector = EpisodeCollector(whose(actions=actions), at_once(EpisodeWriter(tmp_path).write))
     collector.begin(feedback(0.0), weights_seq_no=3)
     drawn_from = np.zeros(2 * actions or 2, np.float32)
     action = np.zeros(actions, np.float32) if actions else 1

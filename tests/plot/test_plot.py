@@ -22,7 +22,7 @@ from ospbridge.plot.episodes import EpisodeFigures, draw_episodes, figures_of, m
 from ospbridge.plot.latencies import draw_latencies, step_times
 from ospbridge.plot.looks import Looks, drawing, write
 from ospbridge.plot.signals import MOST_PANELS, MOST_SHOWN, choose_signals, draw_signals, signals_of
-from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.writing import EpisodeWriter
 from tests.full_disk import full_disk
@@ -39,7 +39,7 @@ RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "o01_ode_arena.jsonl"
 
 def record(directory: Path, *lengths: int, agent: str = "cart", actions: int = 0, ended: bool = True) -> Path:
     """Episodes of these lengths."""
-    collector = EpisodeCollector(whose(agent, actions=actions), EpisodeWriter(directory).write)
+    collector = EpisodeCollector(whose(agent, actions=actions), at_once(EpisodeWriter(directory).write))
     for length in lengths:
         if actions:
             collector.begin(feedback(0.0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.collecting import EpisodeCollector, at_once
 from tests.record.episodes import feedback, play, whose
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("steps", [1, 100, 200, 256, 257, 3000])
 def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> None:
     found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), found.append)
+    collector = EpisodeCollector(whose(), at_once(found.append))
     for number in range(3):
         play(collector, steps, seed=number + 1, first=1000.0 * number, terminated=True)
     for number, episode in enumerate(found):
@@ -36,7 +36,7 @@ def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> Non
 @pytest.mark.parametrize("steps", [1, 127, 128, 129, 256, 257, 2000])
 def test_what_is_handed_over_holds_little_memory_that_it_does_not_fill(steps: int) -> None:
     found: list[RecordedEpisode] = []
-    play(EpisodeCollector(whose(), found.append), steps, terminated=True)
+    play(EpisodeCollector(whose(), at_once(found.append)), steps, terminated=True)
     room: object = found[0].observations
     while isinstance(room, np.ndarray):
         room = room.base
@@ -47,7 +47,7 @@ def test_what_is_handed_over_holds_little_memory_that_it_does_not_fill(steps: in
 @pytest.mark.parametrize("terminated", [True, False])
 def test_the_end_of_a_short_episode_is_none_in_a_longer_one_behind_it(terminated: bool) -> None:
     found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), found.append)
+    collector = EpisodeCollector(whose(), at_once(found.append))
     for steps in (5, 60, 20):
         play(collector, steps, terminated=terminated)
         collector.end("truncated", "enough")
@@ -58,7 +58,7 @@ def test_the_end_of_a_short_episode_is_none_in_a_longer_one_behind_it(terminated
 
 def test_parts_of_an_endless_episode_are_handed_over_too() -> None:
     found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), found.append, memory=2000)
+    collector = EpisodeCollector(whose(), at_once(found.append), memory=2000)
     play(collector, 100)
     collector.close()
     assert [part.how for part in found] == ["continued"] * (len(found) - 1) + ["abandoned"]
@@ -74,7 +74,7 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
         if len(taken) == 1:
             raise OSError("no room")
 
-    collector = EpisodeCollector(whose(), refuse_the_first)
+    collector = EpisodeCollector(whose(), at_once(refuse_the_first))
     with pytest.raises(OSError, match="no room"):
         play(collector, 300, terminated=True)
     collector.step(0, feedback(1))
@@ -87,7 +87,10 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
 @pytest.mark.parametrize("memory", [3000, 2**20], ids=["in parts", "whole"])
 @pytest.mark.parametrize("noted", [False, True], ids=["plain", "annotated"])
 @pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
-def test_steps_as_bytes_are_the_same_as_steps_as_objects(actions: int, noted: bool, memory: int) -> None:
+@pytest.mark.parametrize("together", [1, 7, 128, 300])
+def test_steps_that_are_put_together_later_are_the_same(
+    together: int, actions: int, noted: bool, memory: int
+) -> None:
     steps = 700
     took = (
         np.arange(steps) % 2
@@ -99,22 +102,21 @@ def test_steps_as_bytes_are_the_same_as_steps_as_objects(actions: int, noted: bo
     noise = [np.array([number, -number], np.float32) if noted else None for number in range(steps)]
     objects: list[RecordedEpisode] = []
     numbers: list[RecordedEpisode] = []
+    settled = (together, 300)
     for found in (objects, numbers):
-        collector = EpisodeCollector(whose(actions=actions), found.append, memory=memory)
+        collector = EpisodeCollector(whose(actions=actions), at_once(found.append), memory=memory)
         collector.begin(feedback(0))
         for action, one, logp, inputs in zip(took, brought, logps, noise, strict=True):
             if found is objects:
                 collector.step(action, one, logp=logp, dist_inputs=inputs)
             else:
-                infos = np.array(list(one.info["infos"].values()), np.float32)
-                collector.add(
-                    np.float32(action).tobytes(),
-                    one.observation.tobytes(),
-                    one.reward,
-                    infos,
-                    logp=logp,
-                    dist_inputs=inputs,
+                drawn = None if inputs is None else inputs.tobytes()
+                infos = tuple(one.info["infos"].values())
+                collector.kept.append(
+                    (np.float32(action).tobytes(), one.observation.tobytes(), one.reward, infos, logp, drawn)
                 )
+                if len(collector.kept) in settled:
+                    collector.settle()
         collector.end("lost", "enough")
     assert len(objects) == len(numbers)
     assert (len(objects) > 1) == (memory == 3000)
@@ -132,8 +134,10 @@ def test_steps_as_bytes_are_the_same_as_steps_as_objects(actions: int, noted: bo
 
 def test_a_step_behind_the_end_of_an_episode_is_nobodys() -> None:
     found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), found.append)
+    collector = EpisodeCollector(whose(), at_once(found.append))
     play(collector, 2, terminated=True)
-    collector.add(bytes(4), bytes(12), 0.0, (0.0, 0.0))
+    collector.kept.append((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
+    collector.settle()
+    collector.kept.append((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
     collector.close()
     assert [len(episode) for episode in found] == [2]

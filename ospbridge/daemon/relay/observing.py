@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.link import Link
     from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.record.collecting import Collected
     from ospbridge.record.episode import RecordedEpisode
     from ospbridge.rllink.checking import Needs
     from ospbridge.transport.streams import StreamAddress
@@ -172,33 +173,33 @@ class Observing:
         patterns = self._upstream.agents or ("*",)
         return any(fits(name, pattern) for pattern in patterns)
 
-    def finished(self, attachment: Attachment, episode: RecordedEpisode) -> None:
+    def finished(self, attachment: Attachment, collected: Collected) -> None:
         """Put it into the spool. Never waits: what costs time is left to the spool's thread, for many at once."""
         assert self._spool is not None
-        self._spool.put_made(episode.nbytes, partial(self._packed, attachment, episode))
+        self._spool.put_made(collected.nbytes, partial(self._packed, attachment, collected))
 
-    def _packed(self, attachment: Attachment, episode: RecordedEpisode) -> list[Made]:
+    def _packed(self, attachment: Attachment, collected: Collected) -> list[Made]:
         """Its pieces; none where it cannot be sent. In the spool's thread."""
         try:
-            fragment = fragment_of(episode)
+            fragment = fragment_of(collected.episode())
             check_fragment(fragment, self._needs(attachment))
             return [
                 Made(f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece), piece)
                 for piece in pieces_of(fragment)
             ]
         except LocalProtocolError as error:
-            self._not_sent(episode, error.message)
+            self._not_sent(collected, error.message)
         except Exception as error:  # noqa: BLE001  # whatever it was, the next one may be sent
-            self._not_sent(episode, f"{type(error).__name__}: {error}")
+            self._not_sent(collected, f"{type(error).__name__}: {error}")
         return []
 
-    def _not_sent(self, episode: RecordedEpisode, reason: str) -> None:
-        self.unfit += len(episode)
+    def _not_sent(self, collected: Collected, reason: str) -> None:
+        self.unfit += len(collected)
         log.warning(
             "an episode is not sent",
-            simulator=episode.simulator,
-            agent=episode.agent,
-            steps=len(episode),
+            simulator=collected.whose.simulator,
+            agent=collected.whose.agent,
+            steps=len(collected),
             reason=reason,
         )
 
