@@ -38,7 +38,7 @@ Kept: TypeAlias = tuple[bytes, bytes, float, "Iterable[float]", float, "bytes | 
 probability and what it was drawn from, as float32: equally many numbers in all steps of an episode, or None in all."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Recorded:
     """Whose episodes are recorded."""
 

@@ -159,6 +159,24 @@ BAD: list[tuple[dict[str, Any], Needs, str]] = [
 ]
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("steps", [3, 9_999, 10_001])
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_is_found_wherever_it_is(steps: int, value: float) -> None:
+    for row in (0, 1, steps // 2, steps - 1):
+        rewards = np.zeros(steps, np.float32)
+        rewards[row] = value
+        with pytest.raises(LocalProtocolError, match=f"row {row} of rewards: .* is not finite"):
+            check_fragment(episode(steps, rewards=rewards))
+
+
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST, LARGEST / 2, 1e-45, -0.0])
+def test_the_largest_and_the_smallest_numbers_pass(value: float) -> None:
+    check_fragment(episode(3, rewards=np.full(3, value, np.float32)))
+
+
 @pytest.mark.parametrize("given, needs", GOOD, ids=range(len(GOOD)))
 def test_an_episode_that_fits_passes(given: dict[str, Any], needs: Needs) -> None:
     check_fragment(episode(3, **given), needs)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import trio
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.link import Link
     from ospbridge.daemon.relay.settings import Upstream
-    from ospbridge.record.collecting import Collected
+    from ospbridge.record.collecting import Collected, Recorded
     from ospbridge.record.episode import RecordedEpisode
     from ospbridge.rllink.checking import Needs
     from ospbridge.transport.streams import StreamAddress
@@ -65,6 +66,7 @@ class Observing:
     def __init__(self, upstream: Upstream, conductors: Sequence[Conductor], link: Link) -> None:
         self.unfit = 0
         """Steps of episodes that could not be sent, because something of them is no number."""
+        self._needed: WeakKeyDictionary[Recorded, Needs] = WeakKeyDictionary()
         self._upstream = upstream
         self._conductors = conductors
         self._link = link
@@ -176,13 +178,13 @@ class Observing:
     def finished(self, attachment: Attachment, collected: Collected) -> None:
         """Put it into the spool. Never waits: what costs time is left to the spool's thread, for many at once."""
         assert self._spool is not None
-        self._spool.put_made(collected.nbytes, partial(self._packed, attachment, collected))
+        self._spool.put_made(collected.nbytes, partial(self._packed, collected))
 
-    def _packed(self, attachment: Attachment, collected: Collected) -> list[Made]:
+    def _packed(self, collected: Collected) -> list[Made]:
         """Its pieces; none where it cannot be sent. In the spool's thread."""
         try:
             fragment = fragment_of(collected.episode())
-            check_fragment(fragment, self._needs(attachment))
+            check_fragment(fragment, self._needs(collected.whose))
             return [
                 Made(f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece), piece)
                 for piece in pieces_of(fragment)
@@ -203,10 +205,13 @@ class Observing:
             reason=reason,
         )
 
-    def _needs(self, attachment: Attachment) -> Needs:
-        needs = _kind(attachment).needs
-        if self._upstream.unannotated:
-            return replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
+    def _needs(self, whose: Recorded) -> Needs:
+        needs = self._needed.get(whose)
+        if needs is None:
+            needs = Kind(whose.observation_space, whose.action_space).needs
+            if self._upstream.unannotated:
+                needs = replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
+            self._needed[whose] = needs
         return needs
 
     # --- how it stands -----------------------------------------------------------------------------------------------
