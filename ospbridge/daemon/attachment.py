@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ospbridge.hub.messages import Note
     from ospbridge.interface import AgentInterface, Feedback
+    from ospbridge.record.collecting import EpisodeCollector
     from ospbridge.task.base import Task
 
 __all__ = ["FREE", "Attachment", "Driver", "HeldAgent", "State"]
@@ -101,6 +102,7 @@ class Attachment:
         "acted",
         "action",
         "annotates",
+        "collector",
         "cut",
         "dist_inputs",
         "dist_inputs_size",
@@ -135,7 +137,7 @@ class Attachment:
         self.acted = False
         """It has given its inputs for the step to come."""
         self.action = b""
-        """The latest action, as it came; kept where somebody wants its episodes."""
+        """The latest action, as it came."""
         self.feedback: Feedback | None = None
         self.infos: NDArray[np.float32] = np.full(len(agent.infos), np.nan, np.float32)
         self.observation: NDArray[np.float32] = np.zeros(held.task.observation_space.low.shape, np.float32)
@@ -159,6 +161,8 @@ class Attachment:
         """What the latest action was drawn from, as float32."""
         self.logp = 0.0
         """The logarithm of its probability."""
+        self.collector: EpisodeCollector | None = None
+        """Of its episodes, where somebody wants them."""
 
     def takes(self, data: bytes) -> bool:
         """Whether it is as long as an action, and one of numbers."""

@@ -117,8 +117,8 @@ class StepBarrier:
         """
         lockstep = self._lockstep
         if inputs is not None:
-            if self._chronicle.listeners:
-                self._chronicle.given(moves)
+            for attachment, data in moves:
+                attachment.action = data
             acting = [attachment for attachment, _ in moves]
             lockstep.act(acting, inputs)
             return acting
@@ -128,6 +128,7 @@ class StepBarrier:
         given = []
         cut = False
         for attachment, data in moves:
+            attachment.action = data
             if attachment.state is State.PLAYING:
                 try:
                     given.append(attachment.read_inputs(data))
@@ -146,8 +147,7 @@ class StepBarrier:
                 if attachment.cut:
                     attachment.cut_short(attachment.cut, seed=lockstep.seed)
                     attachment.cut = ""
-        if self._chronicle.listeners:
-            self._chronicle.given(moves)
+                    self._chronicle.told(attachment)
         lockstep.act(acting, given)
         return acting
 

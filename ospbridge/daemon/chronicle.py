@@ -16,7 +16,7 @@ from ospbridge.interface import DiscreteSpace
 from ospbridge.record.collecting import TOGETHER, EpisodeCollector, Recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.record.collecting import Collected
@@ -63,7 +63,7 @@ class Chronicle:
     def began(self, playing: Iterable[Attachment]) -> None:
         """A reset ran for these."""
         for attachment in playing:
-            collector = self._collectors.get(attachment) or self._collector(attachment)
+            collector = attachment.collector or self._collector(attachment)
             if collector is not None:
                 assert attachment.feedback is not None
                 collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
@@ -86,19 +86,16 @@ class Chronicle:
             for listener in listeners:
                 listener.finished(attachment, episode)
 
-        collector = self._collectors[attachment] = EpisodeCollector(whose, finished)
+        collector = EpisodeCollector(whose, finished)
+        self._collectors[attachment] = attachment.collector = collector
         return collector
 
-    def given(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
-        """Actions as float32 bytes, for the step to come, or answered by the news that the episode had been cut."""
-        for attachment, action in moves:
-            attachment.action = action
-            if self._untold and attachment in self._untold:
-                self._tell(attachment)
-
-    def _tell(self, attachment: Attachment) -> None:
-        reason = self._untold.pop(attachment)
-        collector = self._collectors[attachment]
+    def told(self, attachment: Attachment) -> None:
+        """Its action was answered by the news that the episode had been cut."""
+        reason = self._untold.pop(attachment, None)
+        collector = attachment.collector
+        if reason is None or collector is None:
+            return
         if _possible(attachment):
             self._step(attachment, collector)
         else:
@@ -107,7 +104,7 @@ class Chronicle:
     def stepped(self, playing: Iterable[Attachment]) -> None:
         """A step ran for these, and their episodes go on."""
         for attachment in playing:
-            collector = self._collectors.get(attachment)
+            collector = attachment.collector
             if collector is not None:
                 feedback = attachment.feedback
                 assert feedback is not None
@@ -129,7 +126,7 @@ class Chronicle:
 
     def ended(self, attachment: Attachment, how: str, reason: str) -> None:
         """An episode is over, by its last step or by something else."""
-        collector = self._collectors.get(attachment)
+        collector = attachment.collector
         if collector is None:
             return
         if attachment.cut:
@@ -145,14 +142,15 @@ class Chronicle:
         """These reset or leave: of an episode that was cut they will not be told any more."""
         for attachment in attachments:
             reason = self._untold.pop(attachment, None)
-            if reason is not None:
-                self._collectors[attachment].end("truncated", reason)
+            if reason is not None and attachment.collector is not None:
+                attachment.collector.end("truncated", reason)
 
     def left(self, attachments: Iterable[Attachment]) -> None:
         """These will not play again."""
         self.turned_away(attachments)
         for attachment in attachments:
             self._collectors.pop(attachment, None)
+            attachment.collector = None
 
     def close(self) -> None:
         """The daemon is stopped: what is under way ends here."""

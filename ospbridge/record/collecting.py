@@ -77,7 +77,7 @@ class _Columns:
         return len(self.observations) + len(self.actions) + 8 * numbers + notes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Collected:
     """An episode that is over. Whoever wants it may have it made in another thread."""
 

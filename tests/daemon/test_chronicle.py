@@ -28,6 +28,8 @@ class Playing:
     weights_seq_no = 1
     logp = -0.5
     infos = np.zeros(0, np.float32)
+    action = b""
+    collector = None
     feedback: Feedback
 
     def __init__(self) -> None:
@@ -59,7 +61,7 @@ def stepped() -> tuple[Chronicle, Playing, Attachment, Listening]:
     chronicle.listeners.append(listening)
     attachment = cast("Attachment", playing)
     chronicle.began([attachment])
-    chronicle.given([(attachment, np.float32(0.25).tobytes())])
+    playing.action = np.float32(0.25).tobytes()
     playing.sees(0.5)
     chronicle.stepped([attachment])
     return chronicle, playing, attachment, listening
@@ -103,7 +105,7 @@ def test_a_step_is_written_down_as_it_was_before_what_comes_next(what: str) -> N
 
 def test_the_action_to_come_does_not_replace_the_one_that_ran() -> None:
     chronicle, playing, attachment, listening = stepped()
-    chronicle.given([(attachment, np.float32(0.125).tobytes())])
+    playing.action = np.float32(0.125).tobytes()
     playing.sees(1.0)
     chronicle.stepped([attachment])
     chronicle.close()
@@ -117,7 +119,7 @@ def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
     for number in range(2, 266):
         playing.weights_seq_no = number // 40
         playing.logp = -float(number)
-        chronicle.given([(attachment, np.float32(number).tobytes())])
+        playing.action = np.float32(number).tobytes()
         playing.sees(float(number))
         chronicle.stepped([attachment])
     chronicle.ended(attachment, "failed", "lost")
