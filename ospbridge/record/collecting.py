@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
+from threading import Lock
 from time import time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -79,7 +80,7 @@ class _Columns:
 
 @dataclass(slots=True, eq=False)
 class Collected:
-    """An episode that is over. Whoever wants it may have it made in another thread."""
+    """An episode that is over. What there is to do for its arrays is done by whoever wants them, in any thread."""
 
     whose: Recorded
     id: str
@@ -96,19 +97,28 @@ class Collected:
     """How many of its steps are in the parts before."""
     weights_seq_no: int | None
     columns: _Columns
+    kept: list[Kept]
+    """Its last steps, which are not in the columns yet."""
+    _making: Lock = field(default_factory=Lock)
 
     def __len__(self) -> int:
         """Steps."""
-        return len(self.columns.rewards)
+        return len(self.columns.rewards) + len(self.kept)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what its steps brought."""
-        return self.columns.nbytes
+        """Bytes of what its steps brought, about."""
+        size = self.columns.nbytes
+        if self.kept:
+            action, observation, _, _, _, noted = self.kept[0]
+            each = len(action) + len(observation) + len(noted or b"") + 8 * (1 + len(self.whose.info_names))
+            size += each * len(self.kept)
+        return size
 
     def episode(self) -> RecordedEpisode:
         """The episode; its arrays are views of what was collected, and nobody else changes them."""
-        whose, columns, steps = self.whose, self.columns, len(self)
+        whose, columns = self.whose, self._whole()
+        steps = len(columns.rewards)
         actions = np.frombuffer(columns.actions, FLOAT)
         noted = bool(columns.logps)
         flags = np.zeros((2, steps), np.bool_)
@@ -138,6 +148,14 @@ class Collected:
             self.id,
             self.before,
         )
+
+    def _whole(self) -> _Columns:
+        """With the last steps; several may want them at once."""
+        with self._making:
+            if self.kept:
+                self.columns.add(self.kept)
+                self.kept = []
+            return self.columns
 
 
 def at_once(take: Callable[[RecordedEpisode], None]) -> Callable[[Collected], None]:
@@ -210,21 +228,26 @@ class EpisodeCollector:
 
     def settle(self) -> None:
         """Put the kept steps together, if an episode is under way. One that is too long goes on in another part."""
-        kept, self.kept = self.kept, []
-        while kept and self._columns is not None:
-            steps = len(self._columns.rewards)
-            # Nobody knows before how many numbers an action is drawn from.
-            notes = 0 if kept[0][5] is None else 4 + len(kept[0][5])
-            longest = max(1, self._memory // (self._row + notes))
-            if steps >= longest:
+        while self.kept and self._columns is not None:
+            room = self._room
+            if room > 0:
+                self._columns.add(self.kept[:room])
+                del self.kept[:room]
+            else:
                 self._go_on()
-                continue
-            self._columns.add(kept[: longest - steps])
-            del kept[: longest - steps]
+        self.kept.clear()
+
+    @property
+    def _room(self) -> int:
+        """For so many steps; one has been kept at least."""
+        assert self._columns is not None
+        drawn = self.kept[0][5]
+        # Nobody knows before how many numbers an action is drawn from.
+        each = self._row + (0 if drawn is None else 4 + len(drawn))
+        return max(1, self._memory // each) - len(self._columns.rewards)
 
     def finish(self, feedback: Feedback) -> None:
         """The latest step brought ``feedback``, which ends the episode."""
-        self.settle()
         self._end(
             "terminated" if feedback.terminated else "truncated",
             feedback.reason,
@@ -234,42 +257,59 @@ class EpisodeCollector:
 
     def _go_on(self) -> None:
         """What was collected is handed over; what comes next begins with the last observation."""
-        columns = self._columns
+        columns, self._columns = self._columns, None
         assert columns is not None
         steps = len(columns.rewards)
         wide, infos = 4 * len(self._whose.observation_space.low), len(self._whose.info_names)
         last = _Columns(columns.observations[-wide:], columns.infos[len(columns.infos) - infos :])
-        self._end("continued", f"longer than {steps} steps")
+        self._hand_over(columns, [], "continued", f"longer than {steps} steps")
+        self._columns = last
         self._started = time()
         self._before += steps
-        self._columns = last
 
     def end(self, how: str, reason: str = "") -> None:
         """The episode under way, if any, is over. One without a step is forgotten."""
-        self.settle()
         # Whoever learns from it must not take its last step for one that another follows.
         self._end(how, reason)
 
     def _end(self, how: str, reason: str, *, terminated: bool = False, truncated: bool = True) -> None:
+        if self._columns is not None and self.kept and len(self.kept) > self._room:
+            self.settle()
         columns, self._columns = self._columns, None
-        if columns is not None and columns.rewards and self._pid == os.getpid():
+        kept, self.kept = self.kept, []
+        if columns is not None and (kept or columns.rewards):
+            self._hand_over(columns, kept, how, reason, terminated=terminated, truncated=truncated)
+
+    def _hand_over(
+        self,
+        columns: _Columns,
+        kept: list[Kept],
+        how: str,
+        reason: str,
+        *,
+        terminated: bool = False,
+        truncated: bool = True,
+    ) -> None:
+        if self._pid != os.getpid():
             # In a forked child the episode under way is the parent's.
-            self._finished(
-                Collected(
-                    self._whose,
-                    self._id,
-                    self._seed,
-                    self._started,
-                    time(),
-                    how,
-                    reason,
-                    terminated,
-                    truncated,
-                    self._before,
-                    self.weights_seq_no,
-                    columns,
-                )
+            return
+        self._finished(
+            Collected(
+                self._whose,
+                self._id,
+                self._seed,
+                self._started,
+                time(),
+                how,
+                reason,
+                terminated,
+                truncated,
+                self._before,
+                self.weights_seq_no,
+                columns,
+                kept,
             )
+        )
 
     def close(self) -> None:
         """What is under way is abandoned. Safe to call again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ospbridge.rllink.arrays import read_array, read_number
+from ospbridge.rllink.arrays import read_array, read_number, whole_array
 from ospbridge.rllink.untrusted import Misfit, shown
 
 if TYPE_CHECKING:
@@ -100,11 +100,16 @@ class Fields:
 
     def array(self, *names: str) -> NDArray[Any]:
         """An array, plain or in the buffer that RLlib's episodes keep it in."""
-        return _buffered(self.need(*names), self.where(names[0]))
+        value = self.need(*names)
+        array = whole_array(value)
+        return _buffered(value, self.where(names[0])) if array is None else array
 
     def optional_array(self, *names: str) -> NDArray[Any] | None:
         value = self.find(*names)
-        return None if value is None else _buffered(value, self.where(names[0]))
+        if value is None:
+            return None
+        array = whole_array(value)
+        return _buffered(value, self.where(names[0])) if array is None else array
 
     def inner(self, *names: str) -> Fields:
         return Fields(self.need(*names), self.where(names[0]))

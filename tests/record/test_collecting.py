@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from ospbridge.record.collecting import EpisodeCollector, at_once
+from ospbridge.record.collecting import Collected, EpisodeCollector, at_once
 from tests.record.episodes import feedback, play, whose
 
 if TYPE_CHECKING:
@@ -141,3 +142,19 @@ def test_a_step_behind_the_end_of_an_episode_is_nobodys() -> None:
     collector.kept.append((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
     collector.close()
     assert [len(episode) for episode in found] == [2]
+
+
+@pytest.mark.parametrize("steps", [1, 100, 300])
+def test_an_episode_may_be_made_by_several_threads_at_once(steps: int) -> None:
+    found: list[Collected] = []
+    play(EpisodeCollector(whose(), found.append), steps, terminated=True)
+    (collected,) = found
+    expected = collected.nbytes
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda _: collected.episode(), range(8)))
+    assert len(collected) == steps
+    assert collected.nbytes == expected
+    for episode in made:
+        assert len(episode) == steps
+        np.testing.assert_array_equal(episode.observations, made[0].observations)
+        np.testing.assert_array_equal(episode.rewards, (np.arange(steps) + 1) / 4)
