@@ -55,7 +55,9 @@ RAYS: Final = "Ray's own client, CartPole within"
 BATCH: Final = 500
 """Steps from weights to weights."""
 STEPS: Final = 10_000
-"""Of a turn, so that what is done behind the ends of episodes, some tenths of a second later, falls into it."""
+"""Of a turn, into which falls what is done behind the ends of episodes, some tenths of a second later."""
+WARM_UP: Final = 5_000
+"""Steps before those: what is left of theirs then is as much as what these leave."""
 STARTS: Final = 4
 """That programs are started anew in each run, for a turn of each way: the best of all counts."""
 UNCOUNTED: Final = 2
@@ -72,7 +74,7 @@ def relaying_runs(*, steps: int, told: Told = untold) -> Runs:
     """
     while True:
         with Stage(inputs=8, outputs=16, apart=True) as stage:
-            subjects = subjects_on(stage, (IN_EPISODES, RELAYED), steps)
+            subjects = subjects_on(stage, (IN_EPISODES, RELAYED), steps, warm_up=WARM_UP)
             yield from islice(runs_of(subjects, told, contextlib.nullcontext()), 1)
 
 

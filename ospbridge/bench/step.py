@@ -30,9 +30,11 @@ def measured(only: Sequence[str]) -> list[str]:
     return [name for name in SUBJECTS if not only or name in wanted]
 
 
-def subjects_on(stage: Stage, names: Iterable[str], steps: int) -> dict[str, Subject]:
+def subjects_on(
+    stage: Stage, names: Iterable[str], steps: int, *, warm_up: int = WARM_UP
+) -> dict[str, Subject]:
     """Those of these names, each with so many steps on this stage."""
-    return {name: values_of(partial(SUBJECTS[name], stage, steps, WARM_UP)) for name in names}
+    return {name: values_of(partial(SUBJECTS[name], stage, steps, warm_up)) for name in names}
 
 
 def step_runs(

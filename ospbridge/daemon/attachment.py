@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ospbridge.hub.messages import Note
     from ospbridge.interface import AgentInterface, Feedback
-    from ospbridge.record.collecting import EpisodeCollector
     from ospbridge.task.base import Task
 
 __all__ = ["FREE", "Attachment", "Driver", "HeldAgent", "State"]
@@ -102,7 +101,6 @@ class Attachment:
         "acted",
         "action",
         "annotates",
-        "collector",
         "cut",
         "dist_inputs",
         "dist_inputs_size",
@@ -161,8 +159,6 @@ class Attachment:
         """What the latest action was drawn from, as float32."""
         self.logp = 0.0
         """The logarithm of its probability."""
-        self.collector: EpisodeCollector | None = None
-        """Of its episodes, where somebody wants them."""
 
     def takes(self, data: bytes) -> bool:
         """Whether it is as long as an action, and one of numbers."""

@@ -117,9 +117,10 @@ class StepBarrier:
         """
         lockstep = self._lockstep
         if inputs is not None:
+            acting = []
             for attachment, data in moves:
                 attachment.action = data
-            acting = [attachment for attachment, _ in moves]
+                acting.append(attachment)
             lockstep.act(acting, inputs)
             return acting
         if len(moves) > 1 and len({attachment.name for attachment, _ in moves}) < len(moves):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.interface import DiscreteSpace
-from ospbridge.record.collecting import TOGETHER, EpisodeCollector, Recorded
+from ospbridge.record.collecting import EpisodeCollector, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Chronicle:
     def began(self, playing: Iterable[Attachment]) -> None:
         """A reset ran for these."""
         for attachment in playing:
-            collector = attachment.collector or self._collector(attachment)
+            collector = self._collectors.get(attachment) or self._collector(attachment)
             if collector is not None:
                 assert attachment.feedback is not None
                 collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
@@ -86,32 +86,29 @@ class Chronicle:
             for listener in listeners:
                 listener.finished(attachment, episode)
 
-        collector = EpisodeCollector(whose, finished)
-        self._collectors[attachment] = attachment.collector = collector
+        collector = self._collectors[attachment] = EpisodeCollector(whose, finished)
         return collector
 
     def told(self, attachment: Attachment) -> None:
         """Its action was answered by the news that the episode had been cut."""
         reason = self._untold.pop(attachment, None)
-        collector = attachment.collector
-        if reason is None or collector is None:
+        if reason is None:
             return
         if _possible(attachment):
-            self._step(attachment, collector)
+            self._step(attachment)
         else:
-            collector.end("truncated", reason)
+            self._collectors[attachment].end("truncated", reason)
 
     def stepped(self, playing: Iterable[Attachment]) -> None:
         """A step ran for these, and their episodes go on."""
         for attachment in playing:
-            collector = attachment.collector
+            collector = self._collectors.get(attachment)
             if collector is not None:
                 feedback = attachment.feedback
                 assert feedback is not None
                 collector.weights_seq_no = attachment.weights_seq_no
                 # What the next request or answer may replace is copied here, all else later.
-                kept = collector.kept
-                kept.append(
+                collector.add(
                     (
                         attachment.action,
                         feedback.observation.tobytes(),
@@ -121,18 +118,16 @@ class Chronicle:
                         attachment.dist_inputs,
                     )
                 )
-                if len(kept) >= TOGETHER:
-                    collector.settle()
 
     def ended(self, attachment: Attachment, how: str, reason: str) -> None:
         """An episode is over, by its last step or by something else."""
-        collector = attachment.collector
+        collector = self._collectors.get(attachment)
         if collector is None:
             return
         if attachment.cut:
             self._untold[attachment] = reason
         elif how in {"terminated", "truncated"}:
-            self._step(attachment, collector)
+            self._step(attachment)
         elif how == "failed":
             collector.end("lost", reason)
         else:
@@ -142,15 +137,14 @@ class Chronicle:
         """These reset or leave: of an episode that was cut they will not be told any more."""
         for attachment in attachments:
             reason = self._untold.pop(attachment, None)
-            if reason is not None and attachment.collector is not None:
-                attachment.collector.end("truncated", reason)
+            if reason is not None:
+                self._collectors[attachment].end("truncated", reason)
 
     def left(self, attachments: Iterable[Attachment]) -> None:
         """These will not play again."""
         self.turned_away(attachments)
         for attachment in attachments:
             self._collectors.pop(attachment, None)
-            attachment.collector = None
 
     def close(self) -> None:
         """The daemon is stopped: what is under way ends here."""
@@ -158,11 +152,11 @@ class Chronicle:
         for collector in self._collectors.values():
             collector.end("abandoned", STOPPED)
 
-    def _step(self, attachment: Attachment, collector: EpisodeCollector) -> None:
+    def _step(self, attachment: Attachment) -> None:
         """One that ended the episode."""
         self.stepped((attachment,))
         assert attachment.feedback is not None
-        collector.finish(attachment.feedback)
+        self._collectors[attachment].finish(attachment.feedback)
 
 
 def _possible(attachment: Attachment) -> bool:

@@ -35,11 +35,11 @@ TOGETHER: Final = 128
 """Steps that are put together at once, at most."""
 FLOAT: Final = np.dtype("<f4")
 Kept: TypeAlias = tuple[bytes, bytes, float, "Iterable[float]", float, "bytes | None"]
-"""A step: its action and its observation as float32, reward, infos, and for a noted one the logarithm of the action's
-probability and what it was drawn from, as float32: equally many numbers in all steps of an episode, or None in all."""
+"""A step: its action (a choice too, exact below 2**24) and its observation as float32, reward, infos, the logarithm of
+the action's probability, and what it was drawn from as float32: equally many numbers in all steps, or None in all."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
     """Whose episodes are recorded."""
 
@@ -56,7 +56,7 @@ class _Columns:
 
     __slots__ = ("actions", "dist_inputs", "infos", "logps", "observations", "rewards")
 
-    def __init__(self, observation: bytes | bytearray = b"", infos: Iterable[float] = ()) -> None:
+    def __init__(self, observation: bytes | bytearray, infos: Iterable[float]) -> None:
         self.observations = bytearray(observation)
         self.actions, self.dist_inputs = bytearray(), bytearray()
         self.rewards, self.infos, self.logps = array("d"), array("d", infos), array("f")
@@ -172,8 +172,6 @@ class EpisodeCollector:
     def __init__(
         self, whose: Recorded, finished: Callable[[Collected], None], *, memory: int = MEMORY
     ) -> None:
-        self.kept: list[Kept] = []
-        """Steps for ``settle``. Whoever adds to them calls it for every ``TOGETHER`` of them."""
         self.has_infos = bool(whose.info_names)
         self.weights_seq_no: int | None = None
         """Which weights act at present, where that is known."""
@@ -184,6 +182,8 @@ class EpisodeCollector:
         self._memory = memory
         self._row = 4 * len(whose.observation_space.low) + 8 * len(whose.info_names) + 32
         self._row += 4 * len(space.low) if isinstance(space, BoxSpace) else 8
+        self._kept: list[Kept] = []
+        """The latest steps, which are not in the columns yet."""
         self._columns: _Columns | None = None
         """Of the episode under way; None: there is none."""
         self._before = 0
@@ -217,43 +217,37 @@ class EpisodeCollector:
         steps of an episode, or None in all.
         """
         infos = tuple(feedback.info["infos"].values()) if self.has_infos else ()
-        noted = None if dist_inputs is None else _floats(dist_inputs)
-        self.kept.append(
-            (_floats(action), _floats(feedback.observation), feedback.reward, infos, logp, noted)
-        )
+        drawn = None if dist_inputs is None else _floats(dist_inputs)
+        self.add((_floats(action), _floats(feedback.observation), feedback.reward, infos, logp, drawn))
         if feedback.terminated or feedback.truncated:
             self.finish(feedback)
-        elif len(self.kept) >= TOGETHER:
-            self.settle()
 
-    def settle(self) -> None:
+    def add(self, step: Kept) -> None:
+        """A step that does not end the episode, or one behind which ``finish`` is called."""
+        kept = self._kept
+        kept.append(step)
+        if len(kept) >= TOGETHER:
+            self._settle()
+
+    def _settle(self) -> None:
         """Put the kept steps together, if an episode is under way. One that is too long goes on in another part."""
-        while self.kept and self._columns is not None:
+        while self._kept and self._columns is not None:
             room = self._room
             if room > 0:
-                self._columns.add(self.kept[:room])
-                del self.kept[:room]
+                self._columns.add(self._kept[:room])
+                del self._kept[:room]
             else:
                 self._go_on()
-        self.kept.clear()
+        self._kept.clear()
 
     @property
     def _room(self) -> int:
         """For so many steps; one has been kept at least."""
         assert self._columns is not None
-        drawn = self.kept[0][5]
+        drawn = self._kept[0][5]
         # Nobody knows before how many numbers an action is drawn from.
         each = self._row + (0 if drawn is None else 4 + len(drawn))
         return max(1, self._memory // each) - len(self._columns.rewards)
-
-    def finish(self, feedback: Feedback) -> None:
-        """The latest step brought ``feedback``, which ends the episode."""
-        self._end(
-            "terminated" if feedback.terminated else "truncated",
-            feedback.reason,
-            terminated=feedback.terminated,
-            truncated=feedback.truncated,
-        )
 
     def _go_on(self) -> None:
         """What was collected is handed over; what comes next begins with the last observation."""
@@ -267,16 +261,21 @@ class EpisodeCollector:
         self._started = time()
         self._before += steps
 
-    def end(self, how: str, reason: str = "") -> None:
-        """The episode under way, if any, is over. One without a step is forgotten."""
-        # Whoever learns from it must not take its last step for one that another follows.
-        self._end(how, reason)
+    def finish(self, feedback: Feedback) -> None:
+        """The latest step brought ``feedback``, which ends the episode."""
+        how = "terminated" if feedback.terminated else "truncated"
+        self.end(how, feedback.reason, terminated=feedback.terminated, truncated=feedback.truncated)
 
-    def _end(self, how: str, reason: str, *, terminated: bool = False, truncated: bool = True) -> None:
-        if self._columns is not None and self.kept and len(self.kept) > self._room:
-            self.settle()
+    def end(self, how: str, reason: str = "", *, terminated: bool = False, truncated: bool = True) -> None:
+        """The episode under way, if any, is over. One without a step is forgotten.
+
+        Where something else than its last step ends it, that step counts as truncated: whoever learns from it must not
+        take it for one that another follows.
+        """
+        if self._columns is not None and self._kept and len(self._kept) > self._room:
+            self._settle()
         columns, self._columns = self._columns, None
-        kept, self.kept = self.kept, []
+        kept, self._kept = self._kept, []
         if columns is not None and (kept or columns.rewards):
             self._hand_over(columns, kept, how, reason, terminated=terminated, truncated=truncated)
 

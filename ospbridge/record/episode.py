@@ -85,13 +85,6 @@ class RecordedEpisode:
         """Steps."""
         return len(self.rewards)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what its steps brought."""
-        columns = (self.observations, self.actions, self.rewards, self.infos)
-        notes = (self.action_logp, self.action_dist_inputs)
-        return sum(column.nbytes for column in (*columns, *notes) if column is not None)
-
 
 class _About(msgspec.Struct, frozen=True):
     """What of an episode is no array."""

@@ -9,9 +9,10 @@ import sqlite3
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError, OspBridgeError
+from ospbridge.record.spool_recent import Entry, Made, Recent
 
 if TYPE_CHECKING:
     import os
@@ -28,10 +29,6 @@ REFUSED: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the disk or the file says no with; a message about a damaged file may hold bytes of it that are no text."""
 AT_ONCE: Final = 100
 """Entries of one statement."""
-MOST_RECENT: Final = 2048
-"""Entries that are kept in memory beside the disk, ..."""
-LARGEST_RECENT: Final = 8 * 2**20
-"""... and bytes of their bodies: what arrives soon needs not be read again."""
 _INSERT: Final = "INSERT INTO entry (key, steps, body) VALUES (?, ?, ?)"
 _ONE_MORE: Final = ", (?, ?, ?)"
 _SCHEMA: Final = """
@@ -53,28 +50,6 @@ class WhenFull(StrEnum):
     """What is to be put."""
 
 
-class Made(NamedTuple):
-    """An entry to be."""
-
-    key: str
-    steps: int
-    body: bytes
-    content: object = None
-    """What the body was made of."""
-
-
-class Entry(NamedTuple):
-    """One episode, or one fragment of it."""
-
-    seq: int
-    """Ascends in the order of ``put``, over restarts too."""
-    key: str
-    steps: int
-    body: bytes
-    content: object = None
-    """What the body was made of, as long as that is in memory too."""
-
-
 class SpoolFile:
     """The file ``path``, made where there is none; ``limit``: bytes of bodies.
 
@@ -91,9 +66,7 @@ class SpoolFile:
         """The highest ``seq`` of those that were taken out to make room."""
         self._limit = limit
         self._when_full = when_full
-        self._recent: dict[int, Entry] = {}
-        """By their numbers, ascending: the latest entries of the file, or none."""
-        self._recent_bytes = 0
+        self._recent = Recent()
         self._database = self._open()
 
     # --- opening -----------------------------------------------------------------------------------------------------
@@ -168,7 +141,7 @@ class SpoolFile:
         except REFUSED:
             if database.in_transaction:
                 database.execute("ROLLBACK")
-            self._forget_recent()
+            self._recent.forget()
             self.entries, self.bytes = self._recount()
             self.gave_way = gave_way
             raise
@@ -182,7 +155,7 @@ class SpoolFile:
         self.entries -= self._database.execute("DELETE FROM entry WHERE seq BETWEEN ? AND ?", within).rowcount
         self.bytes -= size
         for seq in range(first, last + 1):
-            self._left(seq)
+            self._recent.left(seq)
 
     def _recount(self) -> tuple[int, int]:
         try:
@@ -207,10 +180,10 @@ class SpoolFile:
             if done.rowcount == len(some):
                 self.entries += len(some)
                 self.bytes += size
-                self._came(some, done.lastrowid)
+                # SQLite numbers the rows of one statement without gaps where nothing is in its way.
+                self._recent.came(some, _last(done))
             else:
-                # Which of them were new nobody says.
-                self._forget_recent()
+                # Which of them were new nobody says: these are on the disk alone.
                 self.entries, self.bytes = self._count(self._database)
         return lost
 
@@ -227,7 +200,7 @@ class SpoolFile:
         done = self._database.execute(_INSERT, (key, steps, body))
         self.entries += 1
         self.bytes += len(body)
-        self._came([made], done.lastrowid)
+        self._recent.came([made], _last(done))
         return lost
 
     def _make_room(self, wanted: int) -> int:
@@ -241,7 +214,7 @@ class SpoolFile:
                 if self.bytes + wanted <= self._limit:
                     break
                 going.append((seq,))
-                self._left(seq)
+                self._recent.left(seq)
                 self.entries -= 1
                 self.bytes -= size
                 lost += seq > self.taken
@@ -249,32 +222,12 @@ class SpoolFile:
         self._database.executemany("DELETE FROM entry WHERE seq = ?", going)
         return lost
 
-    # --- what is in memory too ---------------------------------------------------------------------------------------
-
-    def _came(self, some: Sequence[Made], last: int | None) -> None:
-        """They are in the file, under numbers that end with ``last``."""
-        assert last is not None
-        self._recent_bytes += sum(len(made.body) for made in some)
-        for seq, made in enumerate(some, last - len(some) + 1):
-            self._recent[seq] = Entry(seq, *made)
-        if len(self._recent) > MOST_RECENT or self._recent_bytes > LARGEST_RECENT:
-            self._forget_recent()
-
-    def _left(self, seq: int) -> None:
-        entry = self._recent.pop(seq, None)
-        if entry is not None:
-            self._recent_bytes -= len(entry.body)
-
-    def _forget_recent(self) -> None:
-        self._recent.clear()
-        self._recent_bytes = 0
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     @property
     def in_memory(self) -> bool:
         """All that is in the file is in memory too: ``take`` waits for no disk."""
         return len(self._recent) == self.entries
-
-    # --- reading -----------------------------------------------------------------------------------------------------
 
     def take(self, *, after: int, steps: int, size: int, without: Container[int]) -> list[Entry]:
         """The oldest entries behind ``after``: at least one where there is one, then until ``steps`` or ``size``.
@@ -283,8 +236,7 @@ class SpoolFile:
         ConfigurationError where the file can no longer be read.
         """
         if self.in_memory:
-            recent = (entry for entry in self._recent.values() if entry.seq > after)
-            found = list(_up_to(recent, steps, size, without))
+            found = list(_up_to(self._recent.behind(after), steps, size, without))
         else:
             try:
                 with closing(self._behind(after)) as entries:
@@ -326,6 +278,11 @@ def _up_to(entries: Iterable[Entry], steps: int, size: int, without: Container[i
             return
         yield entry
         first = False
+
+
+def _last(inserted: sqlite3.Cursor) -> int:
+    assert inserted.lastrowid is not None
+    return inserted.lastrowid
 
 
 def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:

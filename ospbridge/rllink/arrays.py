@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DTYPES", "is_packed", "packed", "read_array", "read_number", "whole_array"]
+__all__ = ["DTYPES", "is_packed", "packed", "read_array", "read_number"]
 
 DTYPES: Final = {
     name: np.dtype(name)
@@ -42,26 +42,6 @@ def packed(array: NDArray[Any]) -> dict[bytes, Any]:
 def is_packed(value: Any) -> TypeGuard[dict[bytes, Any]]:
     """Whether a decoded value is one of the maps that stand for an array or a single number."""
     return isinstance(value, dict) and b"nd" in value
-
-
-def whole_array(value: Any) -> NDArray[Any] | None:
-    """The array in a lookback buffer of RLlib's that has no lookback, as those are that travel between machines.
-
-    None for anything else, also for what is not as it should be: ``read_array`` tells what is wrong.
-    """
-    try:
-        array = value["data"]
-        dtype, shape, data = DTYPES[array[b"type"]], array[b"shape"], array[b"data"]
-        lookback = value["lookback"]
-        usual = array[b"nd"] is True and array[b"kind"] == b"" and type(lookback) is int and not lookback
-        if not usual or type(data) is not bytes or type(shape) is not list or len(shape) not in (1, 2):
-            return None
-        for length in shape:
-            if type(length) is not int or length < 1:
-                return None
-        return np.ndarray(shape, dtype, data) if len(data) == math.prod(shape) * dtype.itemsize else None
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def read_array(value: Any, where: str) -> NDArray[Any]:

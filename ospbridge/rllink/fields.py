@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ospbridge.rllink.arrays import read_array, read_number, whole_array
+from ospbridge.rllink.arrays import read_array, read_number
 from ospbridge.rllink.untrusted import Misfit, shown
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ class Fields:
         return value
 
     def optional_flag(self, *names: str) -> bool | None:
-        value = self.find(*names)
-        if value is True or value is False:
-            return value
-        value = read_number(value, self.where(names[0]))
+        value = read_number(self.find(*names), self.where(names[0]))
         if value is not None and not isinstance(value, bool):
             raise Misfit(f"{self.where(names[0])} must be true or false, got {shown(value)}")
         return value
@@ -84,11 +81,8 @@ class Fields:
         return value
 
     def optional_count(self, *names: str) -> int | None:
-        value = self.find(*names)
-        if value is None or (type(value) is int and 0 <= value <= LARGEST_NUMBER):
-            return value
-        value = read_number(value, self.where(names[0]))
-        if type(value) is not int or not 0 <= value <= LARGEST_NUMBER:
+        value = read_number(self.find(*names), self.where(names[0]))
+        if value is not None and (type(value) is not int or not 0 <= value <= LARGEST_NUMBER):
             raise Misfit(f"{self.where(names[0])} must be a count, got {shown(value)}")
         return value
 
@@ -100,16 +94,11 @@ class Fields:
 
     def array(self, *names: str) -> NDArray[Any]:
         """An array, plain or in the buffer that RLlib's episodes keep it in."""
-        value = self.need(*names)
-        array = whole_array(value)
-        return _buffered(value, self.where(names[0])) if array is None else array
+        return _buffered(self.need(*names), self.where(names[0]))
 
     def optional_array(self, *names: str) -> NDArray[Any] | None:
         value = self.find(*names)
-        if value is None:
-            return None
-        array = whole_array(value)
-        return _buffered(value, self.where(names[0])) if array is None else array
+        return None if value is None else _buffered(value, self.where(names[0]))
 
     def inner(self, *names: str) -> Fields:
         return Fields(self.need(*names), self.where(names[0]))
@@ -127,8 +116,6 @@ def _buffered(value: Any, where: str) -> NDArray[Any]:
     buffer = Fields(value, where)
     lookback = buffer.optional_count("lookback") or 0
     array = read_array(buffer.need("data"), f"{where}.data")
-    if not lookback and array.ndim:
-        return array
     if array.ndim == 0 or lookback > len(array):
         raise Misfit(f"{where}: lookback must be at most the {array.shape} of its data, got {lookback}")
     return array[lookback:]

@@ -12,9 +12,10 @@ import pytest
 from ospbridge.daemon.attachment import Attachment
 from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.interface import BoxSpace, Feedback
-from ospbridge.record.collecting import Collected
+from ospbridge.record.collecting import TOGETHER, Collected
 from ospbridge.record.episode import RecordedEpisode
 
+LAST = 2 * TOGETHER + 9
 ONE = BoxSpace(np.zeros(1, np.float32), np.ones(1, np.float32))
 TASK = SimpleNamespace(observation_space=ONE, action_space=ONE, info_names=[])
 
@@ -29,7 +30,6 @@ class Playing:
     logp = -0.5
     infos = np.zeros(0, np.float32)
     action = b""
-    collector = None
     feedback: Feedback
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def test_the_action_to_come_does_not_replace_the_one_that_ran() -> None:
 
 def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
     chronicle, playing, attachment, listening = stepped()
-    for number in range(2, 266):
+    for number in range(2, LAST + 1):
         playing.weights_seq_no = number // 40
         playing.logp = -float(number)
         playing.action = np.float32(number).tobytes()
@@ -124,10 +124,10 @@ def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
         chronicle.stepped([attachment])
     chronicle.ended(attachment, "failed", "lost")
     (episode,) = listening.episodes
-    numbers = [0.5, *map(float, range(2, 266))]
+    numbers = [0.5, *map(float, range(2, LAST + 1))]
     assert episode.observations[:, 0].tolist() == [0.0, *numbers]
     assert episode.rewards.tolist() == numbers
     assert episode.actions[1:, 0].tolist() == numbers[1:]
     assert episode.action_logp is not None
     assert episode.action_logp[1:].tolist() == [-number for number in numbers[1:]]
-    assert episode.weights_seq_no == 265 // 40
+    assert episode.weights_seq_no == LAST // 40

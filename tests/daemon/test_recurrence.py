@@ -9,7 +9,7 @@ import pytest
 
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.recurrence import LONG, Recurrence
-from ospbridge.errors import TaskError
+from ospbridge.errors import LocalProtocolError, TaskError
 from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.messages import Feedbacks, Step, decode_reply
 from tests.daemon.stage import ONE, FakeSession, inputs
@@ -52,6 +52,15 @@ def learned(moves: list[Move]) -> Recurrence:
     return recurrence
 
 
+def one_by_one(recurrence: Recurrence, moves: list[Move]) -> list[Move]:
+    """The moves of a request that is known, but whose actions are not read all at once."""
+    known = recurrence.moves(message(moves))
+    assert known is not None
+    found, read = known
+    assert read is None
+    return found
+
+
 async def test_the_third_step_of_one_agent_is_known(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a")
     recurrence = learned(moves_of(attachments, 0.5))
@@ -78,21 +87,17 @@ async def test_the_third_step_of_the_same_agents_is_known_with_their_inputs(cond
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 async def test_what_is_no_action_is_read_one_by_one(conductor: Conductor, number: float) -> None:
     attachments = await playing(conductor, "a", "b")
-    recurrence = learned(moves_of(attachments, 0, 0))
-    known = recurrence.moves(message(moves_of(attachments, 0.25, number)))
-    assert known is not None
-    assert known[1] is None
-    with pytest.raises(Exception, match="number 0 of an action of agent 'b'"):
-        conductor.barrier.act(*known)
+    moves = one_by_one(learned(moves_of(attachments, 0, 0)), moves_of(attachments, 0.25, number))
+    with pytest.raises(LocalProtocolError, match="number 0 of an action of agent 'b'"):
+        conductor.barrier.act(moves)
 
 
 async def test_where_one_plays_no_more_they_are_read_one_by_one(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b")
     recurrence = learned(moves_of(attachments, 0, 0))
     attachments[1].state = State.DONE
-    known = recurrence.moves(message(moves_of(attachments, 0.25, 0.5)))
-    assert known is not None
-    assert known[1] is None
+    moves = moves_of(attachments, 0.25, 0.5)
+    assert one_by_one(recurrence, moves) == moves
 
 
 async def test_where_a_task_cannot_read_one_they_are_read_one_by_one(
@@ -104,25 +109,21 @@ async def test_where_a_task_cannot_read_one_they_are_read_one_by_one(
     attachments = await playing(conductor, "a", "b")
     recurrence = learned(moves_of(attachments, 0, 0))
     monkeypatch.setattr(attachments[1].held.task, "inputs", fail)
-    known = recurrence.moves(message(moves_of(attachments, 0.25, 0.5)))
-    assert known is not None
-    assert known[1] is None
+    moves = moves_of(attachments, 0.25, 0.5)
+    assert one_by_one(recurrence, moves) == moves
 
 
 async def test_an_agent_that_is_named_twice_is_read_one_by_one(conductor: Conductor) -> None:
     attachments = 2 * await playing(conductor, "a")
-    known = learned(moves_of(attachments, 0, 0)).moves(message(moves_of(attachments, 0.25, 0.5)))
-    assert known is not None
-    assert known[1] is None
-    with pytest.raises(Exception, match="named twice"):
-        conductor.barrier.act(*known)
+    moves = one_by_one(learned(moves_of(attachments, 0, 0)), moves_of(attachments, 0.25, 0.5))
+    with pytest.raises(LocalProtocolError, match="named twice"):
+        conductor.barrier.act(moves)
 
 
 async def test_actions_of_a_wrong_size_are_read_one_by_one(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b")
     moves = [(attachment, bytes(8)) for attachment in attachments]
-    known = learned(moves).moves(message(moves))
-    assert known == (moves, None)
+    assert one_by_one(learned(moves), moves) == moves
 
 
 async def test_very_long_actions_are_not_looked_for(conductor: Conductor) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.record.collecting import Collected, EpisodeCollector, at_once
+from ospbridge.record.collecting import TOGETHER, Collected, EpisodeCollector, at_once
 from tests.record.episodes import feedback, play, whose
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
 @pytest.mark.parametrize("memory", [3000, 2**20], ids=["in parts", "whole"])
 @pytest.mark.parametrize("noted", [False, True], ids=["plain", "annotated"])
 @pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
-@pytest.mark.parametrize("together", [1, 7, 128, 300])
-def test_steps_that_are_put_together_later_are_the_same(
-    together: int, actions: int, noted: bool, memory: int
+@pytest.mark.parametrize("together", [1, 7, 128, 1000])
+def test_how_many_steps_are_put_together_at_once_changes_nothing(
+    together: int, actions: int, noted: bool, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 700
     took = (
@@ -103,8 +103,9 @@ def test_steps_that_are_put_together_later_are_the_same(
     noise = [np.array([number, -number], np.float32) if noted else None for number in range(steps)]
     objects: list[RecordedEpisode] = []
     numbers: list[RecordedEpisode] = []
-    settled = (together, 300)
     for found in (objects, numbers):
+        if found is numbers:
+            monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", together)
         collector = EpisodeCollector(whose(actions=actions), at_once(found.append), memory=memory)
         collector.begin(feedback(0))
         for action, one, logp, inputs in zip(took, brought, logps, noise, strict=True):
@@ -113,15 +114,16 @@ def test_steps_that_are_put_together_later_are_the_same(
             else:
                 drawn = None if inputs is None else inputs.tobytes()
                 infos = tuple(one.info["infos"].values())
-                collector.kept.append(
+                collector.add(
                     (np.float32(action).tobytes(), one.observation.tobytes(), one.reward, infos, logp, drawn)
                 )
-                if len(collector.kept) in settled:
-                    collector.settle()
         collector.end("lost", "enough")
     assert len(objects) == len(numbers)
     assert (len(objects) > 1) == (memory == 3000)
-    assert sum(len(part) for part in objects) == steps
+    np.testing.assert_array_equal(np.concatenate([part.actions for part in objects]), took)
+    np.testing.assert_array_equal(
+        np.concatenate([part.rewards for part in objects]), (np.arange(steps) + 1) / 4
+    )
     for kept, same in zip(objects, numbers, strict=True):
         assert (kept.how, kept.t_started) == (same.how, same.t_started)
         for name in ("observations", "actions", "rewards", "infos", "terminated", "truncated"):
@@ -137,9 +139,8 @@ def test_a_step_behind_the_end_of_an_episode_is_nobodys() -> None:
     found: list[RecordedEpisode] = []
     collector = EpisodeCollector(whose(), at_once(found.append))
     play(collector, 2, terminated=True)
-    collector.kept.append((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
-    collector.settle()
-    collector.kept.append((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
+    for _ in range(TOGETHER + 1):
+        collector.add((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
     collector.close()
     assert [len(episode) for episode in found] == [2]
 

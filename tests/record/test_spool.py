@@ -20,7 +20,7 @@ from ospbridge.record.spool import MANY, Made, Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 ALL = 10**9
@@ -30,7 +30,7 @@ ALL = 10**9
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where entries are that have been written."""
     if request.param == "on disk only":
-        monkeypatch.setattr("ospbridge.record.spool_file.LARGEST_RECENT", -1)
+        monkeypatch.setattr("ospbridge.record.spool_recent.LARGEST", -1)
 
 
 def put(spool: Spool, *names: str, steps: int = 10, size: int = 100) -> None:
@@ -177,11 +177,11 @@ class TestInMemoryToo:
             assert spool.settle(10)
             assert taken(spool) == [("c", "content of c"), ("d", "content of d")]
 
-    @pytest.mark.parametrize("limit", [("MOST_RECENT", 3), ("LARGEST_RECENT", 12)])
+    @pytest.mark.parametrize("limit", [("MOST", 3), ("LARGEST", 12)])
     def test_what_is_too_much_for_the_memory_is_on_the_disk_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
     ) -> None:
-        monkeypatch.setattr(f"ospbridge.record.spool_file.{limit[0]}", limit[1])
+        monkeypatch.setattr(f"ospbridge.record.spool_recent.{limit[0]}", limit[1])
         with Spool(tmp_path / "spool") as spool:
             for names in ("abc", "d", "e"):
                 spool.put_made(8, partial(make, *names))
@@ -205,20 +205,23 @@ class TestInMemoryToo:
                 b"body",
             ]
 
-    def test_what_the_disk_refused_to_take_out_or_put_in_is_as_it_was(
+    def test_what_was_put_in_and_taken_back_again_is_not_taken(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+        insert = SpoolFile._insert_all
+
+        def refuse_in_the_end(file: SpoolFile, entries: Sequence[Made]) -> int:
+            insert(file, entries)
+            return refused()
+
         with Spool(tmp_path / "spool") as spool:
             put(spool, "a", "b")
             with monkeypatch.context() as refusing:
-                refusing.setattr(SpoolFile, "_insert_all", refused)
+                refusing.setattr(SpoolFile, "_insert_all", refuse_in_the_end)
                 spool.forget(spool.take(steps=10, size=ALL))
                 assert spool.put("c", 10, b"body")
                 assert not spool.settle(0.2)
                 assert keys(spool) == ["b"]
-            assert spool.settle(10)
-            assert keys(spool) == ["b", "c"]
 
     def test_what_gave_way_to_others_is_not_taken(self, tmp_path: Path) -> None:
         with Spool(tmp_path / "spool", limit=10) as spool:

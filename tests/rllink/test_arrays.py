@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ospbridge.rllink.arrays import DTYPES, packed, read_array, read_number, whole_array
+from ospbridge.rllink.arrays import DTYPES, packed, read_array, read_number
 from ospbridge.rllink.untrusted import Misfit
 
 
@@ -112,42 +112,3 @@ def test_a_number_may_be_plain_or_packed() -> None:
     assert read_number({b"nd": False, b"type": "<f8", b"data": np.float64(0.5).tobytes()}, "n") == 0.5
     with pytest.raises(Misfit, match="n must be one number"):
         read_number(told(), "n")
-
-
-def buffer(**changed: Any) -> dict[str, Any]:
-    array = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2, 3], b"data": bytes(range(24))}
-    array.update({key.encode(): value for key, value in changed.items() if key != "lookback"})
-    return {"data": array, "lookback": changed.get("lookback", 0), "finalized": True, "space": None}
-
-
-@pytest.mark.parametrize(
-    "given", [{}, {"shape": [6]}, {"type": "|u1", "shape": [24]}, {"type": "<i8", "shape": [3, 1]}]
-)
-def test_a_usual_buffer_is_read_as_its_array_is(given: dict[str, Any]) -> None:
-    value = buffer(**given)
-    array = whole_array(value)
-    assert array is not None
-    expected = read_array(value["data"], "it")
-    assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
-    assert array.tobytes() == expected.tobytes()
-
-
-UNUSUAL: list[Any] = [
-    *(None, 1, "text", [1.0, 2.0], {}, {"data": [1.0], "lookback": 0}, {"data": {}, "lookback": 0}),
-    *(buffer(lookback=lookback) for lookback in (1, -1, False, None, 0.0, "0")),
-    *(buffer(nd=nd) for nd in (False, 1, None)),
-    *(buffer(type=name) for name in ("O", "<f16", ">f4", 4, None, ["<f4"], "|S4")),
-    *(buffer(kind=kind) for kind in (b"V", "", None, b"O")),
-    *(
-        buffer(shape=shape)
-        for shape in ([], [2], [3, 3], [-2, -3], [True, 6], [0, 3], [1, 2, 3], [6.0], 6, None)
-    ),
-    *(buffer(shape=shape) for shape in ([2**63, 2**63], ["6"], [[6]])),
-    *(buffer(data=data) for data in (b"", bytes(25), bytearray(24), "x" * 24, None, [0] * 24)),
-    packed(np.zeros(3, np.float32)),
-]
-
-
-@pytest.mark.parametrize("value", UNUSUAL, ids=range(len(UNUSUAL)))
-def test_what_is_no_usual_buffer_is_left_to_who_tells_what_is_wrong(value: Any) -> None:
-    assert whole_array(value) is None

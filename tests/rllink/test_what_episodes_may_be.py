@@ -162,7 +162,7 @@ BAD: list[tuple[dict[str, Any], Needs, str]] = [
 LARGEST = float(np.finfo(np.float32).max)
 
 
-@pytest.mark.parametrize("steps", [3, 9_999, 10_001])
+@pytest.mark.parametrize("steps", [3, 1_000])
 @pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
 def test_a_number_that_is_none_is_found_wherever_it_is(steps: int, value: float) -> None:
     for row in (0, 1, steps // 2, steps - 1):

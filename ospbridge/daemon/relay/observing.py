@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import trio
@@ -66,7 +65,6 @@ class Observing:
     def __init__(self, upstream: Upstream, conductors: Sequence[Conductor], link: Link) -> None:
         self.unfit = 0
         """Steps of episodes that could not be sent, because something of them is no number."""
-        self._needed: WeakKeyDictionary[Recorded, Needs] = WeakKeyDictionary()
         self._upstream = upstream
         self._conductors = conductors
         self._link = link
@@ -206,12 +204,9 @@ class Observing:
         )
 
     def _needs(self, whose: Recorded) -> Needs:
-        needs = self._needed.get(whose)
-        if needs is None:
-            needs = Kind(whose.observation_space, whose.action_space).needs
-            if self._upstream.unannotated:
-                needs = replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
-            self._needed[whose] = needs
+        needs = Kind(whose.observation_space, whose.action_space).needs
+        if self._upstream.unannotated:
+            return replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
         return needs
 
     # --- how it stands -----------------------------------------------------------------------------------------------

@@ -131,12 +131,12 @@ class Shipping:
 
     async def _sound(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[EpisodeFragment]]:
         """Those that can be read, and what they hold; the others are given up."""
-        sound: list[Entry] = []
-        fragments = [entry.content for entry in entries if isinstance(entry.content, EpisodeFragment)]
-        if len(fragments) == len(entries):
-            return list(entries), fragments
-        fragments.clear()
-        for entry, found in await trio.to_thread.run_sync(_opened, entries):
+        sound, fragments = [], []
+        if all(isinstance(entry.content, EpisodeFragment) for entry in entries):
+            opened = _opened(entries)
+        else:
+            opened = await trio.to_thread.run_sync(_opened, entries)
+        for entry, found in opened:
             if isinstance(found, ConfigurationError):
                 self._give_up([entry], found.message)
             else:
@@ -199,7 +199,8 @@ def _opened(entries: Sequence[Entry]) -> list[tuple[Entry, EpisodeFragment | Con
     found: list[tuple[Entry, EpisodeFragment | ConfigurationError]] = []
     for entry in entries:
         try:
-            found.append((entry, unpacked(entry.body)))
+            kept = entry.content
+            found.append((entry, kept if isinstance(kept, EpisodeFragment) else unpacked(entry.body)))
         except ConfigurationError as error:
             found.append((entry, error))
     return found
