@@ -9,6 +9,7 @@ import click
 from ospbridge.cli.config import config_option
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.dashboard import dashboard, dashboard_options
+from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.joining import joining_options
 from ospbridge.cli.serving import serving_options
 from ospbridge.cli.upstream import upstream_options
@@ -60,6 +61,7 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
         companions=_companions(found.daemon, recent),
         reload=reloader(context, config, found, recent),
     )
+    collect_seldom()
     trio.run(run)
 
 

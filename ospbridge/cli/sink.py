@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.options import log_options
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def sink(  # noqa: PLR0917  # click passes options by name
     context = TlsFiles.of(*files).context(server=True) if any(files) else None
     endpoint = listening_at(listen, secured=context is not None, insecure=insecure)
     store = None if record is None else Store(record)
+    collect_seldom()
     trio.run(
         _serve,
         Sink(store, None if policy is None else PolicyFile(policy), env_steps=env_steps),

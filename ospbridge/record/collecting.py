@@ -21,7 +21,7 @@ from ospbridge.interface import BoxSpace, Space
 from ospbridge.record.episode import RecordedEpisode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,9 +34,11 @@ MEMORY: Final = 64 * 2**20
 TOGETHER: Final = 128
 """Steps that are put together at once, at most."""
 FLOAT: Final = np.dtype("<f4")
-Kept: TypeAlias = tuple[bytes, bytes, float, "Iterable[float]", float, "bytes | None"]
+Kept: TypeAlias = tuple[bytes, bytes, float, "Sequence[float]", float, "bytes | None"]
 """A step: its action (a choice too, exact below 2**24) and its observation as float32, reward, infos, the logarithm of
 the action's probability, and what it was drawn from as float32: equally many numbers in all steps, or None in all."""
+EACH: Final = 6
+"""Of those. Kept steps lie flat behind each other, so that a column of them is a slice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,15 +63,16 @@ class _Columns:
         self.actions, self.dist_inputs = bytearray(), bytearray()
         self.rewards, self.infos, self.logps = array("d"), array("d", infos), array("f")
 
-    def add(self, steps: Iterable[Kept]) -> None:
-        actions, observations, rewards, infos, logps, dist_inputs = zip(*steps, strict=True)
-        self.actions += b"".join(actions)
-        self.observations += b"".join(observations)
-        self.rewards.extend(rewards)
-        self.infos.extend(chain.from_iterable(infos))
-        if dist_inputs[0] is not None:
-            self.logps.extend(logps)
-            self.dist_inputs += b"".join(dist_inputs)
+    def add(self, kept: list[Any]) -> None:
+        """The steps of ``kept``, one at least."""
+        self.actions += b"".join(kept[0::EACH])
+        self.observations += b"".join(kept[1::EACH])
+        self.rewards.extend(kept[2::EACH])
+        if kept[3]:
+            self.infos.extend(chain.from_iterable(kept[3::EACH]))
+        if kept[5] is not None:
+            self.logps.extend(kept[4::EACH])
+            self.dist_inputs += b"".join(kept[5::EACH])
 
     @property
     def nbytes(self) -> int:
@@ -97,22 +100,22 @@ class Collected:
     """How many of its steps are in the parts before."""
     weights_seq_no: int | None
     columns: _Columns
-    kept: list[Kept]
-    """Its last steps, which are not in the columns yet."""
+    kept: list[Any]
+    """Its last steps, which are not in the columns yet, flat."""
     _making: Lock = field(default_factory=Lock)
 
     def __len__(self) -> int:
         """Steps."""
-        return len(self.columns.rewards) + len(self.kept)
+        return len(self.columns.rewards) + len(self.kept) // EACH
 
     @property
     def nbytes(self) -> int:
         """Bytes of what its steps brought, about."""
         size = self.columns.nbytes
         if self.kept:
-            action, observation, _, _, _, noted = self.kept[0]
+            action, observation, _, _, _, noted = self.kept[:EACH]
             each = len(action) + len(observation) + len(noted or b"") + 8 * (1 + len(self.whose.info_names))
-            size += each * len(self.kept)
+            size += each * (len(self.kept) // EACH)
         return size
 
     def episode(self) -> RecordedEpisode:
@@ -182,8 +185,8 @@ class EpisodeCollector:
         self._memory = memory
         self._row = 4 * len(whose.observation_space.low) + 8 * len(whose.info_names) + 32
         self._row += 4 * len(space.low) if isinstance(space, BoxSpace) else 8
-        self._kept: list[Kept] = []
-        """The latest steps, which are not in the columns yet."""
+        self._kept: list[Any] = []
+        """The latest steps, which are not in the columns yet, flat."""
         self._columns: _Columns | None = None
         """Of the episode under way; None: there is none."""
         self._before = 0
@@ -225,8 +228,8 @@ class EpisodeCollector:
     def add(self, step: Kept) -> None:
         """A step that does not end the episode, or one behind which ``finish`` is called."""
         kept = self._kept
-        kept.append(step)
-        if len(kept) >= TOGETHER:
+        kept += step
+        if len(kept) >= TOGETHER * EACH:
             self._settle()
 
     def _settle(self) -> None:
@@ -234,8 +237,8 @@ class EpisodeCollector:
         while self._kept and self._columns is not None:
             room = self._room
             if room > 0:
-                self._columns.add(self._kept[:room])
-                del self._kept[:room]
+                self._columns.add(self._kept[: room * EACH])
+                del self._kept[: room * EACH]
             else:
                 self._go_on()
         self._kept.clear()
@@ -244,7 +247,7 @@ class EpisodeCollector:
     def _room(self) -> int:
         """For so many steps; one has been kept at least."""
         assert self._columns is not None
-        drawn = self._kept[0][5]
+        drawn = self._kept[5]
         # Nobody knows before how many numbers an action is drawn from.
         each = self._row + (0 if drawn is None else 4 + len(drawn))
         return max(1, self._memory // each) - len(self._columns.rewards)
@@ -272,7 +275,7 @@ class EpisodeCollector:
         Where something else than its last step ends it, that step counts as truncated: whoever learns from it must not
         take it for one that another follows.
         """
-        if self._columns is not None and self._kept and len(self._kept) > self._room:
+        if self._columns is not None and self._kept and len(self._kept) > self._room * EACH:
             self._settle()
         columns, self._columns = self._columns, None
         kept, self._kept = self._kept, []
@@ -282,7 +285,7 @@ class EpisodeCollector:
     def _hand_over(
         self,
         columns: _Columns,
-        kept: list[Kept],
+        kept: list[Any],
         how: str,
         reason: str,
         *,

@@ -55,12 +55,16 @@ def check_fragments(fragments: Iterable[EpisodeFragment], needs: Needs = RLLIB) 
 def check_fragment(fragment: EpisodeFragment, needs: Needs = RLLIB) -> None:
     """Raises LocalProtocolError, with episode and row, for a fragment that must not be sent."""
     steps = fragment.steps
-    _claim(bool(fragment.id) or not needs.id, fragment, "needs an id")
-    _claim(fragment.t_started >= 0, fragment, f"cannot start at step {fragment.t_started}")
-    _claim(steps > 0, fragment, "has no steps")
+    if not fragment.id and needs.id:
+        raise _wrong(fragment, "needs an id")
+    if fragment.t_started < 0:
+        raise _wrong(fragment, f"cannot start at step {fragment.t_started}")
+    if not steps:
+        raise _wrong(fragment, "has no steps")
     _length(fragment, "observations", fragment.observations, steps + 1)
     _length(fragment, "actions", fragment.actions, steps)
-    _claim(fragment.observations.shape[1] > 0, fragment, "has observations without numbers")
+    if not fragment.observations.shape[1]:
+        raise _wrong(fragment, "has observations without numbers")
     _wanted(fragment, "action_dist_inputs", fragment.action_dist_inputs, needed=needs.action_dist_inputs)
     _wanted(fragment, "action_logp", fragment.action_logp, needed=needs.action_logp)
     _width(fragment, "observations", fragment.observations, needs.observation_size)
@@ -68,15 +72,14 @@ def check_fragment(fragment: EpisodeFragment, needs: Needs = RLLIB) -> None:
         _width(fragment, "action_dist_inputs", fragment.action_dist_inputs, needs.dist_inputs_size)
     if needs.action is not None:
         _within(fragment, needs.action)
-    floats = fragment.actions.dtype.kind == "f"
-    _claim(not floats or fragment.actions.ndim == 2, fragment, "must have a row of numbers for each action")
+    if fragment.actions.dtype.kind == "f" and fragment.actions.ndim != 2:
+        raise _wrong(fragment, "must have a row of numbers for each action")
     for name in ("observations", "actions", "rewards", "action_dist_inputs", "action_logp"):
         _finite(fragment, name)
 
 
-def _claim(holds: bool, fragment: EpisodeFragment, otherwise: str) -> None:
-    if not holds:
-        raise LocalProtocolError(f"episode {fragment.id!r} {otherwise}", hint=HINT)
+def _wrong(fragment: EpisodeFragment, what: str) -> LocalProtocolError:
+    return LocalProtocolError(f"episode {fragment.id!r} {what}", hint=HINT)
 
 
 def _length(fragment: EpisodeFragment, name: str, array: NDArray[Any], expected: int) -> None:
@@ -91,18 +94,15 @@ def _length(fragment: EpisodeFragment, name: str, array: NDArray[Any], expected:
 def _wanted(fragment: EpisodeFragment, name: str, array: NDArray[Any] | None, *, needed: bool) -> None:
     if array is not None:
         _length(fragment, name, array, fragment.steps)
-        _claim(array.size > 0, fragment, f"has {name} without numbers")
-    else:
-        _claim(not needed, fragment, f"needs {name} of every step, and has none")
+        if not array.size:
+            raise _wrong(fragment, f"has {name} without numbers")
+    elif needed:
+        raise _wrong(fragment, f"needs {name} of every step, and has none")
 
 
 def _width(fragment: EpisodeFragment, name: str, array: NDArray[Any], expected: int | None) -> None:
-    if expected is not None:
-        _claim(
-            array.shape[1] == expected,
-            fragment,
-            f"must have {expected} numbers a row of {name}, there are {array.shape[1]}",
-        )
+    if expected is not None and array.shape[1] != expected:
+        raise _wrong(fragment, f"must have {expected} numbers a row of {name}, there are {array.shape[1]}")
 
 
 def _within(fragment: EpisodeFragment, space: Space) -> None:

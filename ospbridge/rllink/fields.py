@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ospbridge.rllink.arrays import read_array, read_number
+from ospbridge.rllink.arrays import is_packed, read_array, read_number
 from ospbridge.rllink.untrusted import Misfit, shown
 
 if TYPE_CHECKING:
@@ -69,10 +69,14 @@ class Fields:
         return value
 
     def optional_flag(self, *names: str) -> bool | None:
-        value = read_number(self.find(*names), self.where(names[0]))
+        value = self._number(*names)
         if value is not None and not isinstance(value, bool):
             raise Misfit(f"{self.where(names[0])} must be true or false, got {shown(value)}")
         return value
+
+    def _number(self, *names: str) -> Any:
+        value = self.find(*names)
+        return read_number(value, self.where(names[0])) if is_packed(value) else value
 
     def count(self, *names: str) -> int:
         value = self.optional_count(*names)
@@ -81,7 +85,7 @@ class Fields:
         return value
 
     def optional_count(self, *names: str) -> int | None:
-        value = read_number(self.find(*names), self.where(names[0]))
+        value = self._number(*names)
         if value is not None and (type(value) is not int or not 0 <= value <= LARGEST_NUMBER):
             raise Misfit(f"{self.where(names[0])} must be a count, got {shown(value)}")
         return value

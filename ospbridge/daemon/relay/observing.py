@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -182,7 +182,7 @@ class Observing:
         """Its pieces; none where it cannot be sent. In the spool's thread."""
         try:
             fragment = fragment_of(collected.episode())
-            check_fragment(fragment, self._needs(collected.whose))
+            check_fragment(fragment, _needs(collected.whose, unannotated=self._upstream.unannotated))
             return [
                 Made(f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece), piece)
                 for piece in pieces_of(fragment)
@@ -202,12 +202,6 @@ class Observing:
             steps=len(collected),
             reason=reason,
         )
-
-    def _needs(self, whose: Recorded) -> Needs:
-        needs = Kind(whose.observation_space, whose.action_space).needs
-        if self._upstream.unannotated:
-            return replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
-        return needs
 
     # --- how it stands -----------------------------------------------------------------------------------------------
 
@@ -234,6 +228,15 @@ class Observing:
             return SpoolStatus(file)
         found = self._spool.figures
         return SpoolStatus(file, found.entries, found.bytes, found.unwritten, found.dropped, found.trouble)
+
+
+@lru_cache(maxsize=256)
+def _needs(whose: Recorded, *, unannotated: bool) -> Needs:
+    """What the episodes of an environment must be like: asked at the end of each."""
+    needs = Kind(whose.observation_space, whose.action_space).needs
+    if unannotated:
+        return replace(needs, action_dist_inputs=False, action_logp=False, dist_inputs_size=None)
+    return needs
 
 
 def _kind(attachment: Attachment) -> Kind:
