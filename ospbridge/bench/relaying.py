@@ -1,6 +1,7 @@
 """``ospbridge bench relay``: what it costs to relay experience, and to act for an agent with a policy from upstream.
 
-Relaying is told as the ratio of a hub environment's steps with and without an upstream. Driving is told by an RLlink
+Relaying is told as the ratio of a hub environment's steps with and without an upstream, beside a simulator that never
+sleeps, and beside one that sleeps while it waits, as simulators do. Driving is told by an RLlink
 server that takes the time from the weights it hands out to the batch that they bring: beside bare sockets that step the
 same simulator, and beside the client that Ray brings, where there is a Python with Ray.
 """
@@ -12,7 +13,6 @@ import os
 import subprocess
 import tempfile
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +40,7 @@ __all__ = [
     "CART_POLE",
     "DRIVEN",
     "RAYS",
+    "WHILE_IT_SLEEPS",
     "driving",
     "learner_of",
     "measure_driving",
@@ -49,6 +50,8 @@ __all__ = [
 
 RAYS_OWN: Final = Path(__file__).with_name("relaying_ray.py")
 """For Ray's Python; nothing of ours imports it."""
+WHILE_IT_SLEEPS: Final = {name: f"{name}, simulator sleeps between steps" for name in (IN_EPISODES, RELAYED)}
+"""The same two, beside such a simulator."""
 DRIVEN: Final = "the daemon drives"
 CART_POLE: Final = "the daemon drives CartPole, a simulator"
 RAYS: Final = "Ray's own client, CartPole within"
@@ -73,15 +76,21 @@ def relaying_runs(*, steps: int, told: Told = untold) -> Runs:
     than its twin, for as long as it lives.
     """
     while True:
-        with Stage(inputs=8, outputs=16, apart=True) as stage:
-            subjects = subjects_on(stage, (IN_EPISODES, RELAYED), steps, warm_up=WARM_UP)
-            yield from islice(runs_of(subjects, told, contextlib.nullcontext()), 1)
+        run: dict[str, Values] = {}
+        for sleeps in (False, True):
+            with Stage(inputs=8, outputs=16, apart=True, sleeps=sleeps) as stage:
+                subjects = subjects_on(stage, WHILE_IT_SLEEPS, steps, warm_up=WARM_UP)
+                if sleeps:
+                    subjects = {WHILE_IT_SLEEPS[name]: subject for name, subject in subjects.items()}
+                run |= next(runs_of(subjects, told, contextlib.nullcontext()))
+        yield run
 
 
 def measure_relaying(*, steps: int = STEPS, runs: int = 3, told: Told = untold) -> Report:
     """As ``relaying_runs``, of which the best of ``STARTS`` of each way count as one."""
     found = first(relaying_runs(steps=steps, told=told), runs * STARTS)
     best = [best_of(found[at::runs]) for at in range(runs)]
+    plain = PLAIN | {WHILE_IT_SLEEPS[RELAYED]: WHILE_IT_SLEEPS[IN_EPISODES]}
     return Report(
         "relay",
         "A step of a hub environment in episodes of 100, without and with an upstream",
@@ -90,10 +99,10 @@ def measure_relaying(*, steps: int = STEPS, runs: int = 3, told: Told = untold) 
         combine(
             best,
             [
-                Against(IN_EPISODES, "p50_us", dict.fromkeys((IN_EPISODES, RELAYED), IN_EPISODES)),
-                Against("its steps/s", "steps_per_second", {RELAYED: IN_EPISODES}),
+                Against("unrelayed", "p50_us", plain),
+                Against("unrelayed steps/s", "steps_per_second", plain),
             ],
-            over=PLAIN,
+            over=plain,
         ),
         panels=PANELS,
         over="us",

@@ -3,8 +3,9 @@
 Everything but steps is answered by the server machine. A step of the only client is answered from bytes that were made
 before (``answering``): nothing is computed but the clock. While steps of a simulator that does not think come, and
 there is a core for it, the responder never sleeps between them, so that a client waits for the network stack and not
-for this process to wake; with ``--alone`` it has that core to itself (``cores``). Several simulators of one responder
-sleep at the same time. It ends when its standard input does.
+for this process to wake; with ``--alone`` it has that core to itself (``cores``), and with ``--sleep`` it sleeps all
+the same, as simulators do. Several simulators of one responder sleep at the same time. It ends when its standard input
+does.
 """
 
 from __future__ import annotations
@@ -126,12 +127,21 @@ def _completion(head: bytes, outputs: int, end: bytes) -> bytes:
 @click.option("--simulators", type=click.IntRange(1, 256), default=1, help="How many simulators there are.")
 @click.option("--think", type=click.FloatRange(0, 10), default=0.0, help="Seconds to sleep in each step.")
 @click.option("--alone", is_flag=True, help="Where it does not sleep, have a core that nobody else uses.")
+@click.option("--sleep", is_flag=True, help="Sleep between steps even where there is a core to spare.")
 def main(
-    *, inputs: int, outputs: int, profile: str, agents: int, simulators: int, think: float, alone: bool
+    *,
+    inputs: int,
+    outputs: int,
+    profile: str,
+    agents: int,
+    simulators: int,
+    think: float,
+    alone: bool,
+    sleep: bool,
 ) -> None:
     """Answer steps as fast as can be; each simulator's address is a line of output."""
     loop = Loop()
-    loop.spins = spins_for(simulators=simulators, think=think)
+    loop.spins = 0 if sleep else spins_for(simulators=simulators, think=think)
     if loop.spins and alone:
         stay_alone()
     for _ in range(simulators):

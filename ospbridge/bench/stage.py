@@ -57,7 +57,8 @@ def time_for(steps: int, *, clients: int = 1) -> float:
 class Stage:
     """The programs that subjects need, started when first asked for and ended with the stage.
 
-    ``apart``: the responder has a core to itself, and nobody spins there who waits for it (``cores``).
+    ``apart``: the responder has a core to itself, and nobody spins there who waits for it (``cores``); unless it
+    ``sleeps`` between steps, when others may have that core meanwhile.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Stage:
         agents: int = 1,
         simulators: int = 1,
         apart: bool = False,
+        sleeps: bool = False,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -78,6 +80,7 @@ class Stage:
         self.agents = agents
         self.simulators = simulators
         self.apart = apart
+        self.sleeps = sleeps
         self.action: NDArray[np.float32] = np.full(inputs, 0.5, np.float32)
         self._programs = contextlib.ExitStack()
         self._started: list[Program] = []
@@ -217,6 +220,7 @@ class Stage:
             *("--inputs", str(self.inputs), "--outputs", str(self.outputs), "--profile", self.profile.name),
             *("--agents", str(self.agents), "--simulators", str(simulators), "--think", str(self.think)),
             *(["--alone"] if self.apart else []),
+            *(["--sleep"] if self.sleeps else []),
             name="the responder",
         )
         self._start(program)

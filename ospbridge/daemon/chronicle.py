@@ -1,8 +1,8 @@
 """The episodes of attachments, step by step: what each environment was given, and what it did.
 
 An episode that the bridge cuts while its environment is silent stays open until that one learns of it with its next
-step, resets, or leaves. Who listens is handed each episode as it ends; all of them the same arrays, which do not change
-any more.
+step, resets, or leaves. Who listens is handed each episode as it ends; all of them the same one, which does not
+change any more.
 """
 
 from __future__ import annotations

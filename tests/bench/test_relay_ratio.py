@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.bench.relaying import STEPS, relaying_runs
+from ospbridge.bench.relaying import STEPS, WHILE_IT_SLEEPS, relaying_runs
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS
 from ospbridge.session.hub_client import HubClient
@@ -24,9 +24,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.loopback]
 
 PER_STEP = 1.05
 """Of the median of single steps: what each step waits for."""
-IN_ALL = 1.25
+IN_ALL = 1.10
 """Of the time for all steps and resets, with the work behind each end of an episode, which the daemon, the spool's
-thread and the sink do on the same few cores."""
+thread and the sink do on the same few cores, where the simulator sleeps between steps; ..."""
+WITHOUT_A_CORE = 1.25
+"""... and where it does not, so that two cores have none for that work."""
 LONGEST = 90.0
 """Seconds in which a quiet moment must come."""
 
@@ -37,10 +39,13 @@ LONGEST = 90.0
 @pytest.mark.timeout(180)
 def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -> None:
     def kept(best: dict[str, Values]) -> bool:
-        plain, relayed = best[IN_EPISODES], best[RELAYED]
-        return (
-            relayed["p50_us"] <= PER_STEP * plain["p50_us"]
-            and plain["steps_per_second"] <= IN_ALL * relayed["steps_per_second"]
+        return all(
+            best[relayed]["p50_us"] <= PER_STEP * best[plain]["p50_us"]
+            and best[plain]["steps_per_second"] <= in_all * best[relayed]["steps_per_second"]
+            for plain, relayed, in_all in (
+                (IN_EPISODES, RELAYED, WITHOUT_A_CORE),
+                (*WHILE_IT_SLEEPS.values(), IN_ALL),
+            )
         )
 
     broken = best_until(relaying_runs(steps=STEPS), kept, longest=LONGEST)

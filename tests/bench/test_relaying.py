@@ -18,6 +18,7 @@ from ospbridge.bench.relaying import (
     CART_POLE,
     DRIVEN,
     RAYS,
+    WHILE_IT_SLEEPS,
     measure_driving,
     measure_relaying,
 )
@@ -88,10 +89,16 @@ def test_what_is_no_rllink_costs_one_client_its_connection_only() -> None:
 
 def test_relaying_is_compared_with_episodes_that_go_nowhere() -> None:
     report = measure_relaying(steps=150, runs=1)
-    plain, relayed = report.rows
-    assert (plain.name, relayed.name) == (IN_EPISODES, RELAYED)
-    assert plain.ratios == {IN_EPISODES: 1.0}
-    assert relayed.over == {IN_EPISODES: pytest.approx(relayed.values["p50_us"] - plain.values["p50_us"])}
+    assert [row.name for row in report.rows] == [IN_EPISODES, RELAYED, *WHILE_IT_SLEEPS.values()]
+    for plain, relayed in (report.rows[:2], report.rows[2:]):
+        assert plain.ratios == {}
+        assert relayed.ratios == {
+            "unrelayed": pytest.approx(relayed.values["p50_us"] / plain.values["p50_us"]),
+            "unrelayed steps/s": pytest.approx(
+                relayed.values["steps_per_second"] / plain.values["steps_per_second"]
+            ),
+        }
+        assert relayed.over == {plain.name: pytest.approx(relayed.values["p50_us"] - plain.values["p50_us"])}
 
 
 def test_the_daemon_drives_an_agent_of_the_responder_and_cart_pole() -> None:

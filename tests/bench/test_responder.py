@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,3 +141,22 @@ def test_a_client_that_asks_for_more_than_steps_is_answered_by_the_machine(profi
                 time_there = float(session.get("/Simulation/SimulationTime").value)
                 assert time_there == pytest.approx(number / 100)
             assert session.audit() == ""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core the responder never spins")
+def test_one_that_is_to_sleep_takes_no_processor_between_steps() -> None:
+    used = {}
+    for words in ((), ("--sleep",)):
+        with Program("ospbridge.bench.responder", *SIZES, *words) as program:
+            with blocking_floor(program.line(20.0), PROFILES["document"], 3, 4) as step:
+                before = _on_processor(program.process.pid)
+                for _ in range(200):
+                    step()
+                    time.sleep(0.002)
+            used[words] = _on_processor(program.process.pid) - before
+    assert used["--sleep",] < 0.6 * used[()]
+
+
+def _on_processor(pid: int) -> int:
+    """Nanoseconds that the process has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
