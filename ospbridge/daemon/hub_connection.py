@@ -137,6 +137,9 @@ class HubConnection:
             self.hung_up()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+            # All three lead back here, and the buffers would wait for Python to look for such circles.
+            self._recurrence.forget()
+            self._answers = self._trouble = None
 
     def hung_up(self, why: str = "the connection to its environment ended") -> None:
         """The client is gone: its agents rest, and nobody waits for them."""

@@ -278,6 +278,7 @@ class ClientMachine:
     def _lose(self, error: OspBridgeError) -> None:
         self.lost = error
         self._outgoing.clear()
+        self._deframer.drop()
         self.interrupt(error)
 
 

@@ -80,6 +80,8 @@ class Sink:
             log.info("a client left", client=who)
         except (RemoteProtocolError, ConfigurationError, LocalProtocolError) as error:
             log.warning("a client is dismissed", client=who, reason=error.message, hint=error.hint)
+            # It is kept by what it leads to, with the message that was refused, until Python looks for such circles.
+            error.__traceback__ = None
         except trio.TooSlowError:
             log.warning("a client is dismissed", client=who, reason="it said nothing, or did not read")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -19,9 +19,11 @@ from ospbridge.rllink.exchanges import deliver
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Episodes
+from ospbridge.rllink.server import ServerMachine
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.streams import parse_stream
+from tests.kept import uncollected
 from tests.sink.test_sink import WITHIN, fragment, linked, recorded, sink
 
 if TYPE_CHECKING:
@@ -123,6 +125,18 @@ async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
         assert told["reason"] == "ZeroDivisionError: nobody thought of it"
         assert told["log_level"] == "error"
     assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("refused", [header(2) + b"{}", b"nonsense", header(5) + b"12345"], ids=str)
+async def test_of_a_client_that_is_refused_nothing_is_kept(tmp_path: Path, refused: bytes) -> None:
+    with uncollected(ServerMachine) as machines:
+        async with sink(Store(tmp_path / "in")) as address:
+            await heard_until_dismissed(address.endpoint.port, said(PING) + refused)
+            with trio.fail_after(WITHIN):
+                while machines():
+                    await trio.sleep(0.01)
 
 
 # --- how they go -------------------------------------------------------------------------------------------------

@@ -133,9 +133,11 @@ class Connection:
                         machine.receive(data, now)
                     else:
                         machine.eof(now)
-                except OspBridgeError:
-                    # The machine keeps it as the reason why the connection is lost.
+                except OspBridgeError as error:
+                    # The machine keeps it as the reason why the connection is lost; where it was raised leads to the
+                    # machine, and to the message that was refused.
                     assert machine.lost is not None
+                    error.__traceback__ = None
                 self._tell()
                 self._news.unpark_all()
         finally:
