@@ -137,14 +137,14 @@ class HubConnection:
             self.hung_up()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
-            # All three lead back here, and the buffers would wait for Python to look for such circles.
-            self._recurrence.forget()
+            # Both lead back here, and the buffers would wait for Python to look for such circles.
             self._answers = self._trouble = None
 
     def hung_up(self, why: str = "the connection to its environment ended") -> None:
         """The client is gone: its agents rest, and nobody waits for them."""
         self._moves = []
         self.acting = ()
+        self._recurrence.forget()
         if self._answers is not None:
             self._answers.leave(why)
 

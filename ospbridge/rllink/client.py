@@ -278,7 +278,6 @@ class ClientMachine:
     def _lose(self, error: OspBridgeError) -> None:
         self.lost = error
         self._outgoing.clear()
-        self._deframer.drop()
         self.interrupt(error)
 
 

@@ -61,11 +61,6 @@ class Deframer:
             return f"{len(self._header)} of {HEADER_LENGTH} bytes of a header"
         return f"{len(self._body)} of {self._announced} bytes of a message"
 
-    def drop(self) -> None:
-        """Let go of an unfinished message, whose rest will never come."""
-        self._header.clear()
-        self._body, self._announced = bytearray(), None
-
     def bodies(self, data: bytes | bytearray | memoryview) -> Iterator[bytearray]:
         """The bodies that ``data`` completes, to be taken to the end. Each belongs to the caller.
 

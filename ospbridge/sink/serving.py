@@ -80,7 +80,7 @@ class Sink:
             log.info("a client left", client=who)
         except (RemoteProtocolError, ConfigurationError, LocalProtocolError) as error:
             log.warning("a client is dismissed", client=who, reason=error.message, hint=error.hint)
-            # It is kept by what it leads to, with the message that was refused, until Python looks for such circles.
+            # Where it was raised leads to the machine, which keeps it: a circle, with the message that was refused.
             error.__traceback__ = None
         except trio.TooSlowError:
             log.warning("a client is dismissed", client=who, reason="it said nothing, or did not read")

@@ -133,11 +133,9 @@ class Connection:
                         machine.receive(data, now)
                     else:
                         machine.eof(now)
-                except OspBridgeError as error:
-                    # The machine keeps it as the reason why the connection is lost; where it was raised leads to the
-                    # machine, and to the message that was refused.
+                except OspBridgeError:
+                    # The machine keeps it as the reason why the connection is lost.
                     assert machine.lost is not None
-                    error.__traceback__ = None
                 self._tell()
                 self._news.unpark_all()
         finally:
@@ -286,6 +284,8 @@ class Link:
         """Say it: at once what is new, and rarely what goes on."""
         self.trouble = error.message
         self.error = error
+        # Where it was raised leads to the connection, which keeps it as the reason: a circle, with what had come.
+        error.__traceback__ = None
         now = trio.current_time()
         said, when = self._said
         if error.message != said or now >= when + SAID_AGAIN_AFTER:
