@@ -159,10 +159,12 @@ class LazyGroup(click.Group):
 
         Any other exception is a bug of ours, and keeps its traceback.
         """
+        from ospbridge.cli.stopping import heeded
         from ospbridge.errors import OspBridgeError  # what only asks for help never gets here
 
         try:
-            return super().invoke(ctx)
+            with heeded():
+                return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             _exit_interrupted()
         except OspBridgeError as error:

@@ -109,9 +109,7 @@ def _start(
 
 
 def _agents(address: str) -> tuple[AgentEntry, ...]:
-    # An interruption that comes within a callback, of which imports have many, is ignored by Python.
-    with deferred():
-        from ospbridge.session.blocking import BlockingSession
+    from ospbridge.session.blocking import BlockingSession
 
     with BlockingSession.connect(address, reclaim_stale=False) as session:
         return session.agents()

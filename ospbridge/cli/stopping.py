@@ -1,16 +1,57 @@
-"""What a stop from outside means to a command: SIGTERM as Ctrl-C, and no interruption while it leaves."""
+"""What a stop from outside means to a command: SIGTERM as Ctrl-C, never lost, and no interruption while it leaves."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["deferred", "stoppable", "uninterrupted"]
+__all__ = ["deferred", "heeded", "stoppable", "uninterrupted"]
+
+AGAIN: Final = 0.001
+"""Seconds behind which an interruption that Python ignored is raised once more: out of the callback by then."""
+
+
+@contextlib.contextmanager
+def heeded() -> Iterator[None]:
+    """A KeyboardInterrupt within the block is never lost, and never ends the process once it has been caught.
+
+    Python ignores any exception of a callback or a finalizer, and imports run a callback for each module: a Ctrl-C
+    that hit one would stop nothing. And ``python -m`` dies of SIGINT, whatever its exit code, if the last thing that
+    ``exec`` ran was interrupted, as it runs the methods of a dataclass when a module is imported.
+    """
+    before = sys.unraisablehook
+    main = threading.main_thread()
+    left = threading.Event()
+    pending = threading.Lock()
+
+    def again() -> None:
+        gone = left.wait(AGAIN)
+        pending.release()
+        if gone or main.ident is None:
+            return
+        # Where SIGINT is ignored, as in the background of a shell, it was SIGTERM that raised.
+        deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.pthread_kill(main.ident, signal.SIGTERM if deaf else signal.SIGINT)
+
+    def unraisable(args: Any) -> None:
+        if not issubclass(args.exc_type, KeyboardInterrupt):
+            before(args)
+        elif pending.acquire(blocking=False):
+            threading.Thread(target=again, name="interruption", daemon=True).start()
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        left.set()
+        sys.unraisablehook = before
+        exec("")  # noqa: S102  # it makes Python forget that an earlier one was interrupted
 
 
 @contextlib.contextmanager
