@@ -169,6 +169,11 @@ class LazyGroup(click.Group):
             _exit_interrupted()
         except OspBridgeError as error:
             _exit_with(error)
+        except RuntimeError as error:
+            # Python 3.11 makes one of whatever stops the making of a dataclass, as when a module is imported.
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                _exit_interrupted()
+            raise
         except BaseExceptionGroup as group:
             # trio's nurseries wrap even a single exception.
             leaves = list(_leaves(group))

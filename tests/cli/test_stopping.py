@@ -128,23 +128,41 @@ def test_the_handlers_are_put_back(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-INTERRUPTED = """
+COMMAND = """
 import sys
 import click
 from ospbridge.cli import LazyGroup, main
 
 @click.command()
 def interrupted():
-    exec("import signal; signal.raise_signal(signal.SIGINT)")
+{body}
 
 LazyGroup.get_command = lambda self, ctx, name: interrupted
 sys.argv = ["ospbridge", "agents"]
 main()
 """
 
+METHODS = """
+    exec("import signal; signal.raise_signal(signal.SIGINT)")
+"""
 
-def test_a_stop_while_a_module_is_made_ends_with_the_exit_code_of_any_stop(tmp_path: Path) -> None:
-    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+FIELDS = """
+    import signal
+
+    class Field:
+        def __set_name__(self, owner, name):
+            signal.raise_signal(signal.SIGINT)
+
+    class Made:
+        field = Field()
+"""
+
+
+@pytest.mark.parametrize("body", [METHODS, FIELDS], ids=["its methods", "its fields"])
+def test_a_stop_while_a_dataclass_is_made_ends_with_the_exit_code_of_any_stop(
+    body: str, tmp_path: Path
+) -> None:
+    (tmp_path / "interrupted.py").write_text(COMMAND.format(body=body))
     result = subprocess.run(
         [sys.executable, "-m", "interrupted"],
         cwd=tmp_path,
