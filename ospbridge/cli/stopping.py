@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 __all__ = ["deferred", "heeded", "stoppable", "uninterrupted"]
 
@@ -25,33 +26,55 @@ def heeded() -> Iterator[None]:
     that hit one would stop nothing. And ``python -m`` dies of SIGINT, whatever its exit code, if the last thing that
     ``exec`` ran was interrupted, as it runs the methods of a dataclass when a module is imported.
     """
-    before = sys.unraisablehook
-    main = threading.main_thread()
-    left = threading.Event()
-    pending = threading.Lock()
-
-    def again() -> None:
-        gone = left.wait(AGAIN)
-        pending.release()
-        if gone or main.ident is None:
-            return
-        # Where SIGINT is ignored, as in the background of a shell, it was SIGTERM that raised.
-        deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        signal.pthread_kill(main.ident, signal.SIGTERM if deaf else signal.SIGINT)
-
-    def unraisable(args: Any) -> None:
-        if not issubclass(args.exc_type, KeyboardInterrupt):
-            before(args)
-        elif pending.acquire(blocking=False):
-            threading.Thread(target=again, name="interruption", daemon=True).start()
-
-    sys.unraisablehook = unraisable
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    ignored = _Ignored()
+    sys.unraisablehook = ignored.told
     try:
         yield
     finally:
-        left.set()
-        sys.unraisablehook = before
+        sys.unraisablehook = ignored.before
+        ignored.forget()
         exec("")  # noqa: S102  # it makes Python forget that an earlier one was interrupted
+
+
+class _Ignored:
+    """Interrupts once more by the process's timer, which goes on as it was behind that."""
+
+    def __init__(self) -> None:
+        self.before = sys.unraisablehook
+        self._waiting = False
+        self._handler: Any = None
+        self._timer = (0.0, 0.0)
+
+    def told(self, args: Any) -> None:
+        """Python ignored an exception."""
+        if not issubclass(args.exc_type, KeyboardInterrupt):
+            self.before(args)
+        elif not self._waiting:
+            self._waiting = True
+            self._handler = signal.signal(signal.SIGALRM, self._again)
+            self._timer = signal.setitimer(signal.ITIMER_REAL, AGAIN)
+
+    def _again(self, _: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code is _Ignored.told.__code__:
+                # What is raised there is ignored as well.
+                signal.setitimer(signal.ITIMER_REAL, AGAIN)
+                return
+            frame = frame.f_back
+        self.forget()
+        # Where SIGINT is ignored, as in the background of a shell, it was SIGTERM that raised.
+        deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGTERM if deaf else signal.SIGINT)
+
+    def forget(self) -> None:
+        """It is not wanted any more."""
+        if self._waiting:
+            self._waiting = False
+            signal.setitimer(signal.ITIMER_REAL, *self._timer)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL if self._handler is None else self._handler)
 
 
 @contextlib.contextmanager

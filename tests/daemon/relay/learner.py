@@ -38,7 +38,9 @@ class TinyLearner:
         self.spoilt: dict[int, Any] = {}
         """Weights that are sent once, by their number, instead of good ones."""
         self.hang_up_in: list[int] = []
-        """Rounds in which the connection ends without an answer, and nothing is learned."""
+        """Rounds in which the connection ends without an answer, and nothing is learned: such as are still to begin."""
+        self.forgets = False
+        """It starts anew where it hangs up."""
         self.connections = 0
         self.wrong: list[str] = []
         self.delivered = 0
@@ -106,6 +108,8 @@ class TinyLearner:
         round_ = len(self.batches)
         if round_ in self.hang_up_in:
             self.hang_up_in.remove(round_)
+            if self.forgets:
+                self.forget()
             return False
         if sum(fragment.steps for fragment in batch) < self.batch:
             self.wrong.append(f"a batch of {sum(f.steps for f in batch)} steps")

@@ -184,14 +184,11 @@ async def test_a_batch_whose_answer_was_lost_is_sent_again_to_who_has_the_same_w
 
 async def test_a_batch_is_never_learned_from_with_other_weights_than_it_was_made_with() -> None:
     learner = TinyLearner()
+    learner.hang_up_in = [3]
+    learner.forgets = True
     _, conductor = world()
     async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
-        await until(lambda: len(learner.batches) >= 2)
-        learner.hang_up_in = [len(learner.batches)]
-        await until(lambda: not learner.hang_up_in)
-        learner.forget()
-        done = len(learner.batches)
-        await until(lambda: len(learner.batches) >= done + 3)
+        await until(lambda: len(learner.batches) >= 6)
         assert relay.driving.learner.discarded >= 20
     assert learner.wrong == []
 
