@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy import onnx_model
 from ospbridge.policy.onnx_model import check_model
-from tests.policy.onnx_models import described, linear_model, model, node, number, part, recorded, tensor
+from tests.policy.onnx_models import (
+    described,
+    linear_model,
+    model,
+    node,
+    number,
+    part,
+    recorded,
+    tensor,
+    varint,
+)
 
 MATRIX = np.ones((4, 2), np.float32)
 EXTERNAL = number(14, 1)
@@ -85,10 +95,34 @@ def test_a_model_beyond_the_limit_is_refused_unread(monkeypatch: pytest.MonkeyPa
         check_model(data)
 
 
+def test_a_model_of_more_parts_than_any_policy_has_is_given_up_early() -> None:
+    many = number(1, 8) * onnx_model.MOST_FIELDS
+    with pytest.raises(ConfigurationError, match="more than 100000 fields"):
+        check_model(many + linear_model(MATRIX))
+    dims = number(1, 1) * onnx_model.MOST_FIELDS
+    with pytest.raises(ConfigurationError, match="more than 100000 fields"):
+        check_model(model([], [tensor("w", MATRIX) + dims], [], []))
+
+
+def test_the_default_of_a_functions_attribute_is_looked_at_too() -> None:
+    function = part(1, "f") + part(11, part(1, "default") + part(6, part(2, "body")))
+    with pytest.raises(ConfigurationError, match="graph within a node"):
+        check_model(linear_model(MATRIX) + part(25, function))
+
+
+@pytest.mark.parametrize("hidden", [6, 11])
+def test_fields_that_another_reader_would_see_elsewhere_are_refused(hidden: int) -> None:
+    beyond = varint((hidden << 3 | 2) + 2**32) + varint(4) + b"body"
+    loop = node("Loop", ["", ""], ["y"], part(1, "body") + beyond)
+    with pytest.raises(ConfigurationError, match="no ONNX model"):
+        check_model(model([loop], [], [], []))
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"",
+        bytes(1000),
         b"{}",
         b"\x1f\x8b\x08\x00",
         b"\x18\x00\x00\x00ORTM",
