@@ -79,12 +79,16 @@ class FoundConfig:
 
     @property
     def env_steps_per_sample(self) -> int | None:
-        """Steps of one batch of one runner, as RLlib computes it: what a client sends before it awaits weights."""
-        if self.rollout_fragment_length is not None:
-            return self.rollout_fragment_length * (self.num_envs_per_env_runner or 1)
+        """Steps that one runner sends before it awaits weights: its share of an update, and a fragment at least.
+
+        A learner samples fragments until it has enough for an update, but a server that has asked its client for
+        weights reads nothing more: a fragment that is no whole share would never be answered.
+        """
+        fragment = (self.rollout_fragment_length or 0) * (self.num_envs_per_env_runner or 1)
         total = self.total_train_batch_size
         # Rounded up: some of several runners are asked for one step more, and more is harmless where less is not.
-        return None if total is None else -(-total // (self.num_env_runners or 1))
+        share = 0 if total is None else -(-total // (self.num_env_runners or 1))
+        return max(fragment, share) or None
 
 
 def config_in(pickled: bytes) -> FoundConfig:

@@ -84,13 +84,15 @@ def test_settings_are_found_in_an_object_and_in_a_dict(protocol: int, as_object:
         ({"train_batch_size": 500, "num_env_runners": 0}, 500),
         ({"train_batch_size": 500, "num_env_runners": 2}, 250),
         ({"train_batch_size": 500, "_train_batch_size_per_learner": 300, "num_learners": 0}, 300),
-        ({"train_batch_size": 500, "rollout_fragment_length": 64}, 64),
+        ({"train_batch_size": 500, "rollout_fragment_length": 64}, 500),
+        ({"train_batch_size": 4000, "rollout_fragment_length": 200, "num_env_runners": 2}, 2000),
+        ({"train_batch_size": 500, "rollout_fragment_length": 600}, 600),
         ({"rollout_fragment_length": 64, "num_envs_per_env_runner": 2}, 128),
         ({"rollout_fragment_length": "auto"}, None),
         ({}, None),
     ],
 )
-def test_the_size_of_a_batch_is_computed_as_rllib_does(settings: dict[str, Any], steps: int | None) -> None:
+def test_a_batch_is_a_runners_share_of_an_update_and_a_fragment_at_least(settings: dict[str, Any], steps: int | None) -> None:
     assert config_in(pickle.dumps(settings)).env_steps_per_sample == steps
 
 
