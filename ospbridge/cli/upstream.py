@@ -24,10 +24,24 @@ __all__ = ["upstream_from", "upstream_options"]
 
 PREFIX: Final = "rllink_"
 OF_MODE: Final = {
-    "drive": ("env_steps", "activation", "read_pickle", "batch_mode", "greedy", "timeout", "away", "seed"),
+    "drive": (
+        "env_steps",
+        "activation",
+        "head_activation",
+        "normalize_actions",
+        "clip_actions",
+        "read_pickle",
+        "batch_mode",
+        "greedy",
+        "timeout",
+        "away",
+        "seed",
+    ),
     "observe": ("unannotated", "spool", "spool_limit", "spool_full"),
 }
 """Options that mean something in one mode only."""
+LEARNING: Final = 1800.0
+"""Seconds for which a server may go on learning when the world is not held for it any more, before it is given up."""
 
 
 class _Size(SizeType):
@@ -78,9 +92,24 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         help="The activation of the policy's layers (fcnet_activation). Default: RLlib's tanh.",
     ),
     click.option(
+        "--rllink-head-activation",
+        metavar="NAME",
+        help="That of its head's hidden layers, if it has any (head_fcnet_activation). Default: RLlib's relu.",
+    ),
+    click.option(
+        "--rllink-normalize-actions/--no-rllink-normalize-actions",
+        default=None,
+        help="Whether the policy acts within [-1, 1], which is stretched to the action space. Default: as RLlib, yes.",
+    ),
+    click.option(
+        "--rllink-clip-actions/--no-rllink-clip-actions",
+        default=None,
+        help="Whether actions that are not stretched are clipped to the action space. Default: as RLlib, no.",
+    ),
+    click.option(
         "--rllink-read-pickle",
         is_flag=True,
-        help="Read both from the pickle that newer servers send, without executing any of it.",
+        help="Read these from the pickle that newer servers send, without executing any of it.",
     ),
     click.option(
         "--rllink-batch-mode",
@@ -180,8 +209,9 @@ def upstream_from(
                     f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
                     hint=f"leave it out, or say --rllink-mode {mode}",
                 )
-    if said["activation"] is not None:
-        activation(said["activation"])
+    for name in ("activation", "head_activation"):
+        if said[name] is not None:
+            activation(said[name])
     return Upstream(
         address=server_address(
             address,
@@ -195,12 +225,16 @@ def upstream_from(
         agents=said["agents"],
         env_steps=said["env_steps"],
         activation=said["activation"],
+        head_activation=said["head_activation"],
+        normalize_actions=said["normalize_actions"],
+        clip_actions=said["clip_actions"],
         read_pickle=said["read_pickle"],
         batch_mode=None if said["batch_mode"] is None else BatchMode(said["batch_mode"]),
         explore=not said["greedy"],
         away=WhileAway(said["away"]),
         hold=said["timeout"],
-        limits=Limits(state=said["timeout"]),
+        # The world is let go, but not the server: weights that come later have been learned all the same.
+        limits=Limits(state=said["timeout"] + LEARNING),
         seed=said["seed"],
         unannotated=said["unannotated"],
         spool=said["spool"],

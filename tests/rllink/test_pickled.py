@@ -92,7 +92,9 @@ def test_settings_are_found_in_an_object_and_in_a_dict(protocol: int, as_object:
         ({}, None),
     ],
 )
-def test_a_batch_is_a_runners_share_of_an_update_and_a_fragment_at_least(settings: dict[str, Any], steps: int | None) -> None:
+def test_a_batch_is_a_runners_share_of_an_update_and_a_fragment_at_least(
+    settings: dict[str, Any], steps: int | None
+) -> None:
     assert config_in(pickle.dumps(settings)).env_steps_per_sample == steps
 
 

@@ -39,6 +39,15 @@ class Kind:
         return action.n if isinstance(action, DiscreteSpace) else 2 * len(action.low)
 
     @property
+    def stretched(self) -> bool:
+        """Whether an action within [-1, 1] is another one once it was stretched to the action space."""
+        action = self.action
+        if isinstance(action, DiscreteSpace):
+            return False
+        bounds = np.array([-action.low, action.high])
+        return bool(np.isfinite(bounds).all() and (bounds != 1).any())
+
+    @property
     def needs(self) -> Needs:
         """What their episodes must be like."""
         return Needs(

@@ -21,8 +21,10 @@ from ospbridge.daemon.relay.upstream import Learner, policy_weights
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
 from ospbridge.observe import logs
 from ospbridge.policy.acting import Policy
+from ospbridge.policy.architecture import read_architecture
 from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.weights import ModuleWeights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,8 +141,31 @@ class Driving:
             except ConfigurationError as error:
                 await self._unfit(weights, error)
             else:
+                if self._policy is None:
+                    self._tell_assumed(wanted, kind, weights)
                 self._in_force(weights)
                 return policy
+
+    def _tell_assumed(self, wanted: Wanted, kind: Kind, weights: Weights) -> None:
+        """What nobody said, where it matters to these agents and weights."""
+        assumed: dict[str, object] = {}
+        if "env_steps" in wanted.assumed:
+            assumed["env_steps"] = wanted.env_steps
+        if "activation" in wanted.assumed:
+            assumed["activation"] = wanted.activation
+        deep = isinstance(weights, ModuleWeights) and len(read_architecture(weights.arrays).head) > 1
+        if "head_activation" in wanted.assumed and deep:
+            assumed["head_activation"] = wanted.head_activation
+        if "normalize_actions" in wanted.assumed and kind.stretched:
+            assumed["normalize_actions"] = wanted.normalize_actions
+        if assumed:
+            log.warning(
+                "the upstream does not tell all that a driver must know, RLlib's defaults are assumed",
+                upstream=str(self._link.address),
+                **assumed,
+                hint="say them, as with --rllink-env-steps and --rllink-activation; or, where the server sends a "
+                "pickle, --rllink-read-pickle",
+            )
 
     async def _unfit(self, weights: Weights, error: ConfigurationError) -> None:
         log.error(

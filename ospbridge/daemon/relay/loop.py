@@ -30,6 +30,10 @@ RECOVER: Final = 1.0
 """Seconds after a reset or a step that failed."""
 UNFIT: Final = 10.0
 """Seconds until agents that the policy cannot act for are looked at again."""
+FEW: Final = (
+    "they play on when weights come; a server never answers a batch that is smaller than its own: see "
+    "--rllink-env-steps, and the learner's log"
+)
 
 
 class DrivingLoop:
@@ -151,7 +155,7 @@ class DrivingLoop:
                 await self._gathering.resumed()
             if held.cancelled_caught:
                 why = driving.why_no_weights
-                log.warning("the driver's agents rest", reason=why)
+                log.warning("the driver's agents rest", reason=why, hint=FEW)
                 self.conductor.rest(actors.playing, why)
                 actors.cut()
                 await self._gathering.resumed()

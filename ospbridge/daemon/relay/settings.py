@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.transport.streams import StreamAddress
 
-__all__ = ["ACTIVATION", "ENV_STEPS", "HEAD_ACTIVATION", "Mode", "Upstream", "WhileAway"]
+__all__ = ["ACTIVATION", "ENV_STEPS", "HEAD_ACTIVATION", "NORMALIZE_ACTIONS", "Mode", "Upstream", "WhileAway"]
 
 ENV_STEPS: Final = 4000
 """Steps of a batch where nobody says how many: RLlib's own default for PPO."""
@@ -24,6 +24,8 @@ ACTIVATION: Final = "tanh"
 """The activation of a policy's encoder where nobody says which: RLlib's own default."""
 HEAD_ACTIVATION: Final = "relu"
 """That of its head, if it has hidden layers: RLlib's own default."""
+NORMALIZE_ACTIONS: Final = True
+"""Whether a policy acts within [-1, 1]: RLlib's own default."""
 
 
 class Mode(StrEnum):
@@ -57,6 +59,8 @@ class Upstream:
     """Steps of a batch, where the server does not tell."""
     activation: str | None = None
     """Of the policy's layers, which no weights tell."""
+    head_activation: str | None = None
+    """Of the hidden layers of its head."""
     read_pickle: bool = False
     """Whether to read what only a server's pickle tells, without executing any of it."""
     batch_mode: BatchMode | None = None

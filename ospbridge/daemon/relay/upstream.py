@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION
+from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
 from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError
 from ospbridge.observe import logs
 from ospbridge.rllink.cutting import split
@@ -52,6 +52,8 @@ class Wanted:
     normalize_actions: bool
     clip_actions: bool
     batch_mode: BatchMode | None
+    assumed: frozenset[str]
+    """Which of these nobody said: they are RLlib's defaults."""
 
 
 def policy_weights(weights: Weights) -> Mapping[str, NDArray[np.float32]] | bytes:
@@ -67,8 +69,8 @@ def policy_weights(weights: Weights) -> Mapping[str, NDArray[np.float32]] | byte
     )
 
 
-def _first(*said: bool | None) -> bool:
-    return next(value for value in said if value is not None)
+def _said(*said: bool | None) -> bool | None:
+    return next((value for value in said if value is not None), None)
 
 
 def _mark(weights: Weights) -> bytes:
@@ -126,25 +128,25 @@ class Learner:
         told = config_in(pickled) if pickled is not None and upstream.read_pickle else FoundConfig()
         steps = upstream.env_steps or config.env_steps_per_sample or told.env_steps_per_sample
         activation = upstream.activation or told.model.fcnet_activation
-        assumed: dict[str, object] = {} if steps else {"env_steps": ENV_STEPS}
-        if pickled is not None and not activation:
+        head_activation = upstream.head_activation or told.model.head_fcnet_activation
+        normalize_actions = _said(upstream.normalize_actions, told.normalize_actions)
+        clip_actions = _said(upstream.clip_actions, told.clip_actions)
+        said = {
+            "env_steps": steps,
             # An ONNX model, which the older servers send, has its activations inside.
-            assumed["activation"] = ACTIVATION
-        if assumed and self.wanted is None:
-            log.warning(
-                "the upstream does not tell all that a driver must know, RLlib's defaults are assumed",
-                upstream=str(self._link.address),
-                **assumed,
-                hint="say --rllink-env-steps and --rllink-activation, or --rllink-read-pickle",
-            )
+            "activation": activation or pickled is None,
+            "head_activation": head_activation or pickled is None,
+            "normalize_actions": normalize_actions is not None,
+        }
         return Wanted(
             steps or ENV_STEPS,
             config.force_on_policy is not False,
             activation or ACTIVATION,
-            told.model.head_fcnet_activation or HEAD_ACTIVATION,
-            _first(upstream.normalize_actions, told.normalize_actions, True),
-            _first(upstream.clip_actions, told.clip_actions, False),
+            head_activation or HEAD_ACTIVATION,
+            NORMALIZE_ACTIONS if normalize_actions is None else normalize_actions,
+            bool(clip_actions),
             upstream.batch_mode or told.batch_mode,
+            frozenset(name for name, known in said.items() if not known),
         )
 
     # --- weights -----------------------------------------------------------------------------------------------------

@@ -128,6 +128,12 @@ def test_an_environment_cannot_take_what_the_relay_drives_and_plays_beside_it(tm
         (["--rllink", "nowhere:port"], 78, "is not a server's address"),
         (["--rllink", "192.0.2.1:5555"], 78, "is not on this host"),
         (["--rllink", "127.0.0.1:5555", "--rllink-activation", "tan"], 78, "tan"),
+        (["--rllink", "127.0.0.1:5555", "--rllink-head-activation", "tan"], 78, "tan"),
+        (
+            ["--rllink", "127.0.0.1:5555", "--rllink-mode", "observe", "--no-rllink-normalize-actions"],
+            2,
+            "--rllink-normalize-actions means nothing in the mode observe",
+        ),
         (["--rllink", "127.0.0.1:5555", "--rllink-tls-ca", "ca.pem"], 78, "an address without TLS"),
         (
             ["--rllink", "tls://127.0.0.1:5555", "--rllink-tls-ca", "missing.pem"],

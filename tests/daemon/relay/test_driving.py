@@ -15,6 +15,7 @@ from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
 from ospbridge.errors import SessionLost, UpstreamLost, UsageError
+from ospbridge.interface import BoxSpace
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
@@ -154,6 +155,26 @@ async def test_a_greedy_policy_takes_its_means() -> None:
     for fragment in learner.batches[0]:
         assert fragment.action_dist_inputs is not None
         assert np.array_equal(fragment.actions, fragment.action_dist_inputs[:, :1])
+
+
+@pytest.mark.parametrize("said, stretched", [(None, True), (True, True), (False, False)])
+async def test_actions_are_stretched_unless_that_is_denied_and_doubt_is_told(
+    said: bool | None, stretched: bool
+) -> None:
+    learner = TinyLearner()
+    session, conductor = world()
+    wide = BoxSpace(np.full(1, -8, np.float32), np.full(1, 8, np.float32))
+    with capture_logs() as logs:
+        conductor.lockstep.held["a"].task.action_space = wide
+        async with learner.listening() as port, driven(conductor, upstream(port, normalize_actions=said)):
+            await until(lambda: len(learner.batches) >= 1)
+    told = [line for line in logs if "RLlib's defaults are assumed" in line["event"]]
+    assert [line.get("normalize_actions") for line in told] == ([True] if said is None else [])
+    given = np.array([step["a"] for step in session.steps])
+    drawn = np.concatenate([f.actions[:, 0] for batch in learner.batches for f in batch])
+    expected = np.clip(8 * drawn, -8, 8) if stretched else drawn
+    assert np.abs(given[:, None] - expected).min(axis=0).max() < 1e-5
+    assert learner.wrong == []
 
 
 # --- an upstream in trouble --------------------------------------------------------------------------------------

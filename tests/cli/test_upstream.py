@@ -1,0 +1,56 @@
+"""What the options of `ospbridge connect` say of an RLlink server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ospbridge.cli.upstream import LEARNING, upstream_from, upstream_options
+from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.errors import ConfigurationError
+
+
+def said(*options: str) -> Upstream:
+    found: list[Upstream | None] = []
+
+    @click.command()
+    @upstream_options
+    def command(**given: Any) -> None:
+        found.append(upstream_from(given))
+
+    CliRunner().invoke(command, ["--rllink", "127.0.0.1:5555", *options], catch_exceptions=False)
+    (upstream,) = found
+    assert upstream is not None
+    return upstream
+
+
+def test_what_no_server_tells_can_be_said() -> None:
+    nothing = said()
+    assert (nothing.activation, nothing.head_activation) == (None, None)
+    assert (nothing.normalize_actions, nothing.clip_actions) == (None, None)
+    upstream = said(
+        "--rllink-activation",
+        "elu",
+        "--rllink-head-activation",
+        "silu",
+        "--no-rllink-normalize-actions",
+        "--rllink-clip-actions",
+    )
+    assert (upstream.activation, upstream.head_activation) == ("elu", "silu")
+    assert (upstream.normalize_actions, upstream.clip_actions) == (False, True)
+
+
+@pytest.mark.parametrize("option", ["--rllink-activation", "--rllink-head-activation"])
+def test_an_activation_that_there_is_not_is_told_with_those_that_there_are(option: str) -> None:
+    with pytest.raises(ConfigurationError, match="sin") as caught:
+        said(option, "sin")
+    assert "relu" in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_server_may_learn_for_longer_than_the_world_is_held() -> None:
+    upstream = said("--rllink-timeout", "2")
+    assert upstream.hold == 2.0
+    assert upstream.limits.state == 2.0 + LEARNING
