@@ -67,6 +67,8 @@ class Driving:
         """Of all agents."""
         self._policy: Policy | None = None
         self._making = trio.Lock()
+        self._dialect_mode = BatchMode.COMPLETE_EPISODES
+        """Of the latest connection."""
 
     def _seed(self, at: int) -> int:
         """Of a simulator's first reset: another one for each, or equal simulators would live equal episodes."""
@@ -208,7 +210,7 @@ class Driving:
         assert wanted is not None
         if self._steps_pending >= wanted.env_steps:
             batch, self._pending = self._pending, []
-            weights = await self.learner.learn(batch, wait=self.upstream.away is WhileAway.HOLD)
+            weights = await self.learner.learn(batch, wait=not self._acts_on)
             if weights is not None:
                 await self._new_weights(weights)
             else:
@@ -228,10 +230,20 @@ class Driving:
                 self._load(weights)
             except ConfigurationError as error:
                 await self._unfit(weights, error)
-                weights = await self.learner.weights()
             else:
                 self._in_force(weights)
                 return
+            learner = self.learner
+            others = await (learner.weights_at_once() if self._acts_on else learner.weights())
+            if others is None:
+                # Away: whoever comes back has other weights, and learns nothing from what is lived until then.
+                return
+            weights = others
+
+    @property
+    def _acts_on(self) -> bool:
+        """The worlds do not wait for an upstream that is away."""
+        return self.upstream.away is WhileAway.CONTINUE
 
     def _load(self, weights: Weights) -> None:
         """Act from these from now on. Raises ConfigurationError for weights that do not fit; others stay in force."""
@@ -250,8 +262,9 @@ class Driving:
     def _whole(self, wanted: Wanted) -> bool:
         """Whether only whole episodes are learned from."""
         connection = self._link.connected
-        dialect_mode = connection.dialect.batch_mode if connection else BatchMode.COMPLETE_EPISODES
-        return (wanted.batch_mode or dialect_mode) is BatchMode.COMPLETE_EPISODES
+        if connection is not None:
+            self._dialect_mode = connection.dialect.batch_mode
+        return (wanted.batch_mode or self._dialect_mode) is BatchMode.COMPLETE_EPISODES
 
     def _drop_old(self, wanted: Wanted) -> None:
         """The upstream is away, and acting goes on: keep no more than a batch or two."""

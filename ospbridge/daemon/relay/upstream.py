@@ -101,6 +101,8 @@ class Learner:
         self._asked: Connection | None = None
         self._mark = b""
         """Of the weights in force."""
+        self._acting: Weights | None = None
+        """Those."""
         self._from: Connection | None = None
         """Which connection the latest weights came by."""
 
@@ -110,16 +112,17 @@ class Learner:
         """What a batch must be. Waits for the upstream; asks each server once."""
         while True:
             connection = await self._link.connection()
-            if self.wanted is not None and self._asked is connection:
-                return self.wanted
             try:
-                config = await connection.perform(get_config)
-                self.wanted = self._read(config)
+                return await self._needs(connection)
             except OspBridgeError as error:
                 await self._again(connection, error)
-            else:
-                self._asked = connection
-                return self.wanted
+
+    async def _needs(self, connection: Connection) -> Wanted:
+        """Of the server at this connection. Raises what keeps it from telling."""
+        if self.wanted is None or self._asked is not connection:
+            self.wanted = self._read(await connection.perform(get_config))
+            self._asked = connection
+        return self.wanted
 
     def _read(self, config: SetConfig) -> Wanted:
         """What the user said counts most, then what the server says, then RLlib's defaults."""
@@ -154,56 +157,75 @@ class Learner:
     async def weights(self) -> Weights:
         """The current ones. Waits for the upstream."""
         while True:
-            connection = await self._link.connection()
-            try:
-                weights = await connection.perform(get_state)
-            except OspBridgeError as error:
-                await self._again(connection, error)
-            else:
-                self._from = connection
+            await self._link.connection()
+            weights = await self.weights_at_once()
+            if weights is not None:
                 return weights
+
+    async def weights_at_once(self) -> Weights | None:
+        """The current ones; None where the upstream is away, or does not give them."""
+        connection = self._link.connected
+        if connection is None:
+            return None
+        try:
+            return await self._weights(connection)
+        except OspBridgeError as error:
+            await self._again(connection, error)
+            return None
+
+    async def _weights(self, connection: Connection) -> Weights:
+        """Those at this connection. Raises what keeps them from coming."""
+        weights = await connection.perform(get_state)
+        self._from = connection
+        return weights
 
     def in_force(self, weights: Weights) -> None:
         """These act from now on."""
         self._mark = _mark(weights)
+        self._acting = weights
 
     async def learn(self, fragments: Sequence[EpisodeFragment], *, wait: bool = True) -> Weights | None:
         """The weights that were learned from a batch; or, where it was lost, those that the upstream has now.
 
-        ``wait`` for an upstream that is away, or None then: the batch may be given again. A batch that no message can
-        carry is discarded as well.
+        ``wait`` for an upstream that is away, or None then: the batch may be given again. Where a batch was discarded,
+        since no message can carry it, or was read and the upstream is away, the weights in force are returned.
         """
-        steps = sum(fragment.steps for fragment in fragments)
         while wait or self._link.connected:
             connection = await self._link.connection()
-            if self._from is not connection:
-                # Another server may have taken the place of the one that gave the weights in force.
-                weights = await self.weights()
-                if _mark(weights) != self._mark:
-                    return self._discard(
-                        steps, weights, "it has other weights than those that the batch was made with"
-                    )
-            wanted = await self.needs()
-            if self._from is not self._link.connected:
-                continue
-            if steps < wanted.env_steps:
-                # A learner that came back wants more than the one that left, and would never answer.
-                return None
             try:
-                weights = await self._deliver(connection, fragments, wanted)
-            except LocalProtocolError as error:
-                return self._discard(steps, await self.weights(), error.message)
+                return await self._learned(connection, fragments, wait=wait)
             except OspBridgeError as error:
                 await self._again(connection, error)
-            else:
-                self.batches += 1
-                self.steps += steps
-                return weights
         return None
 
-    async def _deliver(
-        self, connection: Connection, fragments: Sequence[EpisodeFragment], wanted: Wanted
-    ) -> Weights:
+    async def _learned(
+        self, connection: Connection, fragments: Sequence[EpisodeFragment], *, wait: bool
+    ) -> Weights | None:
+        """As ``learn``, by this connection. Raises what keeps it from happening."""
+        steps = sum(fragment.steps for fragment in fragments)
+        if self._from is not connection:
+            # Another server may have taken the place of the one that gave the weights in force.
+            weights = await self._weights(connection)
+            if _mark(weights) != self._mark:
+                return self._discard(
+                    steps, weights, "it has other weights than those that the batch was made with"
+                )
+        wanted = await self._needs(connection)
+        if steps < wanted.env_steps:
+            # A learner that came back wants more than the one that left, and would never answer.
+            return None
+        try:
+            found = await self._delivered(connection, fragments, wanted, wait=wait)
+        except LocalProtocolError as error:
+            assert self._acting is not None
+            return self._discard(steps, self._acting, error.message)
+        self.batches += 1
+        self.steps += steps
+        return found
+
+    async def _delivered(
+        self, connection: Connection, fragments: Sequence[EpisodeFragment], wanted: Wanted, *, wait: bool
+    ) -> Weights | None:
         messages = split(
             fragments,
             connection.dialect,
@@ -214,7 +236,7 @@ class Learner:
             return await connection.perform(lambda machine: learn(machine, messages))
         await connection.perform(lambda machine: deliver(machine, messages))
         # It was read: whatever happens from here on, it must not be sent again.
-        return await self.weights()
+        return await (self.weights() if wait else self.weights_at_once()) or self._acting
 
     def _discard(self, steps: int, weights: Weights, why: str) -> Weights:
         self.discarded += steps

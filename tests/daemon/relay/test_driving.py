@@ -296,6 +296,28 @@ async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked() -> None:
     assert learner.wrong == []
 
 
+async def test_an_episode_that_never_ends_is_learned_from_again_when_the_upstream_is_back() -> None:
+    learner = TinyLearner()
+    session, conductor = world()
+    async with (
+        learner.listening() as port,
+        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
+    ):
+        await until(lambda: len(learner.batches) >= 2)
+        connection = relay.link.connected
+        assert connection is not None
+        relay.link.address = parse_stream("127.0.0.1:1")
+        relay.link.drop(connection, SessionLost("for a test"))
+        await until(lambda: relay.driving.learner.discarded)
+        session.ending = {"a": 10**6}
+        steps = len(session.steps)
+        await until(lambda: len(session.steps) > steps + 200)
+        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) >= done + 2)
+    assert learner.wrong == []
+
+
 # --- a simulator in trouble --------------------------------------------------------------------------------------
 
 

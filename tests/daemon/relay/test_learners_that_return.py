@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import trio
 
+from ospbridge.daemon.relay.settings import WhileAway
+from ospbridge.errors import SessionLost
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
+from ospbridge.transport.streams import parse_stream
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.relay.test_driving import driven, until, upstream, world
@@ -69,6 +73,44 @@ async def test_what_was_proven_to_be_read_is_not_sent_again_where_weights_are_lo
     assert learner.left
     assert learner.connections == 2
     assert set(learner.read.values()) == {1}
+
+
+async def test_acting_goes_on_where_the_learner_leaves_behind_what_it_has_read() -> None:
+    learner = Recorder()
+    session, conductor = world()
+    async with (
+        learner.listening() as port,
+        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
+    ):
+        await until(lambda: learner.left)
+        relay.link.address = parse_stream("127.0.0.1:1")
+        steps = len(session.steps)
+        await until(lambda: len(session.steps) > steps + 200)
+        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        done = len(learner.read)
+        await until(lambda: len(learner.read) > done + 3)
+    assert set(learner.read.values()) == {1}
+
+
+async def test_acting_goes_on_where_weights_cannot_be_used_and_the_learner_leaves() -> None:
+    learner = TinyLearner()
+    spoilt = {"pi.net.mlp.0.weight": np.full((2, 4), np.nan, np.float32)}
+    learner.spoilt = {2: learner.weights | spoilt}
+    session, conductor = world()
+    async with (
+        learner.listening() as port,
+        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
+    ):
+        await until(lambda: not learner.spoilt)
+        relay.link.address = parse_stream("127.0.0.1:1")
+        assert relay.link.connected is not None
+        relay.link.drop(relay.link.connected, SessionLost("for a test"))
+        steps = len(session.steps)
+        await until(lambda: len(session.steps) > steps + 200)
+        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) > done + 3)
+    assert learner.wrong == []
 
 
 @pytest.mark.parametrize("mode", BatchMode)
