@@ -116,4 +116,4 @@ async def _serve(sink: Sink, endpoint: Endpoint, context: ssl.SSLContext | None)
             async for _ in signals:
                 break
             nursery.cancel_scope.cancel()
-    logs.get(__name__).info("left", steps=sink.steps, fragments=sink.fragments)
+    logs.get(__name__).info("left", steps=sink.steps, repeated=sink.repeated, fragments=sink.fragments)

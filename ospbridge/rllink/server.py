@@ -120,6 +120,21 @@ class ServerMachine:
             self.lost = error
             raise
 
+    def eof(self) -> None:
+        """The client sends no more. Raises RemoteProtocolError where that is in mid-message.
+
+        Weights that are due are to be sent before: what waits behind them has not been looked at.
+        """
+        if self.lost is not None or self._deframer.empty:
+            return
+        self.lost = RemoteProtocolError(
+            f"expected the rest of a message, the client's stream ended behind {self._deframer.unfinished()}",
+            data=b"",
+            offset=0,
+            hint="what it held is lost unless the client sends it again; was it killed, or the connection cut?",
+        )
+        raise self.lost
+
     def data_to_send(self) -> list[bytes | bytearray]:
         """What is to be sent now, in order; it counts as sent then."""
         outgoing, self._outgoing = self._outgoing, []
@@ -128,14 +143,16 @@ class ServerMachine:
     def next_event(self) -> ServerEvent | None:
         return self._events.popleft() if self._events else None
 
-    def send_state(self, weights: Weights) -> None:
-        """Send weights, asked for or not, and read on.
+    def send_state(self, state: Weights | bytes | bytearray) -> None:
+        """Send weights, asked for or not, and read on. Bytes: SET_STATE as ``dialect.encode`` has written it.
 
         Raises LocalProtocolError before the client said anything, RemoteProtocolError if what it sent meanwhile is bad.
         """
         if self.dialect is None:
             raise LocalProtocolError("weights cannot be sent before the client's dialect is known")
-        self._outgoing.append(self.dialect.encode(SetState(weights)))
+        self._outgoing.append(
+            state if isinstance(state, bytes | bytearray) else self.dialect.encode(SetState(state))
+        )
         self.state_wanted = False
         held, self._held = self._held, bytearray()
         self.receive(held)
@@ -152,9 +169,16 @@ class ServerMachine:
 
     def _read(self, data: bytes | bytearray | memoryview) -> None:
         self._handle_bodies()
-        for body in self._deframer.bodies(data):
-            self._bodies.append(body)
-            self._handle_bodies()
+        try:
+            for body in self._deframer.bodies(data):
+                self._bodies.append(body)
+                self._handle_bodies()
+        except RemoteProtocolError as error:
+            if not self.state_wanted:
+                raise
+            # What waits for the weights came before what is no message; behind it the deframer says so again. Where it
+            # was raised leads to the deframer, which keeps it.
+            error.__traceback__ = None
 
     def _handle_bodies(self) -> None:
         while self._bodies and not self.state_wanted:

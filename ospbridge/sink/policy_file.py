@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.files import read_policy
+from ospbridge.rllink.messages import SetState
 from ospbridge.rllink.weights import ModuleWeights, OnnxWeights
 
 if TYPE_CHECKING:
     import os
 
+    from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.weights import Weights
 
 __all__ = ["PolicyFile"]
@@ -31,6 +33,8 @@ class PolicyFile:
             # Before it is read: what changes meanwhile is read again. That it is not there, reading tells.
             self._stamp = self._look()
         self._content = read_policy(self.path)
+        self._written: dict[Dialect, tuple[int, bytes | bytearray]] = {}
+        """The latest message of each dialect, with its number."""
 
     def _look(self) -> tuple[int, int]:
         found = self.path.stat()
@@ -49,6 +53,7 @@ class PolicyFile:
             return False
         self.trouble = ""
         self._changes += 1
+        self._written.clear()
         return True
 
     def weights(self, seq_no: int) -> Weights:
@@ -57,3 +62,15 @@ class PolicyFile:
         if isinstance(self._content, bytes):
             return OnnxWeights(self._content, number)
         return ModuleWeights(self._content, number)
+
+    def message(self, dialect: Dialect, seq_no: int) -> bytes | bytearray:
+        """SET_STATE with these weights, written once for all who ask until their number moves: zipping takes time.
+
+        Raises LocalProtocolError for a policy that the dialect cannot carry.
+        """
+        weights = self.weights(seq_no)
+        number, written = self._written.get(dialect, (-1, b""))
+        if number != weights.seq_no:
+            written = dialect.encode(SetState(weights))
+            self._written[dialect] = weights.seq_no, written
+        return written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +13,14 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProto
 from ospbridge.observe import logs
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
+from ospbridge.transport.securing import refusal
 from ospbridge.transport.settling import settle
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Sequence
     from typing import Never
 
+    from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.server import ServerEvent
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.store import Store
@@ -30,9 +32,11 @@ log = logs.get(__name__)
 MOST_CLIENTS: Final = 64
 READ_AT_ONCE: Final = 256 * 1024
 GREET_WITHIN: Final = 10.0
-"""Seconds for a client to finish its TLS handshake and send its first message."""
+"""Seconds for a client to finish its TLS handshake and send its first message, to the end."""
 SEND_WITHIN: Final = 60.0
 """Seconds for a client to take what it asked for."""
+LONGEST_ID: Final = 60
+"""Characters of an id in the log: it is the client's choice."""
 
 
 class Sink:
@@ -42,6 +46,8 @@ class Sink:
         self.clients = 0
         self.steps = 0
         self.fragments = 0
+        self.repeated = 0
+        """Of the steps, those that had come before and are recorded once."""
         self._store = store
         self._policy = policy
         self._config = SetConfig(
@@ -85,7 +91,7 @@ class Sink:
         except trio.TooSlowError:
             log.warning("a client is dismissed", client=who, reason="it said nothing, or did not read")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            log.info("a client was lost", client=who, reason=str(error.__cause__ or error))
+            _tell_lost(who, error)
         except Exception as error:
             # Whatever it was, the others go on.
             log.exception("a client is dismissed", client=who, reason=f"{type(error).__name__}: {error}")
@@ -95,17 +101,42 @@ class Sink:
 
     async def _converse(self, stream: Stream, who: str) -> None:
         machine = ServerMachine(self._config)
-        with trio.fail_after(GREET_WITHIN):
-            data = await stream.receive_some(READ_AT_ONCE)
-        while data:
-            machine.receive(data)
-            while (event := machine.next_event()) is not None:
-                await self._happened(machine, event, who)
-            # What came with a PING is on disk when its PONG leaves.
-            with trio.fail_after(SEND_WITHIN):
-                for part in machine.data_to_send():
-                    await stream.send_all(part)
-            data = await stream.receive_some(READ_AT_ONCE)
+        greeted_by = trio.current_time() + GREET_WITHIN
+        if isinstance(stream, trio.SSLStream):
+            # Left to reading, a handshake that is broken off would look like a client that leaves in order.
+            with trio.fail_at(greeted_by):
+                await stream.do_handshake()
+        while True:
+            # The dialect is that of the first whole message.
+            with trio.fail_at(greeted_by if machine.dialect is None else float("inf")):
+                data = await stream.receive_some(READ_AT_ONCE)
+            if not data:
+                machine.eof()
+                return
+            try:
+                machine.receive(data)
+            except RemoteProtocolError as error:
+                # What came before it counts: the machine keeps the error, and it is raised below. The traceback would
+                # be the circle that `_client` speaks of.
+                error.__traceback__ = None
+            try:
+                await self._answer(machine, stream, who)
+            except (trio.BrokenResourceError, trio.TooSlowError):
+                if machine.lost is None:
+                    raise
+            if machine.lost is not None:
+                raise machine.lost
+
+    async def _answer(self, machine: ServerMachine, stream: Stream, who: str) -> None:
+        """Deal with all that happened, and send what is to be sent."""
+        while (event := machine.next_event()) is not None:
+            if isinstance(event, StateWanted):
+                # Nothing behind it has been read, so that no PONG leaves early; and of many answers that a client asks
+                # for at once, each is sent before the next is made.
+                await _send(machine, stream)
+            await self._happened(machine, event, who)
+        # What came with a PING is on disk when its PONG leaves.
+        await _send(machine, stream)
 
     async def _happened(self, machine: ServerMachine, event: ServerEvent, who: str) -> None:
         if isinstance(event, EpisodesArrived):
@@ -120,26 +151,79 @@ class Sink:
                 log.info(
                     "the policy's file has changed", file=str(self._policy.path), trouble=self._policy.trouble
                 )
-            machine.send_state(self._policy.weights(self._batches))
+            assert machine.dialect is not None
+            state = self._policy.message(machine.dialect, self._batches)
+            try:
+                machine.send_state(state)
+            except RemoteProtocolError as error:
+                # As in `_converse`.
+                error.__traceback__ = None
         elif isinstance(event, Greeted):
             log.info("a client greets", client=who, dialect=event.dialect.name)
         elif isinstance(event, Ignored):
             log.warning("a client says what only servers say", client=who, text=event.text)
 
     async def _keep(self, event: EpisodesArrived, who: str) -> None:
+        again: list[EpisodeFragment] = []
         if self._store is not None:
             store = self._store
             async with self._writing:
-                await trio.to_thread.run_sync(partial(store.add, event.fragments, client=who))
+                again = await trio.to_thread.run_sync(partial(store.add, event.fragments, client=who))
         self.fragments += len(event.fragments)
         self.steps += event.steps
+        repeated = sum(fragment.steps for fragment in again)
+        self.repeated += repeated
+        if again:
+            log.warning(
+                "experience came before",
+                client=who,
+                steps=repeated,
+                fragments=len(again),
+                id=again[0].id[:LONGEST_ID],
+                hint="it is recorded once; no two episodes may have the same id, not even of different runs",
+            )
         finished = [fragment for fragment in event.fragments if fragment.done]
         log.info(
             "experience",
             client=who,
             steps=event.steps,
+            repeated=repeated,
             episodes=len(finished),
             mean_return=round(float(sum(f.rewards.sum() for f in finished)) / len(finished), 3)
             if finished
             else None,
         )
+
+
+async def _send(machine: ServerMachine, stream: Stream) -> None:
+    with trio.fail_after(SEND_WITHIN):
+        for part in machine.data_to_send():
+            await stream.send_all(part)
+
+
+def _tell_lost(who: str, error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
+    """A network that breaks is nobody's fault; that one side refuses the other's certificate is somebody's to mend."""
+    cause = error.__cause__
+    if _breaks_off(cause):
+        log.info(
+            "a client was lost",
+            client=who,
+            reason="it closed the connection in the TLS handshake; it may not trust the sink's certificate",
+        )
+    elif isinstance(cause, ssl.SSLError):
+        told = refusal(
+            cause,
+            "the client",
+            expected="TLS as the sink does",
+            hint="it must be told to speak TLS, for instance with an address that begins with tls://",
+        )
+        log.warning("a client is dismissed", client=who, reason=told.message, hint=told.hint)
+    else:
+        log.info("a client was lost", client=who, reason=str(cause or error))
+
+
+def _breaks_off(cause: BaseException | None) -> bool:
+    """Whether a stream of TLS just ended, by whichever name OpenSSL calls it."""
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+        return True
+    return isinstance(cause, ssl.SSLError) and "EOF" in (cause.reason or "").upper()

@@ -57,17 +57,20 @@ class Store:
     def directory(self) -> str:
         return str(self._writer.directory)
 
-    def add(self, fragments: Iterable[EpisodeFragment], *, client: str) -> None:
-        """Write those that are new; what has no id counts as new. Waits for the disk."""
+    def add(self, fragments: Iterable[EpisodeFragment], *, client: str) -> list[EpisodeFragment]:
+        """Write those that are new, and return the others; what has no id counts as new. Waits for the disk."""
+        known = []
         for fragment in fragments:
             mark = f"{_name(fragment.id)}-{fragment.t_started:08}"
             if mark in self._known:
                 self.again += 1
+                known.append(fragment)
                 continue
             now = datetime.now(UTC)
             self._writer.write(_episode(fragment, client, now), name=f"{now:%Y%m%dT%H%M%S.%fZ}-id-{mark}")
             self._known.add(mark)
             self.written += 1
+        return known
 
 
 def _name(identity: str) -> str:

@@ -184,6 +184,60 @@ def test_what_was_asked_before_the_bad_message_is_answered() -> None:
     assert said(server) == [Pong()]
 
 
+@BOTH
+def test_experience_behind_a_wish_for_weights_counts_whatever_comes_behind_it(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    said_before = (
+        dialect.encode(GetState()) + dialect.encode(Episodes((episode(3),))) + dialect.encode(Ping())
+    )
+    server.receive(said_before + b"nonsense")
+    assert events(server) == [StateWanted(learned=False)]
+    with pytest.raises(RemoteProtocolError, match="eight ASCII digits") as caught:
+        server.send_state(weights(1))
+    assert server.lost is caught.value
+    arrived, greeted = events(server)
+    assert isinstance(arrived, EpisodesArrived)
+    assert greeted == Greeted(dialect)
+    assert [type(message) for message in said(server)] == [SetState, Pong]
+
+
+@BOTH
+def test_weights_may_be_given_as_they_are_to_be_sent(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    policy = OnnxWeights(b"model", 3)
+    server.receive(dialect.encode(GetState()) * 2)
+    for state in (policy, dialect.encode(SetState(policy))):
+        server.send_state(state)
+    assert server.reading
+    assert said(server) == [SetState(policy)] * 2
+
+
+@BOTH
+def test_a_stream_that_ends_between_two_messages_has_ended_well(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    server.eof()
+    server.receive(dialect.encode(Ping()))
+    server.eof()
+    assert server.lost is None
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "length, told",
+    [(3, "3 of 8 bytes of a header"), (8, "0 of [0-9]+ bytes of a message"), (50, "42 of [0-9]+")],
+)
+def test_a_stream_that_ends_in_the_middle_of_a_message_is_told(
+    dialect: Dialect, length: int, told: str
+) -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(dialect.encode(Ping()) + dialect.encode(Episodes((episode(3),)))[:length])
+    with pytest.raises(RemoteProtocolError, match=f"the rest of a message.* {told}") as caught:
+        server.eof()
+    assert server.lost is caught.value
+    assert caught.value.hint
+    server.eof()
+
+
 def test_a_body_above_the_limit_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="at most 1000 bytes, 1001 were announced"):
         ServerMachine(CONFIG, largest=1000).receive(b"00001001")

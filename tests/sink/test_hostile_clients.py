@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
+import tracemalloc
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +17,26 @@ from structlog.testing import capture_logs
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.record.reading import read_recording
+from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.exchanges import deliver
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.framing import header
-from ospbridge.rllink.messages import Episodes
+from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, GetState
 from ospbridge.rllink.server import ServerMachine
+from ospbridge.sink import serving
+from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.streams import parse_stream
 from tests.kept import uncollected
-from tests.sink.test_sink import WITHIN, fragment, linked, recorded, sink
+from tests.sink.test_sink import WITHIN, fragment, linked, recorded, save, sink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PING = {"type": "PING"}
+PONG = b'{"type": "PONG"}'
+GET_STATE = {"type": "GET_STATE"}
 
 
 def said(*messages: dict[str, Any]) -> bytes:
@@ -51,14 +58,22 @@ def episodes(actions: list[Any], **more: Any) -> dict[str, Any]:
     return {"type": "EPISODES", "episodes": [one | more]}
 
 
-async def heard_until_dismissed(port: int, data: bytes) -> None:
-    """Send, and read until the sink closes the connection."""
+UNKEPT = episodes([-5, -5])
+"""What can be said, but not recorded."""
+
+
+async def heard_until_dismissed(port: int, data: bytes, *, leaves: bool = False) -> bytes:
+    """Send, and read until the sink closes the connection. ``leaves``: say that nothing more comes."""
+    heard = b""
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     async with stream:
         with trio.fail_after(WITHIN):
             await stream.send_all(data)
-            while await stream.receive_some(1000):
-                pass
+            if leaves:
+                await stream.send_eof()
+            while received := await stream.receive_some(1000):
+                heard += received
+    return heard
 
 
 # --- what they send ----------------------------------------------------------------------------------------------
@@ -111,10 +126,10 @@ async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
     store = Store(tmp_path / "in")
     add = store.add
 
-    def faulty(fragments: tuple[EpisodeFragment, ...], *, client: str) -> None:
+    def faulty(fragments: tuple[EpisodeFragment, ...], *, client: str) -> list[EpisodeFragment]:
         if any(each.id == "unlucky" for each in fragments):
             raise ZeroDivisionError("nobody thought of it")
-        add(fragments, client=client)
+        return add(fragments, client=client)
 
     monkeypatch.setattr(store, "add", faulty)
     async with sink(store) as address, linked(address) as other:
@@ -129,17 +144,177 @@ async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
 
 @pytest.mark.loopback
 @pytest.mark.trio
-@pytest.mark.parametrize("refused", [header(2) + b"{}", b"nonsense", header(5) + b"12345"], ids=str)
-async def test_of_a_client_that_is_refused_nothing_is_kept(tmp_path: Path, refused: bytes) -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        header(2) + b"{}",
+        b"nonsense",
+        header(5) + b"12345",
+        said(UNKEPT) + b"nonsense",
+        said(GET_STATE) + b"nonsense",
+        said(GET_STATE, UNKEPT) + header(2) + b"{}",
+    ],
+    ids=["type", "header", "dialect", "store", "weights", "weights and store"],
+)
+@pytest.mark.parametrize("policy", [False, True], ids=["no policy", "policy"])
+async def test_of_a_client_that_is_refused_nothing_is_kept(
+    tmp_path: Path, refused: bytes, policy: bool
+) -> None:
+    save(tmp_path / "policy.npz", np.ones((2, 2), np.float32))
+    handed_out = PolicyFile(tmp_path / "policy.npz") if policy else None
     with uncollected(ServerMachine) as machines:
-        async with sink(Store(tmp_path / "in")) as address:
+        async with sink(Store(tmp_path / "in"), handed_out) as address:
             await heard_until_dismissed(address.endpoint.port, said(PING) + refused)
             with trio.fail_after(WITHIN):
                 while machines():
                     await trio.sleep(0.01)
 
 
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("asked", [[], [GET_STATE], [GET_STATE, GET_STATE]], ids=len)
+@pytest.mark.parametrize(
+    "bad, why", [(b"nonsense", "eight ASCII digits"), (header(2) + b"{}", "key type is missing")], ids=str
+)
+async def test_what_came_before_a_bad_message_is_kept_and_answered_however_the_stream_is_cut(
+    tmp_path: Path, asked: list[dict[str, Any]], bad: bytes, why: str
+) -> None:
+    save(tmp_path / "policy.npz", np.ones((2, 2), np.float32))
+    good = said(PING, *asked, episodes([0, 1, 2]), PING)
+    async with sink(Store(tmp_path / "in"), PolicyFile(tmp_path / "policy.npz")) as address:
+        with capture_logs() as logs:
+            heard = await heard_until_dismissed(address.endpoint.port, good + bad)
+    (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
+    assert told["log_level"] == "warning"
+    assert why in told["reason"]
+    assert [line["steps"] for line in logs if line["event"] == "experience"] == [3]
+    assert recorded(tmp_path / "in") == [(3, 3.0, "terminated")]
+    assert (heard.count(PONG), heard.count(b"SET_STATE")) == (2, len(asked))
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "request_", [GetState(), EpisodesAndGetState((fragment("a", 1),))], ids=["state", "learn"]
+)
+async def test_who_asks_for_weights_many_times_at_once_is_sent_them_one_by_one(
+    tmp_path: Path, request_: GetState | EpisodesAndGetState
+) -> None:
+    size, times = 1_000_000, 100
+    save(tmp_path / "policy.npz", np.ones((size // 4, 1), np.float32))
+    async with sink(policy=PolicyFile(tmp_path / "policy.npz")) as address:
+        stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
+        tracemalloc.start()
+        try:
+            async with stream:
+                with trio.fail_after(WITHIN):
+                    await stream.send_all(MSGPACK.encode(request_) * times)
+                    heard = 0
+                    while heard < size * times:
+                        heard += len(await stream.receive_some(1_000_000))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most < 10 * size
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_experience_between_a_wish_for_weights_and_a_ping_is_on_disk_before_its_pong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "policy.npz", np.ones((2, 2), np.float32))
+    store = Store(tmp_path / "in")
+    add, written = store.add, threading.Event()
+
+    def slow(fragments: tuple[EpisodeFragment, ...], *, client: str) -> list[EpisodeFragment]:
+        assert written.wait(WITHIN)
+        return add(fragments, client=client)
+
+    monkeypatch.setattr(store, "add", slow)
+    async with sink(store, PolicyFile(tmp_path / "policy.npz")) as address:
+        stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
+        async with stream:
+            heard = b""
+            with trio.move_on_after(0.3):
+                await stream.send_all(said(GET_STATE, GET_STATE, episodes([0, 1]), PING))
+                while True:
+                    heard += await stream.receive_some(1000)
+            assert PONG not in heard
+            written.set()
+            with trio.fail_after(WITHIN):
+                while PONG not in heard:
+                    heard += await stream.receive_some(1000)
+    assert heard.count(b"SET_STATE") == 2
+    assert recorded(tmp_path / "in") == [(2, 2.0, "terminated")]
+
+
+# --- when they say it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_who_never_finishes_its_first_message_is_dismissed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "GREET_WITHIN", 0.3)
+    async with sink() as address:
+        with capture_logs() as logs:
+            stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
+            async with stream:
+                heard = b"none"
+                with trio.fail_after(5.0):
+                    for byte in said(PING)[:-1]:
+                        await stream.send_all(bytes([byte]))
+                        with trio.move_on_after(0.05):
+                            heard = await stream.receive_some(1000)
+                            break
+                    else:
+                        heard = await stream.receive_some(1000)
+                assert heard == b""
+    (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
+    assert "it said nothing" in told["reason"]
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_who_has_said_something_may_be_silent_for_as_long_as_it_likes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "GREET_WITHIN", 0.2)
+    async with sink() as address:
+        stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
+        async with stream:
+            for _ in range(2):
+                with trio.fail_after(5.0):
+                    await stream.send_all(said(PING))
+                    assert PONG in await stream.receive_some(1000)
+                await trio.sleep(0.5)
+
+
 # --- how they go -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("length", [3, 8, 60])
+async def test_a_message_that_is_cut_off_is_told_with_what_came_of_it(tmp_path: Path, length: int) -> None:
+    whole = said(PING, episodes([0, 1]))
+    async with sink(Store(tmp_path / "in")) as address:
+        with capture_logs() as logs:
+            cut = said(episodes([0, 1, 2]))[:length]
+            assert PONG in await heard_until_dismissed(address.endpoint.port, whole + cut, leaves=True)
+    (told,) = [line for line in logs if line["event"] in ("a client is dismissed", "a client left")]
+    assert (told["event"], told["log_level"]) == ("a client is dismissed", "warning")
+    assert f" {length if length < 8 else length - 8} of " in told["reason"]
+    assert recorded(tmp_path / "in") == [(2, 2.0, "terminated")]
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_who_leaves_between_two_messages_leaves_in_order() -> None:
+    async with sink() as address:
+        with capture_logs() as logs:
+            await heard_until_dismissed(address.endpoint.port, said(PING), leaves=True)
+    assert [line["event"] for line in logs] == ["a client greets", "a client left"]
 
 
 @pytest.mark.loopback

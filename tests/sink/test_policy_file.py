@@ -9,9 +9,12 @@ import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.files import read_policy
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.messages import SetState
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink import policy_file
 from ospbridge.sink.policy_file import PolicyFile
+from tests.rllink.recordings import body_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +56,27 @@ def test_a_file_that_changes_while_it_is_first_read_is_read_again(
 def test_a_file_that_does_not_exist_is_told_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.npz"):
         PolicyFile(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+def test_a_message_is_written_once_until_its_number_or_the_file_changes(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    def number(message: bytes | bytearray) -> int:
+        told = dialect.decode(body_of(message))
+        assert isinstance(told, SetState)
+        return told.weights.seq_no
+
+    path = tmp_path / "policy.npz"
+    save(path, 3)
+    policy = PolicyFile(path)
+    first = policy.message(dialect, 1)
+    other = MSGPACK if dialect is JSON else JSON
+    assert policy.message(other, 1) != first
+    assert policy.message(dialect, 1) is first
+    second = policy.message(dialect, 2)
+    save(path, 5)
+    assert policy.refresh()
+    third = policy.message(dialect, 1)
+    assert [number(message) for message in (first, second, third)] == [1, 2, 2]
+    assert third != second

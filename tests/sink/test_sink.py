@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 import ospbridge
 from ospbridge.daemon.relay.link import Connection, Link
@@ -31,6 +32,7 @@ from ospbridge.transport.streams import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
@@ -55,11 +57,13 @@ def fragment(
 
 
 @asynccontextmanager
-async def sink(store: Store | None = None, policy: PolicyFile | None = None) -> AsyncIterator[StreamAddress]:
+async def sink(
+    store: Store | None = None, policy: PolicyFile | None = None, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[StreamAddress]:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Sink(store, policy, env_steps=100).serve, listeners, None)
+        nursery.start_soon(Sink(store, policy, env_steps=100).serve, listeners, tls)
         yield parse_stream(f"127.0.0.1:{port}")
         nursery.cancel_scope.cancel()
 
@@ -120,6 +124,24 @@ async def test_a_fragment_that_comes_again_is_recorded_once_also_by_a_sink_that_
             await sent(connection, fragment("a"), fragment("a"), fragment("b"))
             assert (store.written, store.again) == ((2, 1) if round_ == 0 else (0, 3))
     assert len(recorded(tmp_path / "in")) == 2
+
+
+@pytest.mark.trio
+async def test_a_client_that_numbers_its_episodes_anew_in_each_run_is_told_of_in_the_log(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "in")
+    with capture_logs() as logs:
+        async with sink(store) as address:
+            for batch in (["0", "1"], ["1", "0", "2"]):
+                async with linked(address) as connection:
+                    await sent(connection, *(fragment(each) for each in batch))
+    (told,) = [line for line in logs if line["event"] == "experience came before"]
+    assert (told["log_level"], told["steps"], told["fragments"], told["id"]) == ("warning", 10, 2, "1")
+    assert "the same id" in told["hint"]
+    came = [(line["steps"], line["repeated"]) for line in logs if line["event"] == "experience"]
+    assert came == [(10, 0), (15, 10)]
+    assert (store.written, store.again) == (3, 2)
 
 
 @pytest.mark.trio
