@@ -16,6 +16,7 @@ import numpy as np
 import trio
 
 from ospbridge.daemon.relay.acting import Kind
+from ospbridge.daemon.relay.fitting import Fitting
 from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.hub.status import SpoolStatus
@@ -73,6 +74,8 @@ class Observing:
         self._shipping: Shipping | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._complaint = Sparing()
+        self._kind = ""
+        """That of all environments, where the upstream learns: what the first one was."""
         self.drain = CLOSE_WITHIN
         """Seconds for what is not on disk yet, in the end."""
         self._said = (0, "")
@@ -85,7 +88,8 @@ class Observing:
         self._spool = Spool(
             self._path, limit=upstream.spool_limit, when_full=upstream.spool_full, on_stored=self._stored
         )
-        self._shipping = Shipping(self._spool, self._link)
+        fitting = None if upstream.unannotated else Fitting()
+        self._shipping = Shipping(self._spool, self._link, fitting)
         for conductor in self._conductors:
             conductor.chronicle.listeners.append(self)
         kept = self._spool.figures.entries
@@ -163,7 +167,16 @@ class Observing:
                 "action_dist_inputs=...) before each step; or, for a server that needs neither, such as "
                 "`ospbridge sink`, start the daemon with --rllink-unannotated",
             )
-        attachment.dist_inputs_size = _kind(attachment).dist_inputs
+        kind = _kind(attachment)
+        if self._kind not in ("", str(kind)):
+            raise UsageError(
+                f"agent {attachment.name!r} has {kind}, and the RLlink server {self._upstream.address}, which it is "
+                f"observed for, learns from agents with {self._kind}",
+                hint="choose agents of one kind with --rllink-agents, and give the others a server of their own; for a "
+                "server that takes any, such as `ospbridge sink`, say --rllink-unannotated",
+            )
+        self._kind = str(kind)
+        attachment.dist_inputs_size = kind.dist_inputs
 
     def wants(self, attachment: Attachment) -> bool:
         """Environments at the hub that play an agent of this upstream's."""

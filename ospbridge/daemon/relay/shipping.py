@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Never
 
+    from ospbridge.daemon.relay.fitting import Fitting
     from ospbridge.daemon.relay.link import Connection, Link
     from ospbridge.record.spool import Entry, Spool
 
@@ -38,14 +39,19 @@ LINGER: Final = 0.5
 """Seconds of that while."""
 LARGEST: Final = 2 * 2**20
 """Bytes of a delivery, unless one episode alone has more."""
+MISFIT: Final = 30.0
+"""Seconds until experience that does not fit the upstream is looked at again, unless another server comes sooner."""
 UNREADABLE: Final = 10.0
 """Seconds until a spool that cannot be read is tried again."""
 
 
 class Shipping:
-    """``run`` sends until cancelled. ``link.run`` must be running; ``news`` must be called when the spool has more."""
+    """``run`` sends until cancelled. ``link.run`` must be running; ``news`` must be called when the spool has more.
 
-    def __init__(self, spool: Spool, link: Link) -> None:
+    ``fitting`` None: the upstream takes experience of any shape.
+    """
+
+    def __init__(self, spool: Spool, link: Link, fitting: Fitting | None = None) -> None:
         self.delivered = 0
         """Steps that have arrived."""
         self.discarded = 0
@@ -54,9 +60,11 @@ class Shipping:
         """Why nothing arrives although the upstream is there."""
         self._spool = spool
         self._link = link
+        self._fitting = fitting
         self._suspicion = Suspicion()
         self._more = trio.Event()
         self._unreadable = Sparing()
+        self._misfit = Sparing()
 
     def news(self) -> None:
         """There is more in the spool."""
@@ -80,7 +88,7 @@ class Shipping:
         while True:
             self._more = trio.Event()
             alone = self._suspicion.alone
-            entries = await self._taken(1 if alone else MOST_STEPS)
+            entries = await self._taken(self._suspicion.after, steps=1 if alone else MOST_STEPS, size=LARGEST)
             if not entries and self._suspicion.after:
                 self._suspicion.nothing_behind()
             elif not entries:
@@ -91,13 +99,13 @@ class Shipping:
                 lingered = True
                 await trio.sleep(LINGER)
 
-    async def _taken(self, steps: int) -> list[Entry]:
+    async def _taken(self, after: int, *, steps: int, size: int) -> list[Entry]:
+        """As ``Spool.take``; a spool that cannot be read is waited for."""
         while True:
-            after = self._suspicion.after
-            found = self._spool.take_at_once(after=after, steps=steps, size=LARGEST)
+            found = self._spool.take_at_once(after=after, steps=steps, size=size)
             if found is not None:
                 return found
-            take = partial(self._spool.take, after=after, steps=steps, size=LARGEST)
+            take = partial(self._spool.take, after=after, steps=steps, size=size)
             try:
                 return await trio.to_thread.run_sync(take)
             except ConfigurationError as error:
@@ -114,6 +122,9 @@ class Shipping:
         if not entries:
             return
         try:
+            entries, fragments = await self._fitting_ones(connection, entries, fragments)
+            if not entries:
+                return
             messages = split(fragments, connection.dialect, await_weights=False)
             await connection.perform(lambda machine: deliver(machine, messages))
         except LocalProtocolError as error:
@@ -128,6 +139,34 @@ class Shipping:
             self._failed(entries, error)
         else:
             await self._arrived(entries)
+
+    async def _fitting_ones(
+        self, connection: Connection, entries: Sequence[Entry], fragments: list[EpisodeFragment]
+    ) -> tuple[Sequence[Entry], list[EpisodeFragment]]:
+        """Those in front of the first that would end the upstream's training. Where that is the first, it is waited."""
+        fitting = self._fitting
+        if fitting is None:
+            return entries, fragments
+        await fitting.ask(connection)
+        at, why = next(
+            ((at, why) for at, each in enumerate(fragments) if (why := fitting.misfit(each))), (None, "")
+        )
+        if at != 0:
+            return entries[:at], fragments[:at]
+        self._spool.hand_back()
+        agent = f" of agent {fragments[0].agent!r}" if fragments[0].agent else ""
+        self.trouble = f"episode {fragments[0].id}{agent} does not fit the upstream: {why}"
+        if self._misfit.due():
+            log.error(
+                "experience does not fit the upstream",
+                upstream=str(self._link.address),
+                reason=self.trouble,
+                hint="nothing is lost as long as the spool has room: start the server with the spaces of this agent; "
+                f"or, where it waits since another scenario, stop the daemon and move {self._spool.path} away",
+            )
+        with trio.move_on_after(MISFIT):
+            await connection.gone.wait()
+        return [], []
 
     async def _sound(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[EpisodeFragment]]:
         """Those that can be read, and what they hold; the others are given up."""
@@ -156,8 +195,7 @@ class Shipping:
         )
         guilty = self._suspicion.arrived(entries[-1].seq)
         if guilty:
-            take = partial(self._spool.take, after=guilty - 1, steps=1, size=1)
-            found = [entry for entry in await trio.to_thread.run_sync(take) if entry.seq == guilty]
+            found = [entry for entry in await self._taken(guilty - 1, steps=1, size=1) if entry.seq == guilty]
             self._give_up(found, "the upstream was lost each time it was sent, and took what was behind it")
 
     def _failed(self, entries: Sequence[Entry], error: OspBridgeError) -> None:

@@ -22,7 +22,7 @@ from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.server import EpisodesArrived, ServerMachine
+from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.serving import Sink
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.record.episode import RecordedEpisode
     from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.weights import Weights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
@@ -65,6 +66,14 @@ def conductor() -> Conductor:
 # --- upstreams -------------------------------------------------------------------------------------------------------
 
 
+def module(observations: int, outputs: int) -> ModuleWeights:
+    """Of a policy without hidden layers in its head."""
+    layers = {"encoder.encoder.net.mlp.0": (4, observations), "pi.net.mlp.0": (outputs, 4)}
+    arrays = {f"{layer}.weight": np.zeros(shape, np.float32) for layer, shape in layers.items()}
+    biases = {f"{layer}.bias": np.zeros(shape[0], np.float32) for layer, shape in layers.items()}
+    return ModuleWeights(arrays | biases, 1)
+
+
 class Server:
     """Takes episodes; loses the connection over those that ``poison`` says."""
 
@@ -72,6 +81,9 @@ class Server:
         self.arrived: list[EpisodeFragment] = []
         self.connections = 0
         self.pushes = False
+        self.asked = 0
+        self.weights: Weights | None = module(1, 2)
+        """None: whoever asks for them is hung up on."""
         self._poison = poison
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -87,6 +99,11 @@ class Server:
                         self.arrived += event.fragments
                         if self.pushes:
                             machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
+                    elif isinstance(event, StateWanted):
+                        self.asked += 1
+                        if self.weights is None:
+                            return
+                        machine.send_state(self.weights)
                 for part in machine.data_to_send():
                     await stream.send_all(part)
 
