@@ -7,13 +7,13 @@ change any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import numpy as np
 
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.interface import DiscreteSpace
-from ospbridge.record.collecting import EpisodeCollector, Recorded
+from ospbridge.record.collecting import MEMORY, EpisodeCollector, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.record.collecting import Collected
 
-__all__ = ["Chronicle", "Listener"]
+__all__ = ["Chronicle", "Listener", "TakesParts"]
 
 _WHY: Final = {"detached": "closed before its end", "abandoned": "reset before its end"}
 
@@ -40,6 +40,17 @@ class Listener(Protocol):
     def finished(self, attachment: Attachment, episode: Collected) -> None:
         """An episode has ended. Must not wait."""
         ...
+
+
+@runtime_checkable
+class TakesParts(Protocol):
+    """A listener that cuts long episodes up anyway, and would rather have the parts while an episode goes on.
+
+    To all others an episode that goes on is handed over when it takes ``record.collecting.MEMORY``.
+    """
+
+    largest: int
+    """Bytes of such a part, about."""
 
 
 class Chronicle:
@@ -86,7 +97,11 @@ class Chronicle:
             for listener in listeners:
                 listener.finished(attachment, episode)
 
-        collector = self._collectors[attachment] = EpisodeCollector(whose, finished)
+        # All are handed the same parts: where somebody records as well, files are not cut for the sake of others.
+        memory = max(
+            listener.largest if isinstance(listener, TakesParts) else MEMORY for listener in listeners
+        )
+        collector = self._collectors[attachment] = EpisodeCollector(whose, finished, memory=memory)
         return collector
 
     def told(self, attachment: Attachment) -> None:

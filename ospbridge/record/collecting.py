@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TOGETHER", "Collected", "EpisodeCollector", "Recorded", "at_once"]
 
 MEMORY: Final = 64 * 2**20
-"""Bytes that the episode under way may take, about; a longer one is handed over in several parts."""
+"""Bytes that the episode under way may take, about, unless told otherwise; a longer one is handed over in parts."""
 TOGETHER: Final = 128
 """Steps that are put together at once, at most."""
 FLOAT: Final = np.dtype("<f4")
@@ -169,7 +169,8 @@ def at_once(take: Callable[[RecordedEpisode], None]) -> Callable[[Collected], No
 class EpisodeCollector:
     """The episodes of one agent. ``finished`` is called with each as it ends, and owns its arrays from then on.
 
-    What ``finished`` raises is raised by whatever ended the episode, which is over all the same.
+    One that would take more than ``memory`` bytes is handed over in parts, each of as many steps as fit, and of one at
+    least. What ``finished`` raises is raised by whatever ended the episode, which is over all the same.
     """
 
     def __init__(
@@ -250,7 +251,8 @@ class EpisodeCollector:
         drawn = self._kept[5]
         # Nobody knows before how many numbers an action is drawn from.
         each = self._row + (0 if drawn is None else 4 + len(drawn))
-        return max(1, self._memory // each) - len(self._columns.rewards)
+        # There is one observation more than there are steps, and it may be most of a row.
+        return max(1, self._memory // each - 1) - len(self._columns.rewards)
 
     def _go_on(self) -> None:
         """What was collected is handed over; what comes next begins with the last observation."""

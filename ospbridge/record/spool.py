@@ -2,7 +2,7 @@
 
 ``put`` never waits: a thread of the spool's own gathers what was put for a moment and writes it, in order, each group
 in one transaction. What was read with ``take`` stays until ``forget`` is told that it has arrived, also over the death
-of the process.
+of the process. What is lost on the way is counted, by what it was lost to.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
+    from ospbridge.record.spool_file import NoRoom
+
 __all__ = ["CLOSE_WITHIN", "Entry", "Made", "Spool", "SpoolFigures", "WhenFull"]
 
 DEFAULT_LIMIT: Final = 2 * 2**30
-DEFAULT_UNWRITTEN: Final = 64 * 2**20
+DEFAULT_UNWRITTEN: Final = 256 * 2**20
+"""Agents that step together may end together: so much of theirs finds room at once, however busy the disk is."""
+EACH: Final = 4096
+"""Bytes of what waits beside what is told of it, about: of short episodes that is most."""
+WRITTEN_TOGETHER: Final = 8 * 2**20
+"""Bytes of a group, unless one entry alone has more: for as long as it is written it takes three times its memory."""
 GATHER: Final = 0.05
 """Seconds that an entry waits for others behind it: a transaction for each would disturb whoever steps meanwhile."""
 MANY: Final = 4
@@ -46,10 +53,19 @@ class SpoolFigures:
     """Of their bodies."""
     unwritten: int
     """What was put and is not on disk yet."""
-    dropped: int
-    """Entries lost since the start, because the spool was full or the disk refused."""
+    no_room: int
+    """Entries lost since the start: because the spool was full, ..."""
+    too_slow: int
+    """... because too much waited for a disk that took it, or did not take the last within the time for closing, ..."""
+    refused: int
+    """... or because too much waited for a disk that refused, or refused to the end."""
     trouble: str
     """Why nothing can be written at present; empty where it can."""
+
+    @property
+    def dropped(self) -> int:
+        """Entries lost since the start, to whatever."""
+        return self.no_room + self.too_slow + self.refused
 
 
 class _Waiting:
@@ -73,9 +89,9 @@ class Spool:
     """The spool in the file ``path``, made where there is none.
 
     ``limit``: bytes of bodies on disk. ``unwritten``: bytes that may wait in memory for the disk; what does not fit any
-    more is dropped and counted. ``on_stored`` is called, in the spool's own thread, when entries have come onto the
-    disk. Raises ConfigurationError for a file that is no spool, is damaged, is held by another process, or cannot be
-    made.
+    more is dropped and counted, but where nothing waits, anything fits. ``on_stored`` is called, in the spool's own
+    thread, when entries have come onto the disk. Raises ConfigurationError for a file that is no spool, is damaged, is
+    held by another process, or cannot be made.
     """
 
     def __init__(
@@ -95,12 +111,17 @@ class Spool:
         """Whose turn it is to use the file; whoever has it may take ``_state``, and not the other way round."""
         self._on_disk = self._file.entries, self._file.bytes
         """As of the latest transaction."""
-        self._dropped = 0
+        self._no_room = self._too_slow = self._refused = 0
+        """Entries that were lost."""
         self._trouble = ""
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._arrived: dict[int, int] = {}
         """Numbers of entries that are to be taken out, and the lengths of their bodies."""
+        self._under_way: set[int] = set()
+        """Numbers of entries that were taken, and neither forgotten nor handed back."""
+        self._gave_way = 0
+        """The highest number that was taken out to make room, with all below it."""
         guard = threading.RLock()
         self._state = threading.Condition(guard)
         """Guards what waits, and tells of it."""
@@ -128,16 +149,24 @@ class Spool:
         It is called in the spool's own thread, with others, and must not raise.
         """
         with self._state:
-            if self._closing or self._waiting_bytes + size > self._unwritten:
-                self._dropped += 1
+            waiting = _Waiting(size + EACH, make)
+            if self._closing or (self._waiting and self._waiting_bytes + waiting.size > self._unwritten):
+                self._not_written(1)
                 return False
-            self._waiting.append(_Waiting(size, make))
-            self._waiting_bytes += size
+            self._waiting.append(waiting)
+            self._waiting_bytes += waiting.size
             if len(self._waiting) == 1:
                 self._state.notify_all()
             elif self._waiting_bytes >= self._much:
                 self._enough.notify_all()
             return True
+
+    def _not_written(self, many: int) -> None:
+        """So many are lost before they were on disk. ``_state`` is held."""
+        if self._trouble:
+            self._refused += many
+        else:
+            self._too_slow += many
 
     def _write_all(self) -> None:
         """The thread's life: write what waits until closed and nothing waits."""
@@ -161,13 +190,13 @@ class Spool:
         return self._closing or self._awaited > 0 or self._waiting_bytes >= self._much
 
     def _write_waiting(self) -> bool:
-        """Write what waits at present; False where the disk refuses."""
+        """Write the first of what waits at present; False where the disk refuses."""
         with self._state:
-            group, arrived = list(self._waiting), dict(self._arrived)
+            group, arrived = self._group(), dict(self._arrived)
         entries = [entry for waiting in group for entry in waiting.entries()]
         with self._lock:
             try:
-                lost = self._file.write(entries, arrived)
+                no_room = self._file.write(entries, arrived)
             except REFUSED as error:
                 with self._state:
                     self._trouble = f"cannot write to the spool {self.path}: {error}"
@@ -176,24 +205,51 @@ class Spool:
             with self._state:
                 self._trouble = ""
                 self._on_disk = self._file.entries, self._file.bytes
-                self._dropped += lost
-                for waiting in group:
+                # Whoever closes may have given them up meanwhile.
+                for waiting in group if self._waiting else ():
                     self._waiting.popleft()
                     self._waiting_bytes -= waiting.size
                 for seq in arrived:
                     del self._arrived[seq]
+                self._count(no_room)
                 self._state.notify_all()
         if group:
             self._on_stored()
         return True
+
+    def _group(self) -> list[_Waiting]:
+        """The first of what waits, as much as is written together. ``_state`` is held."""
+        group: list[_Waiting] = []
+        size = 0
+        for waiting in self._waiting:
+            size += waiting.size
+            if group and size > WRITTEN_TOGETHER:
+                break
+            group.append(waiting)
+        return group
+
+    def _count(self, no_room: NoRoom) -> None:
+        """What found no room is lost, but for what has arrived or may yet. ``_state`` is held.
+
+        Counted behind the transaction: others forget and hand back while it runs, and it may come to nothing.
+        """
+        self._no_room += no_room.turned_away
+        if no_room.gave_way:
+            arrived = [seq for seq in self._arrived if seq <= no_room.up_to]
+            for seq in arrived:
+                del self._arrived[seq]
+            under_way = sum(self._gave_way < seq <= no_room.up_to for seq in self._under_way)
+            self._no_room += no_room.gave_way - len(arrived) - under_way
+            self._gave_way = no_room.up_to
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
     def take(self, *, after: int = 0, steps: int, size: int) -> list[Entry]:
         """The oldest entries behind ``after``: at least one where there is one, then until ``steps`` or ``size``.
 
-        Up to ``steps`` steps and ``size`` bytes of bodies together. They stay until ``forget``. Waits for the disk:
-        not for an event loop's thread. Raises ConfigurationError where the file can no longer be read.
+        Up to ``steps`` steps and ``size`` bytes of bodies together. They stay until ``forget``. What was taken behind
+        ``after`` before is handed back. Waits for the disk: not for an event loop's thread. Raises ConfigurationError
+        where the file can no longer be read.
         """
         with self._lock:
             return self._taken(after, steps, size)
@@ -210,17 +266,30 @@ class Spool:
     def _taken(self, after: int, steps: int, size: int) -> list[Entry]:
         with self._state:
             arrived = frozenset(self._arrived)
-        return self._file.take(after=after, steps=steps, size=size, without=arrived)
+        found = self._file.take(after=after, steps=steps, size=size, without=arrived)
+        with self._state:
+            self._hand_back(after)
+            self._under_way.update(entry.seq for entry in found)
+        return found
 
     def hand_back(self) -> None:
-        """Nothing of what was taken and not forgotten has arrived: it counts as lost where it must give way."""
-        self._file.taken = 0
+        """Nothing of what was taken and not forgotten has arrived: what gave way, or does from now on, is lost."""
+        with self._state:
+            self._hand_back(0)
+
+    def _hand_back(self, after: int) -> None:
+        """What was taken behind ``after`` is under way no more. ``_state`` is held."""
+        back = {seq for seq in self._under_way if seq > after}
+        self._no_room += sum(seq <= self._gave_way for seq in back)
+        self._under_way -= back
 
     def forget(self, entries: Sequence[Entry]) -> None:
         """They have arrived, and are not taken again. Never waits: they are taken out of the file a moment later."""
-        gave_way = self._file.gave_way
         with self._state:
-            self._arrived.update((entry.seq, len(entry.body)) for entry in entries if entry.seq > gave_way)
+            self._under_way.difference_update(entry.seq for entry in entries)
+            self._arrived.update(
+                (entry.seq, len(entry.body)) for entry in entries if entry.seq > self._gave_way
+            )
             if not self._waiting:
                 self._state.notify_all()
 
@@ -229,12 +298,14 @@ class Spool:
         """How it stands; waits for no disk."""
         with self._state:
             entries, size = self._on_disk
-            # One of those that have arrived may give way just now.
+            # A disk that refuses may refuse to be counted too.
             return SpoolFigures(
                 max(entries - len(self._arrived), 0),
                 max(size - sum(self._arrived.values()), 0),
                 len(self._waiting),
-                self._dropped,
+                self._no_room,
+                self._too_slow,
+                self._refused,
                 self._trouble,
             )
 
@@ -249,7 +320,10 @@ class Spool:
                 self._awaited -= 1
 
     def close(self, within: float = CLOSE_WITHIN) -> bool:
-        """Write what waits, and let go of the file. False where the disk refused some of it. Safe to call again."""
+        """Write what waits, and let go of the file. False where the disk did not take all of it. Safe to call again.
+
+        What was taken and not forgotten is handed back.
+        """
         with self._state:
             self._closing = True
             self._state.notify_all()
@@ -257,9 +331,10 @@ class Spool:
         self._writer.join(within)
         with self._state:
             left = len(self._waiting)
-            self._dropped += left
+            self._not_written(left)
             self._waiting.clear()
             self._waiting_bytes = 0
+            self._hand_back(0)
         if not self._writer.is_alive():
             with self._lock:
                 self._file.close()

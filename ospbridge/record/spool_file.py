@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ospbridge.errors import ConfigurationError, OspBridgeError
 from ospbridge.record.spool_recent import Entry, Made, Recent
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 
-__all__ = ["REFUSED", "Entry", "Made", "SpoolFile", "WhenFull"]
+__all__ = ["REFUSED", "Entry", "Made", "NoRoom", "SpoolFile", "WhenFull"]
 
 APPLICATION_ID: Final = 0x4F535042
 """'OSPB', in the database's header: what `file` shows, and how another program's database is told from a spool."""
@@ -50,6 +50,17 @@ class WhenFull(StrEnum):
     """What is to be put."""
 
 
+class NoRoom(NamedTuple):
+    """What became of entries for lack of room."""
+
+    turned_away: int
+    """So many were not put in."""
+    gave_way: int
+    """So many were taken out, ..."""
+    up_to: int
+    """... all there were up to this number. 0 where none was."""
+
+
 class SpoolFile:
     """The file ``path``, made where there is none; ``limit``: bytes of bodies.
 
@@ -60,10 +71,6 @@ class SpoolFile:
         self.path = Path(path)
         self.entries = self.bytes = 0
         """What is in it, and the length of the bodies."""
-        self.taken = 0
-        """The highest ``seq`` that was handed out."""
-        self.gave_way = 0
-        """The highest ``seq`` of those that were taken out to make room."""
         self._limit = limit
         self._when_full = when_full
         self._recent = Recent()
@@ -125,27 +132,25 @@ class SpoolFile:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def write(self, entries: Sequence[Made], gone: Iterable[int]) -> int:
+    def write(self, entries: Sequence[Made], gone: Iterable[int]) -> NoRoom:
         """Take out those of the numbers ``gone``, and put ``entries`` in, all or nothing.
 
-        Returns how many were lost for lack of room. Raises one of ``REFUSED``; nothing is changed then.
+        Raises one of ``REFUSED``; nothing is changed then.
         """
         database = self._database
-        gave_way = self.gave_way
         try:
             database.execute("BEGIN IMMEDIATE")
             for first, last in _ranges(sorted(gone)):
                 self._take_out(first, last)
-            lost = self._insert_all(entries)
+            no_room = self._insert_all(entries)
             database.execute("COMMIT")
         except REFUSED:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             self._recent.forget()
             self.entries, self.bytes = self._recount()
-            self.gave_way = gave_way
             raise
-        return lost
+        return no_room
 
     def _take_out(self, first: int, last: int) -> None:
         within = (first, last)
@@ -163,14 +168,16 @@ class SpoolFile:
         except REFUSED:
             return self.entries, self.bytes
 
-    def _insert_all(self, entries: Sequence[Made]) -> int:
-        """How many entries were lost for them."""
-        lost = 0
+    def _insert_all(self, entries: Sequence[Made]) -> NoRoom:
+        turned_away = gave_way = up_to = 0
         for begin in range(0, len(entries), AT_ONCE):
             some = entries[begin : begin + AT_ONCE]
             size = sum(len(made.body) for made in some)
             if self.bytes + size > self._limit:
-                lost += sum(map(self._insert, some))
+                for found in map(self._insert, some):
+                    turned_away += found.turned_away
+                    gave_way += found.gave_way
+                    up_to = max(up_to, found.up_to)
                 continue
             # Python waits for its lock behind each statement, and so does whoever steps meanwhile.
             done = self._database.execute(
@@ -185,27 +192,24 @@ class SpoolFile:
             else:
                 # Which of them were new nobody says: these are on the disk alone.
                 self.entries, self.bytes = self._count(self._database)
-        return lost
+        return NoRoom(turned_away, gave_way, up_to)
 
-    def _insert(self, made: Made) -> int:
-        """How many entries were lost for it."""
+    def _insert(self, made: Made) -> NoRoom:
         key, steps, body, _ = made
-        lost = 0
+        no_room = NoRoom(0, 0, 0)
         if self._database.execute("SELECT 1 FROM entry WHERE key = ?", (key,)).fetchone():
-            return 0
+            return no_room
         if self.bytes + len(body) > self._limit:
             if self._when_full is WhenFull.DROP_NEWEST or len(body) > self._limit:
-                return 1
-            lost = self._make_room(len(body))
+                return NoRoom(1, 0, 0)
+            no_room = self._make_room(len(body))
         done = self._database.execute(_INSERT, (key, steps, body))
         self.entries += 1
         self.bytes += len(body)
         self._recent.came([made], _last(done))
-        return lost
+        return no_room
 
-    def _make_room(self, wanted: int) -> int:
-        """How many entries were lost that nobody has been handed."""
-        lost = 0
+    def _make_room(self, wanted: int) -> NoRoom:
         with closing(
             self._database.execute("SELECT seq, coalesce(length(body), 0) FROM entry ORDER BY seq")
         ) as oldest:
@@ -217,10 +221,8 @@ class SpoolFile:
                 self._recent.left(seq)
                 self.entries -= 1
                 self.bytes -= size
-                lost += seq > self.taken
-                self.gave_way = seq
         self._database.executemany("DELETE FROM entry WHERE seq = ?", going)
-        return lost
+        return NoRoom(0, len(going), going[-1][0] if going else 0)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -236,19 +238,15 @@ class SpoolFile:
         ConfigurationError where the file can no longer be read.
         """
         if self.in_memory:
-            found = list(_up_to(self._recent.behind(after), steps, size, without))
-        else:
-            try:
-                with closing(self._behind(after)) as entries:
-                    found = list(_up_to(entries, steps, size, without))
-            except REFUSED as error:
-                raise ConfigurationError(
-                    f"the spool {self.path} cannot be read: {error}",
-                    hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
-                ) from None
-        if found:
-            self.taken = max(self.taken, found[-1].seq)
-        return found
+            return list(_up_to(self._recent.behind(after), steps, size, without))
+        try:
+            with closing(self._behind(after)) as entries:
+                return list(_up_to(entries, steps, size, without))
+        except REFUSED as error:
+            raise ConfigurationError(
+                f"the spool {self.path} cannot be read: {error}",
+                hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
+            ) from None
 
     def _behind(self, after: int) -> Generator[Entry]:
         """Entries, from the disk."""

@@ -12,7 +12,7 @@ import pytest
 from ospbridge.daemon.attachment import Attachment
 from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.interface import BoxSpace, Feedback
-from ospbridge.record.collecting import TOGETHER, Collected
+from ospbridge.record.collecting import MEMORY, TOGETHER, Collected
 from ospbridge.record.episode import RecordedEpisode
 
 LAST = 2 * TOGETHER + 9
@@ -42,6 +42,8 @@ class Playing:
 
 
 class Listening:
+    """Wants whole episodes."""
+
     def __init__(self) -> None:
         self.episodes: list[RecordedEpisode] = []
 
@@ -55,10 +57,18 @@ class Listening:
         self.episodes.append(collected.episode())
 
 
-def stepped() -> tuple[Chronicle, Playing, Attachment, Listening]:
+class TakingParts(Listening):
+    """Has an episode that goes on handed over when it takes ``largest`` bytes."""
+
+    def __init__(self, largest: int) -> None:
+        super().__init__()
+        self.largest = largest
+
+
+def stepped(*listeners: Listening) -> tuple[Chronicle, Playing, Attachment, Listening]:
     """A chronicle with a step that ran, and that its environment may not have been told of yet."""
     chronicle, playing, listening = Chronicle(simulator="here"), Playing(), Listening()
-    chronicle.listeners.append(listening)
+    chronicle.listeners += listeners or (listening,)
     attachment = cast("Attachment", playing)
     chronicle.began([attachment])
     playing.action = np.float32(0.25).tobytes()
@@ -131,3 +141,38 @@ def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
     assert episode.action_logp is not None
     assert episode.action_logp[1:].tolist() == [-number for number in numbers[1:]]
     assert episode.weights_seq_no == LAST // 40
+
+
+# --- parts of long episodes ------------------------------------------------------------------------------------------
+
+
+def played_on(*listeners: Listening) -> None:
+    """An episode of LAST steps."""
+    chronicle, playing, attachment, _ = stepped(*listeners)
+    for number in range(2, LAST + 1):
+        playing.action = np.float32(number).tobytes()
+        playing.sees(float(number))
+        chronicle.stepped([attachment])
+    chronicle.ended(attachment, "failed", "lost")
+
+
+def test_who_takes_parts_has_them_while_the_episode_goes_on() -> None:
+    large, small = TakingParts(5000), TakingParts(3000)
+    played_on(large, small)
+    # All have the same, and so the larger ones.
+    for listener in (large, small):
+        assert [episode.how for episode in listener.episodes] == ["continued"] * 2 + ["lost"]
+        assert sum(map(len, listener.episodes)) == LAST
+        assert len({episode.id for episode in listener.episodes}) == 1
+
+
+def test_who_wants_whole_episodes_has_them_although_another_takes_parts() -> None:
+    whole, small = Listening(), TakingParts(3000)
+    played_on(whole, small)
+    for listener in (whole, small):
+        assert [(len(episode), episode.how) for episode in listener.episodes] == [(LAST, "lost")]
+
+
+def test_who_says_nothing_has_parts_of_64_mib() -> None:
+    chronicle, _, attachment, _ = stepped()
+    assert chronicle._collectors[attachment]._memory == MEMORY == 64 * 2**20

@@ -67,6 +67,17 @@ def test_parts_of_an_endless_episode_are_handed_over_too() -> None:
     np.testing.assert_array_equal(together[:, 0], np.arange(101))
 
 
+def test_a_part_takes_no_more_than_it_may_with_the_observation_that_it_begins_with() -> None:
+    found: list[Collected] = []
+    collector = EpisodeCollector(whose(outputs=1000), found.append, memory=20_000)
+    collector.begin(feedback(0, outputs=1000))
+    for number in range(10):
+        collector.step(0, feedback(number, outputs=1000))
+    collector.close()
+    assert [len(part) for part in found] == [3, 3, 3, 1]
+    assert all(part.nbytes <= 20_000 for part in found)
+
+
 def test_an_episode_is_over_although_handing_it_over_failed() -> None:
     taken: list[RecordedEpisode] = []
 

@@ -11,19 +11,21 @@ import threading
 import time
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.record.spool import MANY, Made, Spool, WhenFull
-from ospbridge.record.spool_file import SpoolFile
+from ospbridge.record.spool import EACH, MANY, Made, Spool, WhenFull
+from ospbridge.record.spool_file import NoRoom, SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
 ALL = 10**9
+LARGEST = 8 * 2**20
+"""Bytes that an episode may take while it goes on and nobody records it, daemon.relay.observing.LARGEST."""
 
 
 @pytest.fixture(params=["in memory too", "on disk only"], autouse=True)
@@ -131,7 +133,7 @@ def test_what_is_made_later_is_made_once_by_the_spools_own_thread_and_kept_in_or
         assert made == ["spool spool"] * 2
 
 
-def refused(*_: object) -> int:
+def refused(*_: object) -> NoReturn:
     raise sqlite3.OperationalError("database or disk is full")
 
 
@@ -210,9 +212,9 @@ class TestInMemoryToo:
     ) -> None:
         insert = SpoolFile._insert_all
 
-        def refuse_in_the_end(file: SpoolFile, entries: Sequence[Made]) -> int:
+        def refuse_in_the_end(file: SpoolFile, entries: Sequence[Made]) -> NoReturn:
             insert(file, entries)
-            return refused()
+            refused()
 
         with Spool(tmp_path / "spool") as spool:
             put(spool, "a", "b")
@@ -232,8 +234,59 @@ class TestInMemoryToo:
 
 def test_what_is_too_much_to_be_made_later_is_dropped_and_counted(tmp_path: Path) -> None:
     with Spool(tmp_path / "spool", unwritten=1000) as spool:
-        assert not spool.put_made(1001, lambda: [Made("a", 1, b"body")])
+        with spool._lock:
+            assert spool.put("a", 1, b"body")
+            assert not spool.put_made(1001, lambda: [Made("b", 1, b"body")])
+        assert spool.settle(10)
+        assert keys(spool) == ["a"]
         assert spool.figures.dropped == 1
+
+
+def test_where_nothing_waits_anything_fits(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", unwritten=1000) as spool:
+        put(spool, "a", size=2000)
+        put(spool, "b", size=2000)
+        assert keys(spool) == ["a", "b"]
+        assert spool.figures.dropped == 0
+
+
+def test_of_the_smallest_no_more_wait_than_memory_holds(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", unwritten=2**20) as spool, spool._lock:
+        waiting = sum(spool.put(f"{at}", 1, b"x") for at in range(2000))
+    assert 100 < waiting < 1000
+
+
+def test_what_thirty_agents_end_in_one_step_finds_room_while_the_disk_is_busy(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool") as spool:
+        with spool._lock:
+            for at in range(30):
+                assert spool.put_made(LARGEST, partial(make, f"{at:02}"))
+        assert spool.settle(10)
+        assert keys(spool) == [f"{at:02}" for at in range(30)]
+        assert spool.figures.dropped == 0
+
+
+def test_much_is_written_in_groups_and_no_more_is_made_than_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("ospbridge.record.spool.WRITTEN_TOGETHER", 2000 + 2 * EACH)
+    made: list[str] = []
+
+    def note(name: str) -> list[Made]:
+        made.append(name)
+        return make(name)
+
+    with Spool(tmp_path / "spool", on_stored=stored.release) as spool:
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_insert_all", refused)
+            for name, size in (("a", 1000), ("b", 1000), ("c", 5000), ("d", 100)):
+                assert spool.put_made(size, partial(note, name))
+            assert not spool.settle(0.2)
+            assert made == ["a", "b"]
+        assert spool.settle(10)
+        assert keys(spool) == made == ["a", "b", "c", "d"]
+    assert sum(stored.acquire(blocking=False) for _ in range(9)) == 3
 
 
 def test_what_was_forgotten_is_neither_taken_nor_counted_and_leaves_the_file_a_moment_later(
@@ -326,7 +379,7 @@ def test_it_waits_for_no_more_where_it_is_wanted_or_much(
     hurry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
 ) -> None:
     monkeypatch.setattr("ospbridge.record.spool.GATHER", 50.0)
-    with Spool(tmp_path / "spool", unwritten=1000, on_stored=stored.release) as spool:
+    with Spool(tmp_path / "spool", unwritten=1000 + 4 * EACH, on_stored=stored.release) as spool:
         spool.put("a", 1, bytes(200))
         assert not stored.acquire(timeout=0.05)
         if hurry == "much of it":
@@ -382,10 +435,174 @@ def test_what_was_handed_out_and_gave_way_is_not_counted_as_lost(tmp_path: Path)
         assert spool.figures.dropped == 0
         spool.forget(under_way)
         assert (spool.figures.entries, spool.figures.bytes) == (2, 200)
+        spool.hand_back()
+    assert spool.figures.dropped == 0
+
+
+NOT_ARRIVED: dict[str, Callable[[Spool], object]] = {
+    "handed back": lambda spool: spool.hand_back(),
+    "taken again": lambda spool: spool.take(steps=1, size=1),
+    "not there at the end": lambda spool: spool.close(),
+}
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+@pytest.mark.parametrize("how", NOT_ARRIVED)
+def test_what_gave_way_while_it_was_under_way_and_does_not_arrive_is_counted(
+    tmp_path: Path, how: str, at_once: bool
+) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        spool.take(steps=ALL, size=ALL)
+        for names in ("cd",) if at_once else ("c", "d"):
+            put(spool, *names)
+        assert spool.figures.dropped == 0
+        NOT_ARRIVED[how](spool)
+        assert spool.figures.dropped == 2
+        spool.hand_back()
+    assert (spool.figures.dropped, spool.figures.no_room) == (2, 2)
+
+
+def test_of_what_gave_way_while_it_was_under_way_only_what_does_not_arrive_is_counted(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=350) as spool:
+        put(spool, "a", "b", "c")
+        first, *_ = spool.take(steps=ALL, size=ALL)
+        put(spool, "d", "e")
+        spool.forget([first])
+        spool.hand_back()
+        assert spool.figures.dropped == 1
+        assert keys(spool) == ["c", "d", "e"]
+
+
+def test_what_is_taken_behind_it_changes_nothing_for_what_is_under_way(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        under_way = spool.take(steps=10, size=ALL)
+        assert keys(spool, after=under_way[-1].seq) == ["b"]
+        put(spool, "c", "d")
+        assert keys(spool, after=under_way[-1].seq) == ["c", "d"]
+        assert spool.figures.dropped == 1
+        spool.forget(under_way)
+        spool.hand_back()
+        assert spool.figures.dropped == 1
+
+
+def test_what_gave_way_is_known_whatever_finds_room_behind_it(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        spool.take(steps=ALL, size=ALL)
+        with spool._lock:
+            spool.put("c", 10, bytes(100))
+            spool.put("d", 10, bytes(10))
+        assert spool.settle(10)
+        assert spool.figures.dropped == 0
+        spool.hand_back()
+        assert spool.figures.dropped == 1
+
+
+def test_what_was_handed_back_and_not_taken_again_is_lost_where_it_gives_way(tmp_path: Path) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        first, _ = spool.take(steps=ALL, size=ALL)
+        spool.hand_back()
+        assert keys(spool, after=first.seq) == ["b"]
+        put(spool, "c")
+        assert spool.figures.dropped == 1
+
+
+def test_what_arrives_while_it_gives_way_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        # The other one that has arrived is in the file for as long as nothing comes.
+        monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 50.0)
+        while_written(monkeypatch, partial(spool.forget, spool.take(steps=ALL, size=ALL)))
+        assert spool.put("c", 10, bytes(100))
+        until(lambda: not spool.figures.unwritten)
+        assert keys(spool) == ["c"]
+        figures = spool.figures
+        assert (figures.entries, figures.bytes, figures.dropped) == (1, 100, 0)
+
+
+def test_what_arrives_while_it_gives_way_for_nothing_is_not_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        forget = partial(spool.forget, spool.take(steps=ALL, size=ALL))
+        while_written(monkeypatch, forget, refused)
+        put(spool, "c")
+        assert keys(spool) == ["c"]
+        assert spool.figures.dropped == 0
+
+
+def test_what_is_handed_back_while_it_gives_way_for_nothing_is_counted_once_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    with Spool(tmp_path / "spool", limit=250) as spool:
+        put(spool, "a", "b")
+        spool.take(steps=ALL, size=ALL)
+        dropped: list[int] = []
+        while_written(monkeypatch, spool.hand_back, lambda: dropped.append(spool.figures.dropped), refused)
+        put(spool, "c")
+        assert dropped == [0]
+        assert keys(spool) == ["b", "c"]
+        assert spool.figures.dropped == 1
+
+
+def while_written(monkeypatch: pytest.MonkeyPatch, *things: Callable[[], object]) -> None:
+    """These happen once, at the end of the next transaction, in it."""
+    insert, left = SpoolFile._insert_all, list(things)
+
+    def insert_and_more(file: SpoolFile, entries: Sequence[Made]) -> NoRoom:
+        found = insert(file, entries)
+        while left:
+            left.pop(0)()
+        return found
+
+    monkeypatch.setattr(SpoolFile, "_insert_all", insert_and_more)
+
+
+# --- what it was lost to ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when_full", WhenFull)
+def test_what_a_full_spool_loses_is_told_from_what_waits_too_long(
+    tmp_path: Path, when_full: WhenFull
+) -> None:
+    with Spool(tmp_path / "spool", limit=250, unwritten=EACH + 150, when_full=when_full) as spool:
+        for name in "abc":
+            put(spool, name)
+        with spool._lock:
+            assert [spool.put(name, 1, bytes(100)) for name in "de"] == [True, False]
+        assert spool.settle(10)
+        figures = spool.figures
+        assert (figures.no_room, figures.too_slow, figures.refused, figures.dropped) == (2, 1, 0, 3)
+
+
+def test_what_a_disk_that_refuses_loses_is_told_from_what_a_slow_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+    with Spool(tmp_path / "spool", unwritten=EACH + 150) as spool:
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_insert_all", refused)
+            assert spool.put("a", 1, bytes(100))
+            until(lambda: spool.figures.trouble)
+            assert not spool.put("b", 1, bytes(100))
+        assert spool.settle(10)
+        with spool._lock:
+            assert [spool.put(name, 1, bytes(100)) for name in "cd"] == [True, False]
+        assert spool.settle(10)
+        figures = spool.figures
+        assert (figures.no_room, figures.too_slow, figures.refused, figures.dropped) == (0, 1, 1, 2)
 
 
 def test_put_never_waits_for_the_disk_and_memory_stays_bounded(tmp_path: Path) -> None:
-    with Spool(tmp_path / "spool", unwritten=350) as spool:
+    with Spool(tmp_path / "spool", unwritten=350 + 3 * EACH) as spool:
         with spool._lock:
             taken = [spool.put(name, 1, b"x" * 100) for name in "abcd"]
         assert taken == [True, True, True, False]
@@ -418,7 +635,21 @@ def test_closing_with_a_refusing_disk_ends_and_counts_what_is_lost(tmp_path: Pat
     spool._file._database.execute(f"PRAGMA max_page_count={pages}")
     spool.put("b", 1, b"x" * 100_000)
     assert not spool.close()
-    assert spool.figures.dropped == 1
+    assert (spool.figures.dropped, spool.figures.refused) == (1, 1)
+
+
+def test_closing_does_not_wait_longer_for_a_slow_disk_than_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = threading.Event()
+    while_written(monkeypatch, partial(closed.wait, 30))
+    spool = Spool(tmp_path / "spool")
+    assert spool.put("a", 1, b"body")
+    assert not spool.close(0.05)
+    assert (spool.figures.dropped, spool.figures.too_slow) == (1, 1)
+    closed.set()
+    # Its thread ends in peace, although nothing waits of what it has written.
+    assert spool.close(10)
 
 
 def test_a_second_process_is_told_that_the_spool_is_held(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ospbridge.interface import fits
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
-from ospbridge.record.spool import CLOSE_WITHIN, Made, Spool
+from ospbridge.record.spool import CLOSE_WITHIN, Made, Spool, SpoolFigures
 from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import cut
 from ospbridge.rllink.dialects import MSGPACK
@@ -66,6 +66,8 @@ class Observing:
     def __init__(self, upstream: Upstream, conductors: Sequence[Conductor], link: Link) -> None:
         self.unfit = 0
         """Steps of episodes that could not be sent, because something of them is no number."""
+        self.largest = LARGEST
+        """Bytes of an episode that goes on, of which a chronicle makes a part: it is cut there anyway."""
         self._upstream = upstream
         self._conductors = conductors
         self._link = link
@@ -78,8 +80,10 @@ class Observing:
         """That of all environments, where the upstream learns: what the first one was."""
         self.drain = CLOSE_WITHIN
         """Seconds for what is not on disk yet, in the end."""
-        self._said = (0, "")
-        """Of the spool: how many were dropped, and its trouble."""
+        self._trouble = ""
+        """Of the spool, as it was said."""
+        self._said = SpoolFigures(0, 0, 0, 0, 0, 0, "")
+        """What of the spool was said of those that were dropped."""
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -135,23 +139,36 @@ class Observing:
         """Say what has changed for the worse, or back."""
         assert self._spool is not None
         figures = self._spool.figures
-        dropped, trouble = self._said
-        if bool(figures.trouble) != bool(trouble):
+        if bool(figures.trouble) != bool(self._trouble):
             if figures.trouble:
                 log.error("episodes cannot be spooled", reason=figures.trouble, unwritten=figures.unwritten)
             else:
                 log.info("episodes are spooled again", spool=str(self._path))
-            self._said = (dropped, figures.trouble)
-        if figures.dropped > dropped and self._complaint.due():
-            self._said = (figures.dropped, figures.trouble)
+            self._trouble = figures.trouble
+        if figures.dropped > self._said.dropped and self._complaint.due():
+            reason, hint = self._lost_to(figures)
+            self._said = figures
             log.warning(
                 "episodes are dropped",
                 upstream=str(self._upstream.address),
-                reason=figures.trouble
-                or f"the spool {self._path} is full ({self._upstream.spool_full}), or its disk too slow",
+                reason=reason,
                 dropped=figures.dropped,
-                hint="see why the upstream does not take them, or raise --rllink-spool-limit",
+                hint=hint,
             )
+
+    def _lost_to(self, figures: SpoolFigures) -> tuple[str, str]:
+        """Why more were dropped than was said, and what to do about it."""
+        if figures.no_room > self._said.no_room:
+            reason = f"the spool {self._path} is full ({self._upstream.spool_full})"
+            return reason, "see why the upstream does not take them, or raise --rllink-spool-limit"
+        if figures.refused > self._said.refused:
+            reason = figures.trouble or f"the disk of the spool {self._path} took nothing for a while"
+            return reason, "make room on that disk, or name a file on another with --rllink-spool"
+        reason = f"too much at once waits for the disk of the spool {self._path}"
+        return (
+            reason,
+            "name a file on a faster disk with --rllink-spool, or observe fewer agents with one daemon",
+        )
 
     # --- what a chronicle calls --------------------------------------------------------------------------------------
 

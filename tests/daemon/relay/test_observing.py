@@ -605,6 +605,26 @@ async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path)
     ]
 
 
+async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LARGEST", 2000)
+    monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", 8)
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor, "b")
+        await player.play(100)
+        await until(lambda: server.arrived)
+        await all_arrived(relay)
+        assert not any(fragment.done for fragment in server.arrived)
+        conductor.leave([player.attachment])
+        await until(lambda: server.arrived[-1].done)
+    assert len(server.arrived) > 2
+    assert len({fragment.id for fragment in server.arrived}) == 1
+    rewards = np.concatenate([fragment.rewards for fragment in server.arrived])
+    np.testing.assert_array_equal(rewards, np.array(player.episodes[0]["rewards"], np.float32))
+
+
 # --- the spool -------------------------------------------------------------------------------------------------------
 
 
@@ -619,6 +639,8 @@ async def test_a_full_spool_drops_as_it_was_told(
                 await player.play()
             await until(lambda: not status(relay).unwritten)
             await until(lambda: any(entry["event"] == "episodes are dropped" for entry in logs))
+            (told,) = [entry for entry in logs if entry["event"] == "episodes are dropped"]
+            assert told["reason"].endswith(f"is full ({policy})")
             kept, dropped = status(relay).entries, status(relay).dropped
             assert kept + dropped == 10
             assert 0 < status(relay).bytes <= 4000
