@@ -62,8 +62,12 @@ class Conductor:
         self.chronicle = Chronicle(simulator=str(settings.simulator))
         if recording is not None:
             self.chronicle.listeners.append(recording)
+        self._holds = Holds()
         self.lockstep = LockStep(
-            policy=settings.reset_policy, quorum=settings.quorum, on_episode=self._episode_over
+            policy=settings.reset_policy,
+            quorum=settings.quorum,
+            holds=self._holds,
+            on_episode=self._episode_over,
         )
         self.observers = Observers(self.lockstep)
         self.resets = 0
@@ -71,7 +75,6 @@ class Conductor:
         self._keeper = SessionKeeper(
             settings, self.lockstep, trace=trace, joined=self._changed, measures=self.measures
         )
-        self._holds = Holds()
         self._failed_resets = 0
         self.barrier = StepBarrier(
             self.lockstep,
@@ -210,7 +213,7 @@ class Conductor:
                 raise attachment.not_playing()
 
     def _wake_at(self, asked: float, until: float, now: float) -> float:
-        moments = (asked + SAME_THREAD_GRACE, self.lockstep.grace_ends)
+        moments = (asked + SAME_THREAD_GRACE, self.lockstep.grace_ends, self._holds.next_end(now))
         return min([until, *(moment for moment in moments if moment > now)])
 
     def _give_up(self, attachments: Sequence[Attachment], error: OspBridgeError) -> Never:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Holds"]
@@ -41,6 +42,15 @@ class Holds:
     def left(self, now: float) -> float:
         """Seconds that the world may still be held; 0 where nobody holds it."""
         return max((hold.until - now for hold in self._holds.values() if hold.until > now), default=0.0)
+
+    def until(self, who: object) -> float:
+        """Until when ``who`` may hold the world; 0 where it does not."""
+        hold = self._holds.get(who)
+        return hold.until if hold is not None else 0.0
+
+    def next_end(self, now: float) -> float:
+        """When the next of them may no longer; infinity where nobody holds it."""
+        return min((hold.until for hold in self._holds.values() if hold.until > now), default=math.inf)
 
     @property
     def reason(self) -> str:

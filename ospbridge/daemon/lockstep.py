@@ -3,7 +3,7 @@
 All agents of a session step and reset together, because the protocol is so. A step is due when every playing
 attachment has acted; agents that nobody plays rest at their neutral inputs. A reset is due when nobody plays and
 somebody waits for it. Attachments whose episode has just ended are given a moment to ask too, so that processes whose
-episodes end together also begin together.
+episodes end together also begin together; who holds the world then is given the time for which it may.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
 from ospbridge.daemon.choosing import choose
+from ospbridge.daemon.holding import Holds
 from ospbridge.errors import OspBridgeError, SessionLost, TaskError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class LockStep:
         policy: ResetPolicy = ResetPolicy.ALL,
         quorum: int = 1,
         grace: float = GRACE,
+        holds: Holds | None = None,
         on_episode: Callable[[Attachment, str, str], None] = lambda *_: None,
     ) -> None:
         self.policy = policy
@@ -68,6 +70,7 @@ class LockStep:
         self.begun = False
         """A reset has run: the quorum has been met."""
         self._grace = grace
+        self._holds = holds if holds is not None else Holds()
         self._quiet_since = 0.0
         self._asked_since = 0.0
         self._on_episode = on_episode
@@ -298,17 +301,25 @@ class LockStep:
         waiting = self.waiting
         if not waiting or (not self.begun and len(waiting) < self.quorum):
             return False
-        return now >= self.grace_ends or not self._expected(waiting)
+        return not self._expected(waiting, now)
 
     @property
     def grace_ends(self) -> float:
-        """Until when a reset is held for those who are expected to ask for it too."""
+        """Until when a reset is held for those who are expected to ask for it too, and do not hold the world."""
         return max(self._quiet_since, self._asked_since) + self._grace
 
-    def _expected(self, waiting: Iterable[Attachment]) -> bool:
-        """Whether somebody whose episode is over can still ask: a thread that waits for one cannot for another."""
+    def _expected(self, waiting: Iterable[Attachment], now: float) -> bool:
+        """Whether somebody whose episode is over has time left to ask, and still can.
+
+        A thread that waits for one cannot for another. Who holds the world asks when it lets go of it, and would have
+        to wait for the others' next episodes otherwise.
+        """
+        grace = now < self.grace_ends
         return any(
-            a.state is State.DONE and not any(blocked_by_same_thread(a, w) for w in waiting)
+            a.state is State.DONE
+            and (grace or now < self._holds.until(a.driver))
+            and not a.held.missing
+            and not any(blocked_by_same_thread(a, w) for w in waiting)
             for a in self.attachments
         )
 
@@ -351,7 +362,10 @@ class LockStep:
 
 def blocked_by_same_thread(one: Attachment, waiting: Attachment) -> bool:
     """``one`` belongs to the very thread that waits for ``waiting``: it can do nothing meanwhile."""
-    return one is not waiting and one.thread == waiting.thread and one.driver.same_process(waiting.driver)
+    if one is waiting or one.thread != waiting.thread:
+        return False
+    # Drivers of the relay have no thread of their own, and are of one process although none waits for another.
+    return one.driver is waiting.driver or (one.thread != 0 and one.driver.same_process(waiting.driver))
 
 
 def _alike(one: AgentInterface, other: AgentInterface) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ospbridge.daemon.attachment import State
 from ospbridge.daemon.lockstep import blocked_by_same_thread
 from ospbridge.errors import AgentsInUse, BarrierStuck
 
@@ -30,13 +31,22 @@ def waits_for_itself(lockstep: LockStep, attachments: Iterable[Attachment]) -> A
 
 def withheld(lockstep: LockStep, seconds: float, *, not_joined: str) -> BarrierStuck:
     """Nobody reset within ``seconds``. ``not_joined`` says what keeps the simulator away; empty where it is there."""
+    done = [a for a in lockstep.attachments if a.state is State.DONE]
     if lockstep.playing:
-        who = ", ".join(f"{a.name} (driven by {a.driver})" for a in lockstep.playing)
-        why = f"agents still play: {who}"
+        why = f"agents still play: {_told(lockstep.playing)}"
         hint = "end their episodes or close their environments, or use `ospbridge connect --reset-policy any`"
     elif not_joined:
         why, hint = f"the simulator is not joined: {not_joined}", ""
+    elif done:
+        why = f"those whose episodes have just ended could still ask for it: {_told(done)}"
+        hint = (
+            "reset or close their environments too, or use `ospbridge connect` with a longer --reset-timeout"
+        )
     else:
         why = f"the quorum is {lockstep.quorum}, and fewer wait"
         hint = "start the other environments, or `ospbridge connect` with a smaller --quorum"
     return BarrierStuck(f"the reset did not come about within {seconds:.3g} s: {why}", hint=hint)
+
+
+def _told(attachments: Iterable[Attachment]) -> str:
+    return ", ".join(f"{a.name} (driven by {a.driver})" for a in attachments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -385,16 +386,32 @@ async def test_a_reset_that_others_hold_up_says_who(session: FakeSession, autoju
     assert not (await play(conductor, a, 0.5)).truncated
 
 
+@pytest.mark.parametrize("thread", [1, 0], ids=["known thread", "thread of one connection"])
 async def test_a_thread_that_waits_for_itself_is_told_so_soon(
-    session: FakeSession, autojump_clock: object
+    session: FakeSession, thread: int, autojump_clock: object
 ) -> None:
     conductor = conductor_of(session)
     a, b = attach(conductor, "a"), attach(conductor, "b")
-    await conductor.reset([a], 1, 1)
+    await conductor.reset([a], 1, thread)
     begun = trio.current_time()
     with pytest.raises(AgentsInUse, match="same thread"):
-        await conductor.reset([b], 1, 1)
+        await conductor.reset([b], 1, thread)
     assert trio.current_time() - begun < 5.0
+
+
+async def test_a_reset_that_is_kept_for_those_who_could_ask_too_says_for_whom(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    session.ending = {"a": 1, "b": 1}
+    conductor = conductor_of(session)
+    conductor.settings = replace(conductor.settings, limits=Limits(step=30.0, reset=1.0))
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
+    with pytest.raises(
+        BarrierStuck, match=r"could still ask for it: a \(driven by one.py \(pid 11\)\)"
+    ) as caught:
+        await conductor.reset([b], 1, 2)
+    assert "--reset-timeout" in caught.value.hint
 
 
 async def test_two_threads_of_a_process_may_wait_for_each_other(

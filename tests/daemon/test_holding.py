@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import trio
 
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.holding import Holds
-from tests.daemon.stage import FakeSession, inputs
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.task.plain import PlainTask
+from tests.daemon.stage import FakeSession, agent, inputs
 from tests.daemon.test_conductor import attach, conductor_of
 
 if TYPE_CHECKING:
@@ -38,6 +41,17 @@ def test_a_hold_that_lasts_longer_than_it_may_counts_no_further() -> None:
     assert holds.spent(60.0) == 5.0
 
 
+def test_each_hold_ends_at_a_time_of_its_own() -> None:
+    holds = Holds()
+    assert (holds.until("a"), holds.next_end(0.0)) == (0.0, math.inf)
+    holds.begin("a", 10.0, 5.0, "weights")
+    holds.begin("b", 10.0, 20.0, "others")
+    assert (holds.until("a"), holds.until("b")) == (15.0, 30.0)
+    assert [holds.next_end(now) for now in (12.0, 15.0, 30.0)] == [15.0, 30.0, math.inf]
+    holds.end("b", 16.0)
+    assert (holds.until("b"), holds.next_end(16.0)) == (0.0, math.inf)
+
+
 @pytest.fixture
 def session() -> FakeSession:
     return FakeSession("a", "b")
@@ -53,8 +67,8 @@ class Seated(NamedTuple):
     told: list[tuple[float, str]]
 
 
-def seated(session: FakeSession) -> Seated:
-    conductor = conductor_of(session)
+def seated(session: FakeSession, **changes: Any) -> Seated:
+    conductor = conductor_of(session, **changes)
     holder = Driver("relay", 1)
     told: list[tuple[float, str]] = []
     other = Driver("env", 2, on_held=lambda seconds, reason: told.append((seconds, reason)))
@@ -138,3 +152,189 @@ async def test_who_rests_is_waited_for_no_longer_and_may_play_again(
     conductor.rest([a, b], "both")
     await conductor.reset([a], 9, 1)
     assert conductor.lockstep.playing == [a]
+
+
+# --- resets ------------------------------------------------------------------------------------------------------
+
+
+async def both_done(session: FakeSession, conductor: Conductor, a: Attachment, b: Attachment) -> None:
+    """Their episodes have just ended."""
+    session.ending = {"a": 1, "b": 1}
+    await both_play(conductor, a, b)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.step, [(b, inputs(0.5))])
+        await conductor.step([(a, inputs(0.25))])
+    assert a.state is b.state is State.DONE
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("policy", ResetPolicy)
+async def test_a_reset_waits_for_a_holder_whose_episode_is_over(
+    session: FakeSession, policy: ResetPolicy, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, told = seated(session, reset_policy=policy)
+    await both_done(session, conductor, a, b)
+    async with trio.open_nursery() as nursery:
+        with conductor.holding(holder, 500.0, "waits for weights"):
+            await trio.sleep(100)
+            # The reset limit is 60 s.
+            nursery.start_soon(conductor.reset, [b], 8, 2)
+            await trio.sleep(300)
+            assert b.state is State.WAITING
+        await conductor.reset([a], 0, 1)
+    assert session.seeds == [9, 8]
+    assert conductor.lockstep.playing == [a, b]
+    assert told == [(400.0, "waits for weights")]
+
+
+@pytest.mark.trio
+async def test_who_waited_for_a_reset_before_the_hold_is_told_of_it_and_waits_on(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, told = seated(session)
+    await both_done(session, conductor, a, b)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 8, 2)
+        await trio.sleep(1)
+        with conductor.holding(holder, 500.0, "waits for weights"):
+            await trio.sleep(400)
+            assert b.state is State.WAITING
+        await conductor.reset([a], 0, 1)
+    assert session.seeds == [9, 8]
+    assert conductor.lockstep.playing == [a, b]
+    assert told == [(500.0, "waits for weights")]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("hold, begins", [(50.0, 50.0), (300.0, 300.0), (0.5, 2.0)])
+async def test_a_reset_goes_on_without_who_holds_longer_than_it_may(
+    session: FakeSession, hold: float, begins: float, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, _ = seated(session)
+    await both_done(session, conductor, a, b)
+    began = trio.current_time()
+    with conductor.holding(holder, hold, "waits for weights"):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() - began == pytest.approx(begins, abs=0.1)
+    assert conductor.lockstep.playing == [b]
+    assert a.state is State.ATTACHED
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("how", ["leaves", "rests", "lets go"])
+async def test_a_reset_goes_on_at_once_without_a_holder_that_will_not_ask(
+    session: FakeSession, how: str, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, _ = seated(session)
+    await both_done(session, conductor, a, b)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 8, 2)
+        with conductor.holding(holder, 500.0, "waits for weights"):
+            await trio.sleep(10)
+            assert not conductor.lockstep.playing
+            if how == "leaves":
+                conductor.leave([a])
+            elif how == "rests":
+                conductor.rest([a], "its upstream is away")
+            await trio.testing.wait_all_tasks_blocked()
+            assert bool(conductor.lockstep.playing) is (how != "lets go")
+        await trio.testing.wait_all_tasks_blocked()
+        assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.trio
+async def test_a_reset_does_not_wait_for_a_holder_that_has_no_episode_here(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, told = seated(session)
+    began = trio.current_time()
+    with conductor.holding(holder, 500.0, "waits for weights"):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() == began
+    assert conductor.lockstep.playing == [b]
+    assert a.state is State.ATTACHED
+    assert told == [(500.0, "waits for weights")]
+
+
+@pytest.mark.trio
+async def test_a_reset_does_not_wait_for_a_holder_whose_agent_is_gone(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, _ = seated(session)
+    await both_done(session, conductor, a, b)
+    with conductor.holding(holder, 500.0, "waits for weights"):
+        session.names = ("b",)
+        conductor.lockstep.take_agents([PlainTask(agent("b"), bounded=True)])
+        began = trio.current_time()
+        await conductor.reset([b], 8, 2)
+        assert trio.current_time() == began
+    assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("of_a, of_c", [(50.0, 30.0), (30.0, 50.0)])
+async def test_of_several_holders_the_last_is_waited_for_and_each_no_longer_than_it_may_hold(
+    of_a: float, of_c: float, autojump_clock: object
+) -> None:
+    session = FakeSession("a", "b", "c")
+    conductor, holder, a, b, told = seated(session)
+    other = Driver("another relay", 3)
+    c = attach(conductor, "c", other)
+    conductor.lockstep.quorum = 3
+    session.ending = dict.fromkeys(session.names, 1)
+    async with trio.open_nursery() as nursery:
+        for thread, each in enumerate((a, b, c), 1):
+            nursery.start_soon(conductor.reset, [each], 9, thread)
+    async with trio.open_nursery() as nursery:
+        for each in (a, b, c):
+            nursery.start_soon(conductor.step, [(each, inputs(0.5))])
+    began = trio.current_time()
+    with conductor.holding(holder, of_a, "one"), conductor.holding(other, of_c, "another"):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() - began == pytest.approx(50.0)
+    assert conductor.lockstep.playing == [b]
+    assert len(told) == 1
+
+
+@pytest.mark.trio
+async def test_a_reset_is_not_kept_until_a_hold_ends_that_is_not_waited_for(
+    autojump_clock: object,
+) -> None:
+    session = FakeSession("a", "b", "c")
+    conductor, holder, a, b, _ = seated(session)
+    resting = Driver("another relay", 3)
+    attach(conductor, "c", resting)
+    await both_done(session, conductor, a, b)
+    began = trio.current_time()
+    with conductor.holding(holder, 30.0, "one"), conductor.holding(resting, 500.0, "another"):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() - began == pytest.approx(30.0)
+    assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.trio
+async def test_a_drivers_reset_waits_for_another_driver_of_this_process(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    one, two = Driver("relay one", 1), Driver("relay two", 1)
+    a, b = attach(conductor, "a", one), attach(conductor, "b", two)
+    session.ending = {"a": 1, "b": 2}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 0, 0)
+        await conductor.reset([a], 9, 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.step, [(b, inputs(0.5))])
+        await conductor.step([(a, inputs(0.25))])
+    async with trio.open_nursery() as nursery:
+        # The other one plays on, waits for weights, and ends its episode later; then it waits for weights again.
+        nursery.start_soon(conductor.reset, [a], 8, 0)
+        for _ in range(2):
+            with conductor.holding(two, 500.0, "waits for weights"):
+                await trio.sleep(100)
+            if b.state is State.PLAYING:
+                await conductor.step([(b, inputs(0.5))])
+        assert a.state is State.WAITING
+        await conductor.reset([b], 0, 0)
+    assert session.seeds == [9, 8]
+    assert conductor.lockstep.playing == [a, b]

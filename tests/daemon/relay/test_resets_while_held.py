@@ -1,0 +1,237 @@
+"""Between its episodes a driver that waits for weights is waited for: environments beside it begin when it does."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.daemon.relay.relay import Relay
+from ospbridge.rllink.cutting import BatchMode
+from ospbridge.session.hub_client import HubClient
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.relay import test_driving
+from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.test_connect import drive, learning
+from tests.daemon.relay.test_driving import WITHIN, until, upstream
+from tests.daemon.running import Daemon
+from tests.daemon.stage import FakeSession, inputs
+from tests.daemon.test_conductor import attach, conductor_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, MutableMapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.relay.settings import Upstream
+
+impatient = test_driving.impatient
+pytestmark = pytest.mark.loopback
+WHOLE = {"agents": ("a",), "batch_mode": BatchMode.COMPLETE_EPISODES}
+GRACE = 0.05
+THINKS = 0.4
+
+
+@asynccontextmanager
+async def driven(*pairs: tuple[Sequence[Conductor], Upstream]) -> AsyncIterator[list[Relay]]:
+    """A driver for each pair."""
+    relays = [Relay(to, conductors) for conductors, to in pairs]
+    with trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            for relay in relays:
+                nursery.start_soon(relay.run)
+            yield relays
+            nursery.cancel_scope.cancel()
+
+
+def world(policy: ResetPolicy = ResetPolicy.ALL, **length: int) -> tuple[FakeSession, Conductor]:
+    """Episodes of 7 steps, or as said; a reset waits only shortly for those who could ask too."""
+    session = FakeSession("a", "b")
+    session.ending = {"a": 7, "b": 7} | length
+    conductor = conductor_of(session, reset_policy=policy)
+    conductor.lockstep._grace = GRACE
+    return session, conductor
+
+
+def beside(conductor: Conductor, pid: int = 1) -> Attachment:
+    """An environment on agent b, whose first episode begins with the driver's."""
+    conductor.lockstep.quorum = 2
+    return attach(conductor, "b", Driver("env", pid))
+
+
+async def episode(conductor: Conductor, b: Attachment) -> list[str]:
+    """The environment's; who plays it, at its beginning."""
+    await conductor.reset([b], 0, 2)
+    names = [a.name for a in conductor.lockstep.playing]
+    while b.state is State.PLAYING:
+        await conductor.step([(b, inputs(0.5))])
+    return names
+
+
+def failures(logs: Sequence[MutableMapping[str, Any]]) -> list[str]:
+    return [line["reason"] for line in logs if line["event"] == "the driver's reset failed"]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("policy", ResetPolicy)
+async def test_an_environment_and_the_driver_begin_together_however_long_learning_takes(
+    policy: ResetPolicy,
+) -> None:
+    learner = TinyLearner()
+    learner.thinks = THINKS
+    session, conductor = world(policy, b=7 if policy is ResetPolicy.ALL else 1000)
+    b = beside(conductor)
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))):
+            # A batch is three episodes.
+            who = [await episode(conductor, b) for _ in range(8)]
+    assert [sorted(names) for names in who] == [["a", "b"]] * 8
+    assert len(session.seeds) <= 9
+    assert len(learner.batches) == 2
+    assert learner.wrong == []
+    assert failures(logs) == []
+
+
+@pytest.mark.trio
+async def test_a_shorter_episode_of_the_environment_ends_while_the_driver_plays_and_both_wait_then() -> None:
+    learner = TinyLearner()
+    learner.thinks = THINKS
+    _, conductor = world(b=3)
+    b = beside(conductor)
+    async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))):
+        who = [await episode(conductor, b) for _ in range(8)]
+    assert [sorted(names) for names in who] == [["a", "b"]] * 8
+    assert learner.wrong == []
+
+
+@pytest.mark.trio
+async def test_in_each_of_several_worlds_environments_begin_with_the_driver() -> None:
+    learner = TinyLearner()
+    learner.thinks = THINKS
+    (quick, left), (slow, right) = world(), world(a=5, b=6)
+    slow.think = 0.002
+    who: list[list[str]] = []
+
+    async def plays(conductor: Conductor, pid: int) -> None:
+        b = beside(conductor, pid)
+        while True:
+            who.append(sorted(await episode(conductor, b)))
+
+    async with (
+        learner.listening() as port,
+        driven(([left, right], upstream(port, **WHOLE))),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(plays, left, 2)
+        nursery.start_soon(plays, right, 3)
+        await until(lambda: len(learner.batches) == 3)
+        nursery.cancel_scope.cancel()
+    assert min(len(quick.seeds), len(slow.seeds)) >= 3
+    assert who == [["a", "b"]] * len(who)
+    assert learner.wrong == []
+
+
+@pytest.mark.trio
+async def test_of_two_drivers_of_a_world_the_one_that_has_its_weights_waits_for_the_other() -> None:
+    quick, slow = TinyLearner(), TinyLearner(seed=2)
+    slow.thinks = 1.5
+    _, conductor = world()
+    conductor.lockstep.quorum = 2
+    with capture_logs() as logs:
+        async with quick.listening() as one, slow.listening() as two:
+            to_quick = upstream(one, **WHOLE)
+            to_slow = upstream(two, **WHOLE | {"agents": ("b",)})
+            async with driven(([conductor], to_quick), ([conductor], to_slow)):
+                await until(lambda: len(slow.batches) == 2)
+                assert len(quick.batches) == 2
+    played = [(line["seed"], line["agent"]) for line in logs if line["event"] == "episode" and line["steps"]]
+    seeds = list(dict.fromkeys(seed for seed, _ in played))
+    # Those of two batches; what follows may have been under way.
+    assert [sorted(agent for of, agent in played if of == seed) for seed in seeds[:6]] == [["a", "b"]] * 6
+    assert failures(logs) == []
+    assert quick.wrong == slow.wrong == []
+
+
+@pytest.mark.trio
+async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins_in_later() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    b = beside(conductor)
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE, hold=0.2))):
+            for _ in range(2):
+                assert len(await episode(conductor, b)) == 2
+            learner.thinks = 1.5
+            assert len(await episode(conductor, b)) == 2
+            assert await episode(conductor, b) == ["b"]
+            assert len(learner.batches) == 0
+            learner.thinks = 0.0
+            await until(lambda: len(learner.batches) == 1)
+            await until(lambda: "a" in [each.name for each in conductor.lockstep.playing])
+            who = [await episode(conductor, b) for _ in range(4)]
+    assert [sorted(names) for names in who] == [["a", "b"]] * 4
+    assert failures(logs) == []
+    assert learner.wrong == []
+
+
+@pytest.mark.trio
+async def test_a_driver_that_leaves_while_it_holds_the_world_is_waited_for_no_longer() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    b = beside(conductor)
+    async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))) as (relay,):
+        for _ in range(2):
+            await episode(conductor, b)
+        learner.thinks = 60.0
+        await episode(conductor, b)
+        asked = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conductor.reset, [b], 0, 2)
+            await trio.sleep(4 * GRACE)
+            assert b.state is State.WAITING
+            (loop,) = relay.driving._loops
+            assert loop.actors is not None
+            conductor.leave(loop.actors.attachments)
+        assert trio.current_time() - asked < 2.0
+        assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.usefixtures("runtime_directory")
+def test_a_client_whose_reset_waits_for_weights_is_told_and_loses_no_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = TinyLearner()
+    learner.thinks = 4.0
+    scenario = tmp_path / "short.toml"
+    scenario.write_text('name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 7\n')
+    options = ["--rllink-agents", "agent1", "--scenario", str(scenario), "--quorum", "2"]
+    options += ["--rllink-batch-mode", "complete_episodes", "--step-timeout", "0.4", "--reset-timeout", "1"]
+    # A client has 2.5 s of patience then.
+    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", 0.1)
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
+        learning(learner) as address,
+        Daemon(simulator.address, *drive(address, *options), directory=tmp_path) as daemon,
+    ):
+        daemon.wait_until("waiting for reset", "agent1")
+        seat = HubClient.connect().attach("agent2")
+        for _ in range(4):
+            seat.reset(0)
+            told = [seat.step(np.zeros(1, np.float32)) for _ in range(7)]
+            assert [each.truncated for each in told] == [False] * 6 + [True]
+        # A batch is three episodes.
+        assert len(learner.batches) == 1
+        episodes = [line["agent"] for line in daemon.lines("episode")]
+        assert sorted(episodes) == ["agent1"] * 4 + ["agent2"] * 4
+        assert daemon.lines("the driver's reset failed") == []
+        seat.close()
+    assert learner.wrong == []
