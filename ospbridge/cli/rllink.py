@@ -9,7 +9,7 @@ import click
 
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, waiting_told, with_options
 from ospbridge.cli.output import Column, note, number, print_json, print_table
-from ospbridge.cli.server_options import dialect_option, server_address, tls_options
+from ospbridge.cli.server_options import dialect_option, largest_option, server_address, tls_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def rllink() -> None:
 
 
 def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return with_options(command, (dialect_option(), *tls_options()))
+    return with_options(command, (dialect_option(), largest_option(), *tls_options()))
 
 
 @rllink.command()
@@ -57,6 +57,7 @@ def probe(
     *,
     server: str,
     dialect: str,
+    largest_message: int,
     tls_ca: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -82,7 +83,11 @@ def probe(
     address = server_address(server, ca=tls_ca, cert=tls_cert, key=tls_key, insecure=insecure)
     spoken = dialect_named(dialect)
     with waiting_told(f"waiting for an RLlink server at {address}"):
-        finding = trio.run(lambda: look(address, dialect=spoken, within=timeout, read_pickle=read_pickle))
+        finding = trio.run(
+            lambda: look(
+                address, dialect=spoken, within=timeout, read_pickle=read_pickle, largest=largest_message
+            )
+        )
     if as_json:
         print_json(_plain(finding))
     else:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,7 +14,47 @@ if TYPE_CHECKING:
     from ospbridge.cli.options import Decorator
     from ospbridge.transport.streams import StreamAddress
 
-__all__ = ["dialect_option", "server_address", "tls_options"]
+    SizeType = click.ParamType[int]
+else:
+    SizeType = click.ParamType  # became generic after the oldest click that serves
+
+__all__ = ["SizeParam", "dialect_option", "largest_option", "server_address", "tls_options"]
+
+LONGEST: Final = 99_999_999
+"""Bytes of a message, as RLlink's header can announce them; tests compare it with that."""
+
+
+class SizeParam(SizeType):
+    """Bytes, or what stands for many of them; ``most``: no more than so many."""
+
+    name = "SIZE"
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from ospbridge.errors import ConfigurationError
+        from ospbridge.record.sizes import parse_size
+
+        try:
+            size = parse_size(str(value))
+        except ConfigurationError as error:
+            self.fail(f"{error.message}; {error.hint}.", param, ctx)
+        if self.most is not None and size > self.most:
+            self.fail(f"{value!r} is more than the {self.most:,} bytes that a message can have.", param, ctx)
+        return size
+
+
+def largest_option(prefix: str = "") -> Decorator:
+    """``--largest-message``."""
+    return click.option(
+        f"--{prefix}largest-message",
+        type=SizeParam(LONGEST),
+        metavar="SIZE",
+        default="32M",
+        show_default=True,
+        help="Take no message that is larger; none has more than 99,999,999 bytes.",
+    )
 
 
 def dialect_option(prefix: str = "") -> Decorator:

@@ -9,6 +9,7 @@ import click
 
 from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.options import log_options
+from ospbridge.cli.server_options import largest_option
 
 if TYPE_CHECKING:
     import ssl
@@ -47,6 +48,7 @@ __all__ = ["sink"]
     show_default=True,
     help="How many steps a client is to send at once.",
 )
+@largest_option()
 @click.option("--tls-cert", metavar="FILE", help="The sink's certificate, as PEM: it speaks TLS then.")
 @click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
 @click.option("--tls-ca", metavar="FILE", help="The CA that the clients' certificates must come from.")
@@ -57,6 +59,7 @@ def sink(  # noqa: PLR0917  # click passes options by name
     record: Path | None,
     policy: Path | None,
     env_steps: int,
+    largest_message: int,
     tls_cert: str | None,
     tls_key: str | None,
     tls_ca: str | None,
@@ -86,7 +89,12 @@ def sink(  # noqa: PLR0917  # click passes options by name
     collect_seldom()
     trio.run(
         _serve,
-        Sink(store, None if policy is None else PolicyFile(policy), env_steps=env_steps),
+        Sink(
+            store,
+            None if policy is None else PolicyFile(policy),
+            env_steps=env_steps,
+            largest=largest_message,
+        ),
         endpoint,
         context,
     )

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ospbridge.cli.options import LONGEST, with_options
-from ospbridge.cli.server_options import dialect_option, server_address, tls_options
+from ospbridge.cli.server_options import (
+    SizeParam,
+    dialect_option,
+    largest_option,
+    server_address,
+    tls_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ospbridge.cli.options import Decorator
     from ospbridge.daemon.relay.settings import Upstream
-
-    SizeType = click.ParamType[int]
-else:
-    SizeType = click.ParamType  # became generic after the oldest click that serves
 
 __all__ = ["upstream_from", "upstream_options"]
 
@@ -42,21 +44,6 @@ OF_MODE: Final = {
 """Options that mean something in one mode only."""
 LEARNING: Final = 1800.0
 """Seconds for which a server may go on learning when the world is not held for it any more, before it is given up."""
-
-
-class _Size(SizeType):
-    """Bytes, or what stands for many of them."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from ospbridge.errors import ConfigurationError
-        from ospbridge.record.sizes import parse_size
-
-        try:
-            return parse_size(str(value))
-        except ConfigurationError as error:
-            self.fail(f"{error.message}; {error.hint}.", param, ctx)
 
 
 _OPTIONS: Final[tuple[Decorator, ...]] = (
@@ -155,7 +142,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     ),
     click.option(
         "--rllink-spool-limit",
-        type=_Size(),
+        type=SizeParam(),
         metavar="SIZE",
         default="2G",
         show_default=True,
@@ -168,6 +155,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         show_default=True,
         help="Which episodes are lost where that is not enough.",
     ),
+    largest_option("rllink-"),
     *tls_options("rllink-"),
 )
 
@@ -240,6 +228,7 @@ def upstream_from(
         spool=said["spool"],
         spool_limit=said["spool_limit"],
         spool_full=WhenFull(said["spool_full"]),
+        largest_message=said["largest_message"],
     )
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError, RemoteProtocolError, UpstreamLost
-from ospbridge.rllink.framing import LARGEST_BODY, Deframer
+from ospbridge.rllink.framing import LARGEST_TAKEN, Deframer
 from ospbridge.rllink.messages import (
     EpisodesAndGetState,
     GetConfig,
@@ -99,7 +99,7 @@ class ClientMachine:
         dialect: Dialect,
         *,
         limits: Limits | None = None,
-        largest: int = LARGEST_BODY,
+        largest: int = LARGEST_TAKEN,
         peer: str = "the RLlink server",
     ) -> None:
         self.dialect = dialect
@@ -160,11 +160,14 @@ class ClientMachine:
             # A peer that never stops sending cannot stop the time.
             self._advance(None)
 
-    def eof(self, now: float) -> None:
-        """The server closed the connection, or it broke."""
+    def eof(self, now: float, why: OspBridgeError | None = None) -> None:
+        """The server closed the connection, or it broke; ``why``, where more is known than that."""
         if self.lost is not None:
             return
         self.now = now
+        if why is not None:
+            self._lose(why)
+            return
         due = f" with a reply to {_name(self._due[0].request)} due" if self._due else ""
         cut = "" if self._deframer.empty else f", in mid-message: {self._deframer.unfinished()}"
         hint = ""

@@ -86,6 +86,8 @@ class Dialect(ABC):
             return message_of(self._load(body))
         except Misfit as error:
             told = str(error)
+        except MemoryError:
+            told = f"a message of {len(body)} bytes stands for more than the memory has room for"
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             told = f"expected an RLlink message in the dialect {self.name}: {error}"
         raise RemoteProtocolError(

@@ -13,11 +13,13 @@ from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HEADER_LENGTH", "LARGEST_BODY", "Deframer", "header"]
+__all__ = ["HEADER_LENGTH", "LARGEST_BODY", "LARGEST_TAKEN", "Deframer", "header"]
 
 HEADER_LENGTH: Final = 8
 LARGEST_BODY: Final = 99_999_999
 """The longest body, in bytes, that eight digits can announce."""
+LARGEST_TAKEN: Final = 32 * 2**20
+"""The longest that is taken from a peer unless more is asked for: what its objects take may be many times that."""
 
 
 def header(length: int) -> bytes:
@@ -39,7 +41,7 @@ class Deframer:
 
     __slots__ = ("_announced", "_body", "_broken", "_header", "_largest")
 
-    def __init__(self, *, largest: int = LARGEST_BODY) -> None:
+    def __init__(self, *, largest: int = LARGEST_TAKEN) -> None:
         if not 0 < largest <= LARGEST_BODY:
             raise LocalProtocolError(
                 f"the limit of a message must be between 1 and {LARGEST_BODY} bytes, got {largest}"
@@ -102,7 +104,8 @@ class Deframer:
                 f"expected a message of at most {self._largest} bytes, {length} were announced",
                 data=head,
                 offset=0,
-                hint="raise the limit if the peer is trusted and its messages are that large",
+                hint="where the peer is trusted and its messages are that large, raise the limit: with "
+                "--rllink-largest-message of the daemon, with --largest-message of other commands",
             )
             raise self._broken
         return length

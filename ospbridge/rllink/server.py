@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink.checking import NOTHING_MORE, Needs, check_fragments
 from ospbridge.rllink.dialects import dialect_of
-from ospbridge.rllink.framing import LARGEST_BODY, Deframer
+from ospbridge.rllink.framing import LARGEST_TAKEN, Deframer
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -88,7 +88,7 @@ class ServerMachine:
         *,
         dialect: Dialect | None = None,
         needs: Needs = NOTHING_MORE,
-        largest: int = LARGEST_BODY,
+        largest: int = LARGEST_TAKEN,
     ) -> None:
         self.config = config
         self.dialect = dialect

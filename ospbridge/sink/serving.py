@@ -11,10 +11,12 @@ import trio
 from ospbridge import __version__
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.observe import logs
+from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
 from ospbridge.transport.securing import refusal
 from ospbridge.transport.settling import settle
+from ospbridge.transport.streams import last_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,9 +42,19 @@ LONGEST_ID: Final = 60
 
 
 class Sink:
-    """``store`` None: nothing is kept. ``policy`` None: whoever asks for weights is turned away."""
+    """``store`` None: nothing is kept. ``policy`` None: whoever asks for weights is turned away.
 
-    def __init__(self, store: Store | None, policy: PolicyFile | None, *, env_steps: int) -> None:
+    ``largest``: bytes of a message that is taken.
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        policy: PolicyFile | None,
+        *,
+        env_steps: int,
+        largest: int = LARGEST_TAKEN,
+    ) -> None:
         self.clients = 0
         self.steps = 0
         self.fragments = 0
@@ -50,6 +62,7 @@ class Sink:
         """Of the steps, those that had come before and are recorded once."""
         self._store = store
         self._policy = policy
+        self._largest = largest
         self._config = SetConfig(
             env_steps_per_sample=env_steps, force_on_policy=False, server=f"ospbridge sink {__version__}"
         )
@@ -91,6 +104,8 @@ class Sink:
         except trio.TooSlowError:
             log.warning("a client is dismissed", client=who, reason="it said nothing, or did not read")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            # trio raises out of a handshake before it sends why, and the client would see no more than the end.
+            await last_word(stream)
             _tell_lost(who, error)
         except Exception as error:
             # Whatever it was, the others go on.
@@ -100,7 +115,7 @@ class Sink:
             await trio.aclose_forcefully(stream)
 
     async def _converse(self, stream: Stream, who: str) -> None:
-        machine = ServerMachine(self._config)
+        machine = ServerMachine(self._config, largest=self._largest)
         greeted_by = trio.current_time() + GREET_WITHIN
         if isinstance(stream, trio.SSLStream):
             # Left to reading, a handshake that is broken off would look like a client that leaves in order.

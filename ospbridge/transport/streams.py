@@ -10,6 +10,7 @@ import ipaddress
 import os
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -30,11 +31,14 @@ __all__ = [
     "Stream",
     "StreamAddress",
     "close_gently",
+    "last_word",
     "linger_on",
     "listening_at",
     "open_stream",
     "parse_stream",
+    "refused",
     "speaks_tls",
+    "was_refused",
 ]
 
 Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
@@ -43,6 +47,12 @@ SCHEME: Final = "tls://"
 DEFAULT_PORT: Final = 5555
 """Where RLlib's own example listens."""
 READ_AT_ONCE: Final = 64 * 1024
+ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""What OpenSSL calls a stream that just ended; or its reason says so."""
+LAST_WORD_WITHIN: Final = 0.5
+"""Seconds for the reason of a refusal to leave."""
+PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
+"""What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +149,10 @@ def _is_loopback(host: str) -> bool:
 async def open_stream(address: StreamAddress, *, within: float) -> Stream:
     """A connection, in ``within`` seconds, with the server's certificate verified where there is TLS.
 
-    A connection proves little: some servers accept and reset it. Raises UpstreamNotFound where nobody accepts,
-    ConfigurationError for a name that does not resolve, certificates that do not fit, and another host without TLS.
+    A connection proves little: some servers accept and reset it, and where TLS 1.3 is spoken, a certificate of ours is
+    refused only afterwards. Raises UpstreamNotFound where nobody accepts or no name server answers, ConfigurationError
+    for a name that does not exist, files that do not fit, and another host without TLS; and for what one side's TLS
+    refused of the other's, which ``was_refused`` tells apart.
     """
     context = address.tls.context() if address.tls is not None else None
     failure = "its name is not resolved in time"
@@ -171,11 +183,11 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
     endpoint = address.endpoint
     try:
         found = await trio.socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise ConfigurationError(
-            f"the host name {endpoint.host!r} does not resolve: {error.strerror}",
-            hint="check the spelling, or write the IP address",
-        ) from None
+    except OSError as error:
+        why = f"the host name {endpoint.host!r} does not resolve: {error.strerror}"
+        if not isinstance(error, socket.gaierror) or error.errno in PASSING:
+            raise UpstreamNotFound(why, hint="see whether this host reaches its name server") from None
+        raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
     places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
     if address.tls is None and not address.insecure:
         far = [
@@ -198,10 +210,11 @@ async def _secured(
     try:
         await secured.do_handshake()
     except trio.BrokenResourceError as error:
+        await last_word(secured)
         await trio.aclose_forcefully(secured)
-        cause = error.__cause__
-        if isinstance(cause, ssl.SSLError):
-            raise refused(cause, str(address)) from None
+        why = refused(error, str(address))
+        if why is not None:
+            raise why from why.__cause__
         raise UpstreamLost(f"{address} closed the connection in the TLS handshake") from None
     except BaseException:
         await trio.aclose_forcefully(secured)
@@ -233,16 +246,46 @@ async def speaks_tls(address: StreamAddress, *, within: float) -> bool:
     return False
 
 
-def refused(error: ssl.SSLError, peer: str) -> ConfigurationError | UpstreamLost:
-    """What a failed handshake means, in words."""
-    if "EOF" in (error.reason or "").upper():
-        return UpstreamLost(f"{peer} closed the connection in the TLS handshake")
-    return refusal(
-        error,
+def refused(error: Exception, peer: str) -> ConfigurationError | None:
+    """Why a stream broke, where TLS says it: in the handshake, or after it. None where the stream only ended.
+
+    TLS 1.3 tells only after the handshake that our certificate is refused.
+    """
+    cause = error.__cause__
+    if (
+        not isinstance(cause, ssl.SSLError)
+        or isinstance(cause, ENDED)
+        or "EOF" in (cause.reason or "").upper()
+    ):
+        return None
+    told = refusal(
+        cause,
         peer,
         expected="TLS as expected",
         hint="RLlib's own server speaks no TLS; a TLS tunnel such as stunnel may stand before it",
     )
+    told.__cause__ = cause
+    return told
+
+
+def was_refused(error: OspBridgeError) -> bool:
+    """Whether ``error`` is from ``refused``: unlike an unfit file of ours, the server's end may mend it."""
+    return isinstance(error.__cause__, ssl.SSLError)
+
+
+async def last_word(stream: Stream) -> None:
+    """Tell the other side why a handshake failed. ``stream`` is to be closed forcefully then.
+
+    OpenSSL has made an alert of it, which trio keeps: the other side would see that the stream ends, and not why.
+    """
+    # It has no other name; a release of trio that calls it differently must not end us, only say less.
+    outgoing: ssl.MemoryBIO | None = getattr(stream, "_outgoing", None)
+    if isinstance(stream, trio.SSLStream) and outgoing is not None:
+        with (
+            trio.move_on_after(LAST_WORD_WITHIN, shield=True),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
+            await stream.transport_stream.send_all(outgoing.read())
 
 
 def linger_on(stream: Stream, seconds: float) -> None:

@@ -8,9 +8,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import LEARNING, upstream_from, upstream_options
 from ospbridge.daemon.relay.settings import Upstream
 from ospbridge.errors import ConfigurationError
+from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 
 
 def said(*options: str) -> Upstream:
@@ -21,7 +23,8 @@ def said(*options: str) -> Upstream:
     def command(**given: Any) -> None:
         found.append(upstream_from(given))
 
-    CliRunner().invoke(command, ["--rllink", "127.0.0.1:5555", *options], catch_exceptions=False)
+    result = CliRunner().invoke(command, ["--rllink", "127.0.0.1:5555", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
     (upstream,) = found
     assert upstream is not None
     return upstream
@@ -48,6 +51,13 @@ def test_an_activation_that_there_is_not_is_told_with_those_that_there_are(optio
     with pytest.raises(ConfigurationError, match="sin") as caught:
         said(option, "sin")
     assert "relu" in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_messages_of_a_server_are_as_large_as_is_said_and_no_larger_than_can_be_announced() -> None:
+    assert said().largest_message == LARGEST_TAKEN
+    assert said("--rllink-largest-message", "99999999").largest_message == LARGEST_BODY == LONGEST
+    with pytest.raises(AssertionError, match="99,999,999 bytes that a message can have"):
+        said("--rllink-largest-message", "1G")
 
 
 def test_a_server_may_learn_for_longer_than_the_world_is_held() -> None:

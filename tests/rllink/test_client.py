@@ -368,6 +368,17 @@ def test_after_the_end_nothing_begins_any_more() -> None:
     assert pair.client.data_to_send() == []
 
 
+def test_a_driver_that_knows_why_the_stream_broke_says_so() -> None:
+    pair = greeted()
+    pair.client.begin(get_state(pair.client), pair.now)
+    why = UpstreamLost("it was unplugged")
+    pair.client.eof(pair.now, why)
+    pair.client.eof(pair.now)
+    assert pair.client.lost is why
+    with pytest.raises(UpstreamLost, match="unplugged"):
+        pair.client.result()
+
+
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"00000004what", b"00000001\xc1", b"00000002{}"])
 def test_bytes_that_are_no_rllink_end_the_connection_with_a_clear_error(data: bytes) -> None:
     pair = greeted()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
-from ospbridge.rllink.framing import LARGEST_BODY, Deframer, header
+from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN, Deframer, header
 
 
 def framed(body: bytes) -> bytes:
@@ -95,11 +95,18 @@ def test_an_announced_length_above_the_limit_is_refused_and_allocates_nothing() 
     try:
         with pytest.raises(RemoteProtocolError, match="at most 1000 bytes, 99999999 were announced"):
             list(Deframer(largest=1000).bodies(b"99999999"))
-        list(Deframer().bodies(b"99999999 and so on"))
+        list(Deframer(largest=LARGEST_BODY).bodies(b"99999999 and so on"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 100_000
+
+
+def test_less_is_taken_than_can_be_announced_unless_more_is_asked_for() -> None:
+    assert list(Deframer().bodies(b"%08d" % LARGEST_TAKEN)) == []
+    with pytest.raises(RemoteProtocolError, match=f"at most {LARGEST_TAKEN} bytes") as caught:
+        list(Deframer().bodies(b"%08d" % (LARGEST_TAKEN + 1)))
+    assert "--rllink-largest-message" in caught.value.hint
 
 
 def test_what_came_before_a_bad_header_is_still_given_out() -> None:

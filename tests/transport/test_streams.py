@@ -12,7 +12,14 @@ import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.interface import Endpoint
-from ospbridge.transport.streams import ServerTls, StreamAddress, close_gently, open_stream, parse_stream
+from ospbridge.transport.streams import (
+    ServerTls,
+    StreamAddress,
+    close_gently,
+    open_stream,
+    parse_stream,
+    was_refused,
+)
 from tests.daemon.certificates import Authority
 
 if TYPE_CHECKING:
@@ -141,6 +148,38 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
         await open_stream(parse_stream("nobody.invalid:5555"), within=WITHIN)
 
 
+class WrongResolver(trio.abc.HostnameResolver):
+    """A resolver that has no address."""
+
+    def __init__(self, wrong: OSError) -> None:
+        self._wrong = wrong
+
+    async def getaddrinfo(self, *_: object) -> Any:
+        raise self._wrong
+
+    async def getnameinfo(self, *_: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "wrong, error, hint",
+    [
+        (socket.gaierror(socket.EAI_NONAME, "not known"), ConfigurationError, "check the spelling"),
+        (socket.gaierror(socket.EAI_AGAIN, "try again"), UpstreamNotFound, "name server"),
+        (socket.gaierror(socket.EAI_FAIL, "failed"), UpstreamNotFound, "name server"),
+        (OSError(24, "too many open files"), UpstreamNotFound, "name server"),
+    ],
+)
+async def test_a_resolver_that_has_no_answer_now_is_told_from_a_name_that_is_none(
+    wrong: OSError, error: type[OspBridgeError], hint: str
+) -> None:
+    trio.socket.set_custom_hostname_resolver(WrongResolver(wrong))
+    with pytest.raises(error, match=f"'trainer' does not resolve: {wrong.strerror}") as caught:
+        await open_stream(parse_stream("trainer:5555"), within=WITHIN)
+    assert hint in caught.value.hint
+
+
 class SlowResolver(trio.abc.HostnameResolver):
     """A name server that keeps who asks waiting."""
 
@@ -219,6 +258,35 @@ async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault
         with pytest.raises(ConfigurationError, match=why) as caught:
             await said_back(StreamAddress(endpoint, ServerTls(ca=pinned.path)))
     assert str(endpoint.port) in caught.value.message
+    assert was_refused(caught.value)
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+async def test_a_server_whose_certificate_does_not_hold_is_told_so(
+    authority: Authority, newest: ssl.TLSVersion
+) -> None:
+    files = authority.issue("server", expired=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    context.maximum_version = newest
+    told: list[str] = []
+
+    async def handle(stream: trio.SocketStream) -> None:
+        secured = trio.SSLStream(stream, context, server_side=True)
+        with pytest.raises(trio.BrokenResourceError) as caught:
+            await secured.receive_some()
+        told.append(str(caught.value.__cause__))
+        await trio.aclose_forcefully(secured)
+
+    async with server(handle) as endpoint:
+        with pytest.raises(ConfigurationError):
+            await said_back(StreamAddress(endpoint, ServerTls(ca=authority.path)))
+        with trio.fail_after(WITHIN):
+            while not told:
+                await trio.sleep(0.01)
+    assert "alert certificate expired" in told[0]
 
 
 @pytest.mark.loopback
@@ -270,8 +338,9 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, authority: Authority) -
         (ServerTls(cert=files.ca, key=files.key), "no certificate and its key"),
     ]
     for tls, why in unfit:
-        with pytest.raises(ConfigurationError, match=why):
+        with pytest.raises(ConfigurationError, match=why) as caught:
             tls.context()
+        assert not was_refused(caught.value)
 
 
 # --- the end -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ what the server says unasked goes to ``on_event``.
 from __future__ import annotations
 
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -18,8 +18,8 @@ from ospbridge.observe import logs
 from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
 from ospbridge.rllink.exchanges import greet
-from ospbridge.rllink.framing import LARGEST_BODY
-from ospbridge.transport.streams import close_gently, linger_on, open_stream
+from ospbridge.rllink.framing import LARGEST_TAKEN
+from ospbridge.transport.streams import close_gently, linger_on, open_stream, refused, was_refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -39,6 +39,8 @@ CONNECT_WITHIN: Final = 10.0
 """Seconds for TCP and TLS to come about."""
 LEAVE_WITHIN: Final = 1.5
 """Seconds for what was sent to arrive when a connection is left."""
+READ_OUT_WITHIN: Final = 0.5
+"""Seconds for what was said before a connection broke to be read."""
 LEARN_WITHIN: Final = 30.0
 """Seconds to wait for weights that are due when a connection is given up: some servers do not survive it otherwise."""
 LEARN_SOON: Final = 0.75
@@ -109,8 +111,10 @@ class Connection:
                     await self._stream.send_all(part)
                 whole = True
             except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-                # Busy: it is being closed.
-                pass
+                # Busy: it is being closed. A server that refuses our certificate says so and resets the connection, so
+                # that its word is still to be read when nothing can be sent any more.
+                with trio.move_on_after(READ_OUT_WITHIN):
+                    await self.gone.wait()
             finally:
                 if not whole:
                     # Half a message was sent; nothing that follows would be understood.
@@ -123,16 +127,17 @@ class Connection:
         machine = self.machine
         try:
             while machine.lost is None:
+                why = None
                 try:
                     data = await self._stream.receive_some(READ_AT_ONCE)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    data = b""
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    data, why = b"", refused(error, machine.peer)
                 now = trio.current_time()
                 try:
                     if data:
                         machine.receive(data, now)
                     else:
-                        machine.eof(now)
+                        machine.eof(now, why)
                 except OspBridgeError:
                     # The machine keeps it as the reason why the connection is lost.
                     assert machine.lost is not None
@@ -140,6 +145,12 @@ class Connection:
                 self._news.unpark_all()
         finally:
             self.gone.set()
+
+    def left(self) -> None:
+        """Nothing more is read: who still waits for a reply learns it now."""
+        with suppress(OspBridgeError):
+            self.machine.eof(trio.current_time())
+        self._news.unpark_all()
 
     def _tell(self) -> None:
         events = self.machine.events
@@ -164,7 +175,7 @@ class Link:
         *,
         dialect: Dialect | None = None,
         limits: Limits,
-        largest: int = LARGEST_BODY,
+        largest: int = LARGEST_TAKEN,
         on_event: Callable[[Event], None] = lambda _: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -203,7 +214,11 @@ class Link:
             self._connection = None
 
     async def run(self) -> Never:
-        """Stay connected until cancelled. Raises ConfigurationError at once for what no waiting can mend."""
+        """Stay connected until cancelled.
+
+        Raises ConfigurationError where already the first attempt fails, and for what no waiting can mend: our own
+        files and settings. What a server's TLS shows or refuses is not of that kind.
+        """
         while True:
             attempt = self._plan.next_attempt()
             await trio.sleep(attempt.pause)
@@ -212,7 +227,7 @@ class Link:
             except UpstreamNotFound as absent:
                 how, error = End.REFUSED, absent
             except ConfigurationError as wrong:
-                if not self.connections and not self._plan.in_vain:
+                if not (was_refused(wrong) or self.connections or self._plan.in_vain):
                     raise
                 how, error = End.REFUSED, wrong
             except OspBridgeError as lost:
@@ -229,6 +244,9 @@ class Link:
             try:
                 await connection.perform(greet)
             except OspBridgeError as error:
+                if was_refused(error):
+                    # Nobody read what was said, so that it tells nothing of the dialect.
+                    return End.REFUSED, error
                 return End.CLOSED if machine.lost is not None else End.SILENT, error
             self._gained(connection)
             try:
@@ -254,9 +272,10 @@ class Link:
                     # Not shielded: when the daemon ends there is no time for more.
                     with trio.move_on_after(LEARN_WITHIN):
                         await connection.learned()
-                    ending = False
+                    ending = not connection.machine.may_close
                 finally:
                     scope.cancel()
+                    connection.left()
                     if ending:
                         await self._leave_to_another(stream)
                     else:

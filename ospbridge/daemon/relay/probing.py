@@ -21,6 +21,7 @@ from ospbridge.errors import (
 )
 from ospbridge.policy.describing import Description, describe
 from ospbridge.rllink.exchanges import get_config, get_state, greet
+from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
 from ospbridge.rllink.timing import RECYCLING, Limits
 from ospbridge.transport.streams import speaks_tls
@@ -60,9 +61,16 @@ class Finding:
 
 
 async def probe(
-    address: StreamAddress, *, dialect: Dialect | None = None, within: float, read_pickle: bool = False
+    address: StreamAddress,
+    *,
+    dialect: Dialect | None = None,
+    within: float,
+    read_pickle: bool = False,
+    largest: int = LARGEST_TAKEN,
 ) -> Finding:
     """Ask a server. ``within``: seconds until it must have answered, and for each question after that.
+
+    ``largest``: bytes of an answer.
 
     Raises UpstreamNotFound where no RLlink server answers, RemoteProtocolError where something else does,
     ConfigurationError for names and certificates that do not fit.
@@ -78,7 +86,7 @@ async def probe(
         late = trio.current_time() > began + PAUSE_IS_OVER
         if (
             link.connected
-            or isinstance(error, RemoteProtocolError)
+            or isinstance(error, (RemoteProtocolError, ConfigurationError))
             or (isinstance(error, UpstreamNotFound) and late)
         ):
             news.set()
@@ -91,7 +99,7 @@ async def probe(
             wrong = error
             news.set()
 
-    link = Link(address, dialect=dialect, limits=limits, on_change=look)
+    link = Link(address, dialect=dialect, limits=limits, largest=largest, on_change=look)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
         with trio.move_on_after(within):
@@ -141,9 +149,12 @@ async def _verdict(
     """Why nobody answered, and what to do next."""
     for_so_long = f"in {waited:.1f} s"
     if isinstance(error, UpstreamNotFound):
+        own = error.hint if error.hint != UpstreamNotFound.default_hint else ""
         return UpstreamNotFound(
-            f"{error.message} ({for_so_long})", hint=f"start it, or try `ospbridge sink`; {PORTS}"
+            f"{error.message} ({for_so_long})", hint=own or f"start it, or try `ospbridge sink`; {PORTS}"
         )
+    if isinstance(error, ConfigurationError):
+        return error
     if isinstance(error, RemoteProtocolError):
         if error.data.startswith(b"HTTP/"):
             error.hint = f"a web server answers there, Ray's dashboard for instance; {PORTS}"

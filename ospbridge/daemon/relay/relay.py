@@ -40,7 +40,11 @@ class Relay:
         self.at_rest = trio.Event()
         """It drives no agent any more; its server may still have something to say."""
         self.link = Link(
-            upstream.address, dialect=upstream.dialect, limits=upstream.limits, on_event=self._event
+            upstream.address,
+            dialect=upstream.dialect,
+            limits=upstream.limits,
+            largest=upstream.largest_message,
+            on_event=self._event,
         )
         self._work = (
             Driving(upstream, conductors, self.link)

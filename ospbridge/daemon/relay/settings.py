@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.record.spool import DEFAULT_LIMIT, WhenFull
+from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.timing import Limits
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class Upstream:
     spool_limit: int = DEFAULT_LIMIT
     """Bytes."""
     spool_full: WhenFull = WhenFull.DROP_OLDEST
+
+    largest_message: int = LARGEST_TAKEN
+    """Bytes of a message that is taken from it."""
 
     def __str__(self) -> str:
         return f"{self.mode} {self.address}"

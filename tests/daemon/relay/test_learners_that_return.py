@@ -133,3 +133,50 @@ async def test_a_learner_that_comes_back_and_wants_more_steps_gets_the_batch_wit
     for batches, wanted in ((small, 20), (large, 30)):
         for batch in batches:
             assert wanted <= sum(fragment.steps for fragment in batch) <= wanted + most
+
+
+class Thoughtful(TinyLearner):
+    """Learns for a while, the first time, and notes what becomes of a connection that was left meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thinks = 0.6
+        self.learning = trio.Event()
+        self.found: list[str] = []
+
+    async def _answer(self, machine: ServerMachine, *asked: Any) -> bool:
+        event, stream, _ = asked
+        if event.learned and not self.learning.is_set():
+            self.learning.set()
+            answered = await super()._answer(machine, *asked)
+            self.thinks = 0.0
+            try:
+                # As a message that is too long for the kernel to take at once.
+                written = b"".join(machine.data_to_send())
+                for part in (written[:100], written[100:]):
+                    await stream.send_all(part)
+                    await trio.sleep(0.05)
+                with trio.move_on_after(0.3):
+                    await stream.receive_some(1)
+                self.found.append("in peace")
+            except trio.BrokenResourceError:
+                self.found.append("reset")
+            return answered
+        return await super()._answer(machine, *asked)
+
+
+async def test_a_learner_that_is_left_while_it_learns_is_not_reset_over_its_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LEARN_SOON", "LEARN_WITHIN", "LEAVE_WITHIN"):
+        monkeypatch.setattr(f"ospbridge.daemon.relay.link.{name}", 0.05)
+    learner = Thoughtful()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await learner.learning.wait()
+        assert relay.link.connected is not None
+        relay.link.drop(relay.link.connected, SessionLost("for a test"))
+        await until(lambda: learner.found)
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) > done + 1)
+    assert learner.found == ["in peace"]

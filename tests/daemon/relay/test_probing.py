@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from ospbridge.rllink.server import ServerMachine, StateWanted
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights, Weights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
-from ospbridge.transport.streams import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.streams import ServerTls, StreamAddress, last_word, parse_stream
 from tests.daemon.certificates import Authority
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from ospbridge.transport.streams import Stream
     from ospbridge.transport.tls import TlsFiles
 
     Handler = Callable[[trio.SocketStream], Awaitable[None]]
@@ -57,7 +59,7 @@ async def serving(handler: Handler, *, port: int = 0) -> AsyncIterator[StreamAdd
 
 
 class Server:
-    """Any number of clients; ``ends`` says how each connection ended."""
+    """Any number of clients; ``ends`` says how each connection ended. ``asks`` for their certificates."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Server:
         *,
         dialect: Dialect | None = None,
         tls: TlsFiles | None = None,
+        asks: bool = False,
     ) -> None:
         self.ends: list[str] = []
         self._config, self._weights, self._dialect = config, weights, dialect
@@ -73,9 +76,12 @@ class Server:
         if tls is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(tls.cert, tls.key)
+            if asks:
+                self._tls.verify_mode = ssl.CERT_REQUIRED
+                self._tls.load_verify_locations(tls.ca)
 
     async def handle(self, plain: trio.SocketStream) -> None:
-        stream: trio.abc.Stream = plain
+        stream: Stream = plain
         if self._tls is not None:
             stream = trio.SSLStream(plain, self._tls, server_side=True, https_compatible=True)
         machine = ServerMachine(self._config, dialect=self._dialect)
@@ -91,6 +97,7 @@ class Server:
                     await stream.send_all(part)
         except trio.BrokenResourceError:
             end = "reset"
+            await last_word(stream)
         except RemoteProtocolError:
             end = "dismissed"
         finally:
@@ -241,6 +248,24 @@ async def test_a_server_that_comes_back_from_its_pause_is_found() -> None:
     assert results[0].config == CONFIG
 
 
+class NoNameServer(trio.abc.HostnameResolver):
+    async def getaddrinfo(self, *_: object) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    async def getnameinfo(self, *_: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.trio
+async def test_a_name_server_that_is_away_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PAUSE_IS_OVER", 0.1)
+    trio.socket.set_custom_hostname_resolver(NoNameServer())
+    error = await refusal(parse_stream("trainer:5555"), within=WITHIN)
+    assert isinstance(error, UpstreamNotFound)
+    assert "'trainer' does not resolve: Temporary failure" in error.message
+    assert "name server" in error.hint
+
+
 async def says_nothing(stream: trio.SocketStream) -> None:
     await trio.sleep_forever()
 
@@ -308,6 +333,26 @@ async def test_a_server_is_believed_by_its_certificate(tmp_path: Path) -> None:
         error = await refusal(parse_stream(f"tls://{address}", tls=ServerTls(other.path)), within=WITHIN)
     assert isinstance(error, ConfigurationError)
     assert "does not hold" in error.message
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "mine, words", [("none", "certificate required"), ("expired", "certificate expired")]
+)
+async def test_a_server_that_refuses_our_certificate_is_told_at_once(
+    tmp_path: Path, mine: str, words: str
+) -> None:
+    authority = Authority(tmp_path)
+    server = Server(CONFIG, WEIGHTS, tls=authority.issue("server"), asks=True)
+    files = authority.issue("mine", expired=True) if mine == "expired" else None
+    tls = ServerTls(authority.path, files.cert if files else None, files.key if files else None)
+    async with serving(server.handle) as address:
+        error = await refusal(parse_stream(f"tls://{address}", tls=tls), within=WITHIN)
+        assert server.ends == ["reset"]
+    assert isinstance(error, ConfigurationError)
+    assert f"tls://{address} refuses the TLS connection: " in error.message
+    assert words in error.message
+    assert "it may want a certificate" in error.hint
 
 
 @pytest.mark.trio
