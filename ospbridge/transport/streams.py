@@ -38,6 +38,7 @@ __all__ = [
     "parse_stream",
     "refused",
     "speaks_tls",
+    "traceless",
     "was_refused",
 ]
 
@@ -294,6 +295,18 @@ def linger_on(stream: Stream, seconds: float) -> None:
     linger(plain.socket.fileno(), seconds)
 
 
+def traceless(error: BaseException) -> None:
+    """Take the tracebacks from ``error`` and from what caused it.
+
+    The frames in them refer to their callers' frames, and may refer to the error itself. Such a circle would keep whole
+    connections until Python looks for circles, which the daemon seldom lets it do.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        found.__traceback__ = None
+        found = found.__cause__ or found.__context__
+
+
 async def close_gently(stream: Stream, *, within: float) -> None:
     """Say that nothing more comes, read until the other side says so too, ``within`` seconds at most, and close."""
     with trio.move_on_after(within, shield=True):
@@ -302,7 +315,7 @@ async def close_gently(stream: Stream, *, within: float) -> None:
             await socket_stream.send_eof()
             while await socket_stream.receive_some(READ_AT_ONCE):
                 pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError) as error:
             # Busy: somebody is cut short in the middle of a message.
-            pass
+            traceless(error)
     await trio.aclose_forcefully(stream)

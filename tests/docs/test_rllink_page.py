@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ospbridge.daemon.relay.link import LINGER
+from ospbridge.cli.upstream import LEARNING
+from ospbridge.daemon.relay.link import LEARN_WITHIN, LINGER, LINGER_LESS
 from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, REFUSED_AGAIN
 from ospbridge.rllink.framing import HEADER_LENGTH, LARGEST_BODY
 from ospbridge.rllink.timing import POLL, RECYCLING, Limits
@@ -31,7 +32,10 @@ def test_its_figures_are_those_of_the_code() -> None:
     assert f"begins at {REFUSED_AGAIN:g} s and stops at {LONGEST_REFUSED:g} s" in PAGE
     assert (
         f"{limits.pong:g} s for a PONG, {limits.config:g} s for the settings, {limits.answer:g} s for weights that "
-        f"only have to be sent, {limits.state:g} s for weights that are learned first" in PAGE
+        "only have to be sent" in PAGE
     )
+    assert LEARNING == 1800.0
+    assert "may take half an hour more than the world is held for them" in PAGE
+    assert f"for {LEARN_WITHIN:g} s; then it ends its own direction" in PAGE
     assert f"asked every {1000 * POLL:g} ms" in PAGE
-    assert f"{LINGER:g} s at most" in PAGE
+    assert f"{LINGER_LESS:g} s or, for a daemon that ends, {LINGER:g} s at most" in PAGE

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.daemon.relay.upstream import policy_weights
 from ospbridge.errors import ConfigurationError
+from ospbridge.observe import logs
 from ospbridge.policy.describing import describe
 from ospbridge.rllink.exchanges import get_config, get_state
 
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Fitting"]
 
+log = logs.get(__name__)
 SINK: Final = "ospbridge sink"
 """How the server begins its name that learns nothing, and takes what comes."""
 MOST_LOST: Final = 2
-"""Connections in a row that may be lost over the question: a server that gives no weights is not asked any more."""
+"""Connections in a row that may be lost over the question: a server that gives no weights is sent all the same then."""
 
 
 class Fitting:
@@ -36,9 +38,18 @@ class Fitting:
 
     async def ask(self, connection: Connection) -> None:
         """What its module is like, unless it was asked already. Raises what ends the connection."""
-        if self._asked is connection or self._lost >= MOST_LOST:
+        if self._asked is connection:
             return
         self._found = None
+        if self._lost >= MOST_LOST:
+            log.warning(
+                "the upstream does not say what its module takes",
+                connections=self._lost,
+                hint="experience of another width would end the training of a server of RLlib: see that its spaces are "
+                "those of the agents; for other servers say --rllink-unannotated, and it is not asked",
+            )
+            self._asked = connection
+            return
         self._lost += 1
         config = await connection.perform(get_config)
         if not (config.server or "").startswith(SINK):
@@ -50,6 +61,10 @@ class Fitting:
                 self._found = None
         self._asked = connection
         self._lost = 0
+
+    def arrived(self) -> None:
+        """Something was delivered: the next connection may be asked again, once."""
+        self._lost = min(self._lost, MOST_LOST - 1)
 
     def misfit(self, fragment: EpisodeFragment) -> str:
         """Why the module cannot learn from it; empty where it can, or where that is not known."""

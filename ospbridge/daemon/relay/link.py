@@ -19,7 +19,14 @@ from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
 from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
-from ospbridge.transport.streams import close_gently, linger_on, open_stream, refused, was_refused
+from ospbridge.transport.streams import (
+    close_gently,
+    linger_on,
+    open_stream,
+    refused,
+    traceless,
+    was_refused,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -46,7 +53,9 @@ LEARN_WITHIN: Final = 30.0
 LEARN_SOON: Final = 0.75
 """So long it is waited for them when the daemon ends, too; another process waits on then, ..."""
 LINGER: Final = 600.0
-"""... for so many seconds."""
+"""... for so many seconds, ..."""
+LINGER_LESS: Final = 60.0
+"""... or for so many where the daemon goes on, and has given the connection up."""
 SAID_AGAIN_AFTER: Final = 60.0
 
 
@@ -267,27 +276,27 @@ class Link:
             finally:
                 with trio.move_on_after(LEARN_SOON, shield=True):
                     await connection.learned()
-                ending = True
+                seconds = LINGER
                 try:
                     # Not shielded: when the daemon ends there is no time for more.
                     with trio.move_on_after(LEARN_WITHIN):
                         await connection.learned()
-                    ending = not connection.machine.may_close
+                    seconds = 0.0 if connection.machine.may_close else LINGER_LESS
                 finally:
                     scope.cancel()
                     connection.left()
-                    if ending:
-                        await self._leave_to_another(stream)
+                    if seconds:
+                        await self._leave_to_another(stream, seconds)
                     else:
                         await close_gently(stream, within=LEAVE_WITHIN)
 
-    async def _leave_to_another(self, stream: Stream) -> None:
+    async def _leave_to_another(self, stream: Stream, seconds: float) -> None:
         log.info(
             "another process waits for the upstream's weights, since some servers end when they cannot deliver them",
             upstream=str(self.address),
-            seconds=LINGER,
+            seconds=seconds,
         )
-        linger_on(stream, LINGER)
+        linger_on(stream, seconds)
         await trio.aclose_forcefully(stream)
 
     def _gained(self, connection: Connection) -> None:
@@ -304,7 +313,7 @@ class Link:
         self.trouble = error.message
         self.error = error
         # Where it was raised leads to the connection, which keeps it as the reason: a circle, with what had come.
-        error.__traceback__ = None
+        traceless(error)
         now = trio.current_time()
         said, when = self._said
         if error.message != said or now >= when + SAID_AGAIN_AFTER:

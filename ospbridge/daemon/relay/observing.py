@@ -76,8 +76,6 @@ class Observing:
         self._shipping: Shipping | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._complaint = Sparing()
-        self._kind = ""
-        """That of all environments, where the upstream learns: what the first one was."""
         self.drain = CLOSE_WITHIN
         """Seconds for what is not on disk yet, in the end."""
         self._trouble = ""
@@ -185,15 +183,21 @@ class Observing:
                 "`ospbridge sink`, start the daemon with --rllink-unannotated",
             )
         kind = _kind(attachment)
-        if self._kind not in ("", str(kind)):
+        others = {str(_kind(other)) for other in self._observed if other is not attachment}
+        if others - {str(kind)}:
             raise UsageError(
                 f"agent {attachment.name!r} has {kind}, and the RLlink server {self._upstream.address}, which it is "
-                f"observed for, learns from agents with {self._kind}",
+                f"observed for, learns from agents with {', '.join(sorted(others))}",
                 hint="choose agents of one kind with --rllink-agents, and give the others a server of their own; for a "
                 "server that takes any, such as `ospbridge sink`, say --rllink-unannotated",
             )
-        self._kind = str(kind)
         attachment.dist_inputs_size = kind.dist_inputs
+
+    @property
+    def _observed(self) -> Iterator[Attachment]:
+        """Environments that are attached, and wanted."""
+        for conductor in self._conductors:
+            yield from filter(self.wants, conductor.lockstep.attachments)
 
     def wants(self, attachment: Attachment) -> bool:
         """Environments at the hub that play an agent of this upstream's."""

@@ -147,7 +147,13 @@ class Shipping:
         fitting = self._fitting
         if fitting is None:
             return entries, fragments
-        await fitting.ask(connection)
+        try:
+            await fitting.ask(connection)
+        except OspBridgeError as error:
+            # Nothing was sent, so that the entries are not to blame.
+            self._link.drop(connection, error)
+            self._spool.hand_back()
+            return [], []
         at, why = next(
             ((at, why) for at, each in enumerate(fragments) if (why := fitting.misfit(each))), (None, "")
         )
@@ -185,6 +191,8 @@ class Shipping:
 
     async def _arrived(self, entries: Sequence[Entry]) -> None:
         self.trouble = ""
+        if self._fitting is not None:
+            self._fitting.arrived()
         self.delivered += sum(entry.steps for entry in entries)
         self._spool.forget(entries)
         log.debug(

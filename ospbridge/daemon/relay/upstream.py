@@ -18,6 +18,7 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeEr
 from ospbridge.observe import logs
 from ospbridge.rllink.cutting import split
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn
+from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 
@@ -231,6 +232,8 @@ class Learner:
             connection.dialect,
             await_weights=wanted.on_policy,
             least_steps=wanted.env_steps,
+            # Where weights are awaited the last message must hold all of a batch; else servers may want less.
+            largest=LARGEST_BODY if wanted.on_policy else LARGEST_TAKEN,
         )
         if wanted.on_policy:
             return await connection.perform(lambda machine: learn(machine, messages))

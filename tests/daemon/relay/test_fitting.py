@@ -109,15 +109,26 @@ async def test_a_server_is_asked_once_for_each_connection(conductor: Conductor, 
         assert server.asked == server.connections == 1
 
 
-async def test_a_server_that_gives_no_weights_is_sent_all_the_same(
+async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_again_when_it_comes_back(
     conductor: Conductor, tmp_path: Path
 ) -> None:
     server = Server()
     server.weights = None
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        await Player(conductor).play()
-        await all_arrived(relay)
-    assert (len(server.arrived), server.asked, server.connections) == (1, 2, 3)
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s") as relay:
+            player = Player(conductor)
+            async with listening(server.serve) as port:
+                relay.link.address = parse_stream(f"127.0.0.1:{port}")
+                await player.play()
+                await all_arrived(relay)
+            assert (len(server.arrived), server.asked, server.connections) == (1, 2, 3)
+            await player.play()
+            server.weights = module(3, 2)
+            async with listening(server.serve, port):
+                await until(lambda: "the server's module takes 3" in relay.status.trouble)
+    assert len(server.arrived) == 1
+    told = [line for line in logs if line["event"] == "the upstream does not say what its module takes"]
+    assert [line["connections"] for line in told] == [2]
 
 
 async def test_weights_that_nobody_can_read_tell_nothing(conductor: Conductor, tmp_path: Path) -> None:
@@ -151,6 +162,9 @@ async def test_agents_of_another_kind_are_not_admitted_beside_those_that_are(
         ) as no:
             conductor.attach(["b"], ONE, annotates=True)
         assert "--rllink-agents" in no.value.hint
-        assert [a.name for a in conductor.lockstep.attachments] == ["a"]
+        (player,) = conductor.lockstep.attachments
+        assert player.name == "a"
+        conductor.leave([player])
+        conductor.attach(["b"], ONE, annotates=True)
     async with observed(conductor, 1, tmp_path / "t", unannotated=True):
         conductor.attach(["b"], ONE, annotates=True)
