@@ -190,7 +190,7 @@ def test_an_interrupted_measurement_ends_what_it_started(number: signal.Signals)
             while not (children := _children(program.pid)) and time.monotonic() < give_up:
                 time.sleep(0.05)
             time.sleep(0.5)
-            children = _children(program.pid)
+            children |= _children(program.pid)
             program.send_signal(number)
             _, errors = program.communicate(timeout=30.0)
         finally:
@@ -201,5 +201,6 @@ def test_an_interrupted_measurement_ends_what_it_started(number: signal.Signals)
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def _children(pid: int) -> set[int]:
+    """Not all of them while some begin or end."""
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
