@@ -7,13 +7,13 @@ change any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.interface import DiscreteSpace
-from ospbridge.record.collecting import MEMORY, EpisodeCollector, Recorded
+from ospbridge.record.collecting import EpisodeCollector, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.record.collecting import Collected
 
-__all__ = ["Chronicle", "Listener", "TakesParts"]
+__all__ = ["Chronicle", "Listener"]
 
 _WHY: Final = {"detached": "closed before its end", "abandoned": "reset before its end"}
 
 
 class Listener(Protocol):
     """Who wants episodes."""
+
+    @property
+    def largest(self) -> int:
+        """Bytes of an episode that goes on, about, of which a part is handed over."""
+        ...
 
     def admit(self, attachment: Attachment) -> None:
         """An environment takes an agent. Raises UsageError where its episodes would be of no use."""
@@ -40,17 +45,6 @@ class Listener(Protocol):
     def finished(self, attachment: Attachment, episode: Collected) -> None:
         """An episode has ended. Must not wait."""
         ...
-
-
-@runtime_checkable
-class TakesParts(Protocol):
-    """A listener that cuts long episodes up anyway, and would rather have the parts while an episode goes on.
-
-    To all others an episode that goes on is handed over when it takes ``record.collecting.MEMORY``.
-    """
-
-    largest: int
-    """Bytes of such a part, about."""
 
 
 class Chronicle:
@@ -98,9 +92,7 @@ class Chronicle:
                 listener.finished(attachment, episode)
 
         # All are handed the same parts: where somebody records as well, files are not cut for the sake of others.
-        memory = max(
-            listener.largest if isinstance(listener, TakesParts) else MEMORY for listener in listeners
-        )
+        memory = max(listener.largest for listener in listeners)
         collector = self._collectors[attachment] = EpisodeCollector(whose, finished, memory=memory)
         return collector
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.daemon.writing_thread import DRAIN, WritingThread
 from ospbridge.hub.status import RecordingStatus
+from ospbridge.record.collecting import MEMORY
 
 if TYPE_CHECKING:
     import os
@@ -20,6 +21,9 @@ __all__ = ["Recording"]
 
 class Recording:
     """Records into ``directory`` while its context is open. Raises ConfigurationError where that cannot work."""
+
+    largest: Final = MEMORY
+    """Bytes of an episode that goes on, of which a file is made: as few as memory allows."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._thread = WritingThread(directory)

@@ -16,7 +16,7 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
 from ospbridge.transport.securing import refusal
 from ospbridge.transport.settling import settle
-from ospbridge.transport.streams import last_word
+from ospbridge.transport.streams import just_ended, last_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,7 +219,7 @@ async def _send(machine: ServerMachine, stream: Stream) -> None:
 def _tell_lost(who: str, error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
     """A network that breaks is nobody's fault; that one side refuses the other's certificate is somebody's to mend."""
     cause = error.__cause__
-    if _breaks_off(cause):
+    if just_ended(cause):
         log.info(
             "a client was lost",
             client=who,
@@ -235,10 +235,3 @@ def _tell_lost(who: str, error: trio.BrokenResourceError | trio.ClosedResourceEr
         log.warning("a client is dismissed", client=who, reason=told.message, hint=told.hint)
     else:
         log.info("a client was lost", client=who, reason=str(cause or error))
-
-
-def _breaks_off(cause: BaseException | None) -> bool:
-    """Whether a stream of TLS just ended, by whichever name OpenSSL calls it."""
-    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
-        return True
-    return isinstance(cause, ssl.SSLError) and "EOF" in (cause.reason or "").upper()

@@ -31,6 +31,7 @@ __all__ = [
     "Stream",
     "StreamAddress",
     "close_gently",
+    "just_ended",
     "last_word",
     "linger_on",
     "listening_at",
@@ -253,11 +254,7 @@ def refused(error: Exception, peer: str) -> ConfigurationError | None:
     TLS 1.3 tells only after the handshake that our certificate is refused.
     """
     cause = error.__cause__
-    if (
-        not isinstance(cause, ssl.SSLError)
-        or isinstance(cause, ENDED)
-        or "EOF" in (cause.reason or "").upper()
-    ):
+    if not isinstance(cause, ssl.SSLError) or just_ended(cause):
         return None
     told = refusal(
         cause,
@@ -267,6 +264,13 @@ def refused(error: Exception, peer: str) -> ConfigurationError | None:
     )
     told.__cause__ = cause
     return told
+
+
+def just_ended(cause: BaseException | None) -> bool:
+    """Whether a stream of TLS ended without a word, by whichever name OpenSSL calls it."""
+    return isinstance(cause, ENDED) or (
+        isinstance(cause, ssl.SSLError) and "EOF" in (cause.reason or "").upper()
+    )
 
 
 def was_refused(error: OspBridgeError) -> bool:

@@ -42,9 +42,10 @@ class Playing:
 
 
 class Listening:
-    """Wants whole episodes."""
+    """Wants an episode that goes on in parts of ``largest`` bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int = MEMORY) -> None:
+        self.largest = largest
         self.episodes: list[RecordedEpisode] = []
 
     def admit(self, attachment: Attachment) -> None:
@@ -55,14 +56,6 @@ class Listening:
 
     def finished(self, attachment: Attachment, collected: Collected) -> None:
         self.episodes.append(collected.episode())
-
-
-class TakingParts(Listening):
-    """Has an episode that goes on handed over when it takes ``largest`` bytes."""
-
-    def __init__(self, largest: int) -> None:
-        super().__init__()
-        self.largest = largest
 
 
 def stepped(*listeners: Listening) -> tuple[Chronicle, Playing, Attachment, Listening]:
@@ -157,7 +150,7 @@ def played_on(*listeners: Listening) -> None:
 
 
 def test_who_takes_parts_has_them_while_the_episode_goes_on() -> None:
-    large, small = TakingParts(5000), TakingParts(3000)
+    large, small = Listening(5000), Listening(3000)
     played_on(large, small)
     # All have the same, and so the larger ones.
     for listener in (large, small):
@@ -167,7 +160,7 @@ def test_who_takes_parts_has_them_while_the_episode_goes_on() -> None:
 
 
 def test_who_wants_whole_episodes_has_them_although_another_takes_parts() -> None:
-    whole, small = Listening(), TakingParts(3000)
+    whole, small = Listening(), Listening(3000)
     played_on(whole, small)
     for listener in (whole, small):
         assert [(len(episode), episode.how) for episode in listener.episodes] == [(LAST, "lost")]

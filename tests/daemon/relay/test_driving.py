@@ -73,6 +73,18 @@ async def driven(conductor: Conductor, to: Upstream) -> AsyncIterator[Relay]:
             nursery.cancel_scope.cancel()
 
 
+def away(relay: Relay) -> None:
+    """Its upstream is lost, and nowhere to be found."""
+    relay.link.address = parse_stream("127.0.0.1:1")
+    if relay.link.connected is not None:
+        relay.link.drop(relay.link.connected, SessionLost("for a test"))
+
+
+def back(relay: Relay, port: int) -> None:
+    """It can be found again."""
+    relay.link.address = parse_stream(f"127.0.0.1:{port}")
+
+
 async def until(condition: Callable[[], object]) -> None:
     with trio.fail_after(WITHIN):
         while not condition():
@@ -283,14 +295,11 @@ async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked() -> None:
         driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
     ):
         await until(lambda: len(learner.batches) >= 2)
-        connection = relay.link.connected
-        assert connection is not None
-        relay.link.address = parse_stream("127.0.0.1:1")
-        relay.link.drop(connection, SessionLost("for a test"))
+        away(relay)
         steps = len(session.steps)
         await until(lambda: len(session.steps) > steps + 200)
         assert relay.driving.learner.discarded >= 100
-        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        back(relay, port)
         done = len(learner.batches)
         await until(lambda: len(learner.batches) >= done + 2)
     assert learner.wrong == []
@@ -304,15 +313,12 @@ async def test_an_episode_that_never_ends_is_learned_from_again_when_the_upstrea
         driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
     ):
         await until(lambda: len(learner.batches) >= 2)
-        connection = relay.link.connected
-        assert connection is not None
-        relay.link.address = parse_stream("127.0.0.1:1")
-        relay.link.drop(connection, SessionLost("for a test"))
+        away(relay)
         await until(lambda: relay.driving.learner.discarded)
         session.ending = {"a": 10**6}
         steps = len(session.steps)
         await until(lambda: len(session.steps) > steps + 200)
-        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        back(relay, port)
         done = len(learner.batches)
         await until(lambda: len(learner.batches) >= done + 2)
     assert learner.wrong == []

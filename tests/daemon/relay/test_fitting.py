@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.rllink.weights import MlirWeights, OnnxWeights
-from ospbridge.transport.streams import parse_stream
 from tests.daemon.relay import test_observing
+from tests.daemon.relay.test_driving import back
 from tests.daemon.relay.test_observing import (
     Player,
     Server,
@@ -52,7 +52,7 @@ async def test_it_waits_for_a_server_that_it_fits(
         async with observed(conductor, 1, tmp_path / "s") as relay:
             player = Player(conductor)
             async with listening(wrong.serve) as port:
-                relay.link.address = parse_stream(f"127.0.0.1:{port}")
+                back(relay, port)
                 await player.play()
                 await player.play()
                 await until(lambda: why in relay.status.trouble)
@@ -92,7 +92,7 @@ async def test_what_comes_before_it_is_sent(
     async with observed(conductor, 1, tmp_path / "s") as relay:
         await Player(conductor).play()
         async with listening(server.serve) as port:
-            relay.link.address = parse_stream(f"127.0.0.1:{port}")
+            back(relay, port)
             await until(lambda: "have 3 numbers, the server's module takes 1" in relay.status.trouble)
         assert len(server.arrived) == 1
         assert relay.status.spool is not None
@@ -118,7 +118,7 @@ async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_aga
         async with observed(conductor, 1, tmp_path / "s") as relay:
             player = Player(conductor)
             async with listening(server.serve) as port:
-                relay.link.address = parse_stream(f"127.0.0.1:{port}")
+                back(relay, port)
                 await player.play()
                 await all_arrived(relay)
             assert (len(server.arrived), server.asked, server.connections) == (1, 2, 3)

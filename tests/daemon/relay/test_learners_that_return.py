@@ -15,10 +15,9 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
-from ospbridge.transport.streams import parse_stream
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_driving import driven, until, upstream, world
+from tests.daemon.relay.test_driving import away, back, driven, until, upstream, world
 
 impatient = test_driving.impatient
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
@@ -103,10 +102,10 @@ async def test_acting_goes_on_where_the_learner_leaves_behind_what_it_has_read()
         driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
     ):
         await until(lambda: learner.left)
-        relay.link.address = parse_stream("127.0.0.1:1")
+        away(relay)
         steps = len(session.steps)
         await until(lambda: len(session.steps) > steps + 200)
-        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        back(relay, port)
         done = len(learner.read)
         await until(lambda: len(learner.read) > done + 3)
     assert set(learner.read.values()) == {1}
@@ -122,12 +121,10 @@ async def test_acting_goes_on_where_weights_cannot_be_used_and_the_learner_leave
         driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
     ):
         await until(lambda: not learner.spoilt)
-        relay.link.address = parse_stream("127.0.0.1:1")
-        assert relay.link.connected is not None
-        relay.link.drop(relay.link.connected, SessionLost("for a test"))
+        away(relay)
         steps = len(session.steps)
         await until(lambda: len(session.steps) > steps + 200)
-        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        back(relay, port)
         done = len(learner.batches)
         await until(lambda: len(learner.batches) > done + 3)
     assert learner.wrong == []

@@ -18,10 +18,9 @@ from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.errors import SessionLost, UsageError
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.task.plain import PlainTask
-from ospbridge.transport.streams import parse_stream
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_driving import WITHIN, until, upstream, world
+from tests.daemon.relay.test_driving import WITHIN, away, back, until, upstream, world
 from tests.daemon.stage import FakeSession, agent, inputs
 from tests.daemon.test_conductor import attach, conductor_of
 
@@ -277,14 +276,11 @@ async def test_acting_goes_on_in_all_simulators_while_the_upstream_is_away_if_so
         driven(conductors, upstream(port, away=WhileAway.CONTINUE)) as relay,
     ):
         await until(lambda: len(learner.batches) >= 2)
-        connection = relay.link.connected
-        assert connection is not None
-        relay.link.address = parse_stream("127.0.0.1:1")
-        relay.link.drop(connection, SessionLost("for a test"))
+        away(relay)
         before = [len(session.steps) for session in sessions]
         await until(lambda: all(len(s.steps) > were + 100 for s, were in zip(sessions, before, strict=True)))
         assert relay.driving.learner.discarded >= 100
-        relay.link.address = parse_stream(f"127.0.0.1:{port}")
+        back(relay, port)
         done = len(learner.batches)
         await until(lambda: len(learner.batches) >= done + 2)
     assert learner.wrong == []
