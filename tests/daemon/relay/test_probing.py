@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -353,6 +354,22 @@ async def test_a_server_that_refuses_our_certificate_is_told_at_once(
     assert f"tls://{address} refuses the TLS connection: " in error.message
     assert words in error.message
     assert "it may want a certificate" in error.hint
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "mine, words", [("none", "certificate required"), ("expired", "certificate expired")]
+)
+async def test_the_sink_says_why_it_refuses_our_certificate(tmp_path: Path, mine: str, words: str) -> None:
+    authority = Authority(tmp_path)
+    context = authority.issue("server").context(server=True)
+    files = authority.issue("mine", expired=True) if mine == "expired" else None
+    tls = ServerTls(authority.path, files.cert if files else None, files.key if files else None)
+    sink = Sink(None, None, env_steps=1)
+    async with serving(partial(sink._client, tls=context)) as address:
+        error = await refusal(parse_stream(f"tls://{address}", tls=tls), within=WITHIN)
+    assert isinstance(error, ConfigurationError)
+    assert words in error.message
 
 
 @pytest.mark.trio
