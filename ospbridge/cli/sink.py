@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ospbridge.cli.server_options import largest_option
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import AsyncIterator
 
     from ospbridge.interface import Endpoint
     from ospbridge.sink.serving import Sink
@@ -85,19 +87,19 @@ def sink(  # noqa: PLR0917  # click passes options by name
     files = (tls_cert, tls_key, tls_ca)
     context = TlsFiles.of(*files).context(server=True) if any(files) else None
     endpoint = listening_at(listen, secured=context is not None, insecure=insecure)
-    store = None if record is None else Store(record)
-    collect_seldom()
-    trio.run(
-        _serve,
-        Sink(
-            store,
-            None if policy is None else PolicyFile(policy),
-            env_steps=env_steps,
-            largest=largest_message,
-        ),
-        endpoint,
-        context,
-    )
+    with nullcontext() if record is None else Store(record) as store:
+        collect_seldom()
+        trio.run(
+            _serve,
+            Sink(
+                store,
+                None if policy is None else PolicyFile(policy),
+                env_steps=env_steps,
+                largest=largest_message,
+            ),
+            endpoint,
+            context,
+        )
 
 
 async def _serve(sink: Sink, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
@@ -119,9 +121,21 @@ async def _serve(sink: Sink, endpoint: Endpoint, context: ssl.SSLContext | None)
             ) from None
         host, port = listeners[0].socket.getsockname()[:2]
         click.echo(str(Endpoint(host, port)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sink.serve, listeners, context)
-            async for _ in signals:
-                break
-            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as leaving:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sink.serve, listeners, context)
+                async for _ in signals:
+                    break
+                leaving.start_soon(_ignore, signals)
+                nursery.cancel_scope.cancel()
+            leaving.cancel_scope.cancel()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Until the process has ended, too, which takes Python a moment.
+        signal.signal(number, signal.SIG_IGN)
     logs.get(__name__).info("left", steps=sink.steps, repeated=sink.repeated, fragments=sink.fragments)
+
+
+async def _ignore(signals: AsyncIterator[int]) -> None:
+    """Who asks a second time is not told sooner."""
+    async for _ in signals:
+        pass

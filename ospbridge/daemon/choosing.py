@@ -71,5 +71,6 @@ def _only_free(agents: Mapping[str, HeldAgent], driver: Driver) -> HeldAgent:
 def _taken(held: HeldAgent, holder: Attachment) -> AgentTaken:
     return AgentTaken(
         f"agent {held.interface.name!r} is driven by {holder.driver}",
-        hint="close that environment, or choose another agent; `ospbridge status` lists them",
+        hint="choose another agent, `ospbridge status` lists them; or close that environment, or, where an upstream "
+        "drives it, choose that one's agents with --rllink-agents (or `agents` of its [[rllink]])",
     )

@@ -16,6 +16,7 @@ from ospbridge.daemon.notifying import Notifier
 from ospbridge.daemon.overlook import Overlook
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.relay import Relay
+from ospbridge.daemon.relay.settings import Mode
 from ospbridge.daemon.supervision import reloading, supervise
 from ospbridge.errors import OspBridgeError
 from ospbridge.observe import logs
@@ -26,6 +27,7 @@ from ospbridge.transport.unix import HubSocket
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.daemon.settings import Feeding, Settings
 
 
@@ -61,6 +63,8 @@ async def serve(
             simulators = [replace(settings, spin=False) for settings in simulators]
         doors = [_Door.opened(settings, stack) for settings in simulators]
         fed = [(feeding, [door for door in doors if _feeds(feeding, door)]) for feeding in feedings]
+        for door in doors:
+            _tell_shared(door, [feeding.upstream for feeding, theirs in fed if door in theirs])
         relays = {
             feeding: stack.enter_context(Relay(feeding.upstream, [door.conductor for door in theirs]))
             for feeding, theirs in fed
@@ -166,6 +170,20 @@ class _Door:
 
 def _feeds(feeding: Feeding, door: _Door) -> bool:
     return not feeding.simulators or door.conductor.settings.name in feeding.simulators
+
+
+def _tell_shared(door: _Door, upstreams: Sequence[Upstream]) -> None:
+    """That drivers of one world wait for each other's servers."""
+    driving = [str(upstream.address) for upstream in upstreams if upstream.mode is Mode.DRIVE]
+    if len(driving) > 1:
+        log.warning(
+            "several upstreams drive agents of one simulator",
+            **door.conductor.settings.whose,
+            upstreams=driving,
+            hint="its agents step together, so each waits while another's weights are learned; and servers that wait "
+            "for each other's batches, as the env runners of one RLlib do, wait until --rllink-timeout: give each a "
+            "simulator of its own, or have one drive all agents",
+        )
 
 
 async def _keep(conductor: Conductor, left: list[Conductor]) -> None:

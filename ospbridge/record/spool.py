@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.record.spool_file import REFUSED, Entry, Made, SpoolFile, WhenFull
@@ -322,8 +323,10 @@ class Spool:
     def close(self, within: float = CLOSE_WITHIN) -> bool:
         """Write what waits, and let go of the file. False where the disk did not take all of it. Safe to call again.
 
-        What was taken and not forgotten is handed back.
+        What was taken and not forgotten is handed back. A file that somebody still waits for is left to the end of the
+        process.
         """
+        give_up = monotonic() + within
         with self._state:
             self._closing = True
             self._state.notify_all()
@@ -335,9 +338,11 @@ class Spool:
             self._waiting.clear()
             self._waiting_bytes = 0
             self._hand_back(0)
-        if not self._writer.is_alive():
-            with self._lock:
+        if not self._writer.is_alive() and self._lock.acquire(timeout=max(give_up - monotonic(), 0.0)):
+            try:
                 self._file.close()
+            finally:
+                self._lock.release()
         return not left
 
     def __enter__(self) -> Self:

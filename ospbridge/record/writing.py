@@ -5,6 +5,7 @@ A file is written under a temporary name, brought to disk, and only then given i
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["SUFFIX", "EpisodeWriter"]
 
 SUFFIX: Final = ".npz"
+NO_SUCH_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
+"""What file systems say that bring no directory to disk at anybody's wish."""
 
 
 class EpisodeWriter:
@@ -33,6 +36,8 @@ class EpisodeWriter:
         self.directory = Path(directory)
         self.written = 0
         """Files so far."""
+        self._unsettled = False
+        """Names were given that may not be on disk yet."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             # What the rights say is not all that can be in the way.
@@ -46,11 +51,34 @@ class EpisodeWriter:
 
         Raises ConfigurationError; nothing half-written is left then.
         """
+        self.put(episode, name=name)
+        self.settle()
+
+    def put(self, episode: RecordedEpisode, *, name: str = "") -> None:
+        """As ``write``, but for the file's name, which ``settle`` brings to disk for all files at once."""
         try:
-            self._write(episode, name or self._name(episode))
+            self._put(episode, name or self._name(episode))
         except OSError as error:
             raise self._cannot_write(error) from None
         self.written += 1
+
+    def settle(self) -> None:
+        """Bring the names of all files to disk.
+
+        Raises ConfigurationError where they may not be there after a crash; what is in the files is.
+        """
+        if not self._unsettled:
+            return
+        try:
+            directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            if error.errno not in NO_SUCH_SYNC:
+                raise self._cannot_write(error) from None
+        self._unsettled = False
 
     def _name(self, episode: RecordedEpisode) -> str:
         # The time sorts, the process and the count tell writers of one directory apart.
@@ -63,7 +91,7 @@ class EpisodeWriter:
             ]
         )
 
-    def _write(self, episode: RecordedEpisode, name: str) -> None:
+    def _put(self, episode: RecordedEpisode, name: str) -> None:
         temporary = self.directory / f".{name}.part"
         try:
             with temporary.open("wb") as file:
@@ -75,11 +103,7 @@ class EpisodeWriter:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._unsettled = True
 
     def _cannot_write(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(

@@ -7,6 +7,7 @@ unasked becomes an event.
 
 What a driver must do beyond carrying bytes and time:
 
+- Say ``sent`` whenever some of a message has left, and give up where nothing does until ``next_deadline``.
 - Connect as ``ConnectPlan`` says, and believe in a connection only when ``exchanges.greet`` is done: a real server
   lets TCP connections come about that it never reads, or resets.
 - Never close while ``may_close`` is false. New weights are being learned then; a connection that is reset when they
@@ -106,6 +107,8 @@ class ClientMachine:
         self.limits = limits or Limits()
         self.peer = peer
         self.now = 0.0
+        self.sent_at = float("-inf")
+        """When the latest of what was to be sent left."""
         self.connected = False
         """A PONG has come."""
         self.seq_no: int | None = None
@@ -144,6 +147,12 @@ class ClientMachine:
         """What is to be sent now, in order; it counts as sent then."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
+
+    def sent(self, now: float) -> None:
+        """Some of ``data_to_send`` has left. A slow network is no silent server: limits count from then on."""
+        self.now = self.sent_at = now
+        if self._exchange is not None:
+            self._advance(None)
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Bytes came. Raises RemoteProtocolError for what is no RLlink; the connection is lost then."""

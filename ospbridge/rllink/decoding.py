@@ -174,6 +174,7 @@ def _fragment(episode: Fields) -> EpisodeFragment:
             weights_seq_no=_first_count(episode.optional_count(SEQ_NO), origin.get(SEQ_NO)),
             agent=_name(origin.get("agent")),
             simulator=_name(origin.get("simulator")),
+            choices=_first_count(origin.get("choices")),
         )
     except LocalProtocolError as error:
         raise Misfit(f"{episode.where(error.message)}") from None

@@ -322,6 +322,7 @@ def _origin(fragment: EpisodeFragment) -> dict[str, Any]:
         "agent": fragment.agent or None,
         "simulator": fragment.simulator or None,
         "weights_seq_no": fragment.weights_seq_no,
+        "choices": fragment.choices,
     }
     return {key: value for key, value in known.items() if value is not None}
 

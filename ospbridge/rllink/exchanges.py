@@ -20,7 +20,7 @@ from ospbridge.rllink.messages import (
 from ospbridge.rllink.timing import POLL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ospbridge.rllink.client import ClientMachine, Exchange
     from ospbridge.rllink.weights import Weights
@@ -86,42 +86,48 @@ def deliver(machine: ClientMachine, messages: Sequence[Episodes], token: object 
 
 
 def learn(
-    machine: ClientMachine, messages: Sequence[Episodes], *, must_advance: bool = True
+    machine: ClientMachine,
+    messages: Sequence[Episodes],
+    *,
+    must_advance: bool = True,
+    on_read: Callable[[], None] = lambda: None,
 ) -> Exchange[Weights]:
     """Send a batch, as ``split`` made it, and wait for the weights that were learned from it.
 
     A real server may answer at once with the old weights and learn afterwards (its driver sets the weights twice); so
-    where the number did not advance it is asked until it does. ``must_advance`` false takes whatever comes.
+    where the number did not advance it is asked until it does. ``must_advance`` false takes whatever comes. ``on_read``
+    is called with the first answer, which proves that the batch was read.
     """
     *before, last = messages
     if not isinstance(last, EpisodesAndGetState) or any(isinstance(m, EpisodesAndGetState) for m in before):
         raise LocalProtocolError("the last message of a batch, and only that one, must ask for weights")
-    known = machine.seq_no
-    give_up = machine.now + machine.limits.state
+    known, began = machine.seq_no, machine.now
     machine.send(*messages)
     reply = yield from _reply(machine, SetState, machine.limits.state, "SET_STATE with new weights")
+    on_read()
     if not must_advance or known is None or reply.weights.seq_no > known:
         return reply.weights
-    return (yield from newer_state(machine, known, until=give_up))
+    return (yield from newer_state(machine, known, until=max(began, machine.sent_at) + machine.limits.state))
 
 
 def _reply(machine: ClientMachine, kind: type[M], limit: float, awaited: str) -> Exchange[M]:
-    """The reply to what was just sent.
+    """The reply to what is being sent; the limit counts from when the latest of it was.
 
     A server that learns weights for an exchange before this one reads nothing meanwhile, so the limit counts from
     when they have come.
     """
-    began = machine.now
-    give_up = began + limit + (machine.limits.state if machine.held_up else 0.0)
+    began = since = machine.now
     held_up = machine.held_up
+    patience = limit + (machine.limits.state if held_up else 0.0)
     while True:
-        reply = yield give_up
+        since = max(since, machine.sent_at)
+        reply = yield since + patience
         if isinstance(reply, kind):
             return reply
         if held_up and not machine.held_up:
             held_up = False
-            give_up = machine.now + limit
-        if machine.now >= give_up:
+            since, patience = machine.now, limit
+        if machine.now >= max(since, machine.sent_at) + patience:
             raise UpstreamLost(
                 f"{machine.peer} did not send {awaited} within {machine.now - began:.1f} s",
                 hint=_why(machine, awaited),

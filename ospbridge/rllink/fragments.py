@@ -48,6 +48,8 @@ class EpisodeFragment:
     """Whose episode it is, where known."""
     simulator: str = ""
     """Where that agent lives, where known."""
+    choices: int | None = None
+    """Of how many a discrete action is one, where known."""
     written: bytes | None = field(default=None, init=False, repr=False)
     """The fragment in a message of the dialect msgpack, once it was written; a copy has none."""
 

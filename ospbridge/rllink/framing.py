@@ -57,6 +57,11 @@ class Deframer:
         """Nothing was received that belongs to an unfinished message."""
         return self._announced is None and not self._header
 
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished body."""
+        return len(self._body)
+
     def unfinished(self) -> str:
         """What of a message is there, for the errors of who sees the stream end."""
         if self._announced is None:

@@ -107,6 +107,11 @@ class ServerMachine:
         """Whether more bytes are wanted: not while weights are due, as with real servers."""
         return self.lost is None and not self.state_wanted
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a message that is not there to its end."""
+        return self._deframer.held
+
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes came. Raises RemoteProtocolError for what is no RLlink, and for an episode that lacks something."""
         if self.lost is not None:

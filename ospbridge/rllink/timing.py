@@ -15,7 +15,7 @@ POLL: Final = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Seconds after which an exchange gives up. A driver counts the time to send a message into them."""
+    """Seconds after which an exchange gives up: counted from the latest of it that was sent."""
 
     pong: float = 5.0
     config: float = 10.0

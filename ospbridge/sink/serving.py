@@ -37,6 +37,10 @@ GREET_WITHIN: Final = 10.0
 """Seconds for a client to finish its TLS handshake and send its first message, to the end."""
 SEND_WITHIN: Final = 60.0
 """Seconds for a client to take what it asked for."""
+LARGE: Final = 2**20
+"""Bytes of a message that is read in a thread of its own, so that no other client waits for it meanwhile."""
+TOGETHER: Final = 100
+"""Episodes that are brought to disk at once; other clients have their turn then."""
 LONGEST_ID: Final = 60
 """Characters of an id in the log: it is the client's choice."""
 
@@ -129,7 +133,10 @@ class Sink:
                 machine.eof()
                 return
             try:
-                machine.receive(data)
+                if machine.unfinished + len(data) < LARGE:
+                    machine.receive(data)
+                else:
+                    await trio.to_thread.run_sync(machine.receive, data, abandon_on_cancel=True)
             except RemoteProtocolError as error:
                 # What came before it counts: the machine keeps the error, and it is raised below. The traceback would
                 # be the circle that `_client` speaks of.
@@ -181,9 +188,11 @@ class Sink:
     async def _keep(self, event: EpisodesArrived, who: str) -> None:
         again: list[EpisodeFragment] = []
         if self._store is not None:
-            store = self._store
-            async with self._writing:
-                again = await trio.to_thread.run_sync(partial(store.add, event.fragments, client=who))
+            for at in range(0, len(event.fragments), TOGETHER):
+                add = partial(self._store.add, event.fragments[at : at + TOGETHER], client=who)
+                async with self._writing:
+                    # Who ends the sink does not wait for a disk that hangs: nobody was told yet that this was read.
+                    again += await trio.to_thread.run_sync(add, abandon_on_cancel=True)
         self.fragments += len(event.fragments)
         self.steps += event.steps
         repeated = sum(fragment.steps for fragment in again)

@@ -6,12 +6,14 @@ has no id, as episodes from clients of the dialect json that give none, is taken
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import re
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -21,7 +23,6 @@ from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.writing import SUFFIX, EpisodeWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from ospbridge.interface import Space
@@ -31,17 +32,24 @@ __all__ = ["Store"]
 
 _MARK: Final = re.compile(r"-id-(?P<mark>[A-Za-z0-9_.]+-\d{8,})" + re.escape(SUFFIX) + r"\Z")
 """The end of a file's name: which fragment it holds."""
+LOCK: Final = ".sink.lock"
 _UNFINISHED: Final = re.compile(r"\..+-id-[A-Za-z0-9_.]+-\d{8,}\.part\Z")
 """A file that a sink was killed over."""
+MOST_CHOICES: Final = 2**24
+"""Up to which a float32, as which a choice travels, is exact."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.]{1,100}")
 """Ids that may stand in a file's name as they are."""
 
 
 class Store:
-    """Recordings in ``directory``. Raises ConfigurationError where it cannot be written to, also later."""
+    """Recordings in ``directory``, which is this store's alone until ``close``.
+
+    Raises ConfigurationError where it is another's, or cannot be written to, also later.
+    """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._writer = EpisodeWriter(directory)
+        self._lock: int | None = self._locked()
         self.written = 0
         self.again = 0
         """Fragments that had come before."""
@@ -53,12 +61,45 @@ class Store:
                 with suppress(OSError):
                     path.unlink()
 
+    def _locked(self) -> int | None:
+        """None where files cannot be locked."""
+        try:
+            lock = os.open(self._writer.directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise ConfigurationError(
+                f"another sink records in {self.directory}", hint="give each sink a directory of its own"
+            ) from None
+        except OSError:
+            os.close(lock)
+            return None
+        return lock
+
     @property
     def directory(self) -> str:
         return str(self._writer.directory)
 
+    def close(self) -> None:
+        """Let another have the directory. Safe to call again."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def add(self, fragments: Iterable[EpisodeFragment], *, client: str) -> list[EpisodeFragment]:
-        """Write those that are new, and return the others; what has no id counts as new. Waits for the disk."""
+        """Write those that are new, and return the others; what has no id counts as new. Waits for the disk.
+
+        Where it raises, some of them may be written all the same, and are known when they come again.
+        """
         known = []
         for fragment in fragments:
             mark = f"{_name(fragment.id)}-{fragment.t_started:08}"
@@ -67,9 +108,10 @@ class Store:
                 known.append(fragment)
                 continue
             now = datetime.now(UTC)
-            self._writer.write(_episode(fragment, client, now), name=f"{now:%Y%m%dT%H%M%S.%fZ}-id-{mark}")
+            self._writer.put(_episode(fragment, client, now), name=f"{now:%Y%m%dT%H%M%S.%fZ}-id-{mark}")
             self._known.add(mark)
             self.written += 1
+        self._writer.settle()
         return known
 
 
@@ -131,4 +173,6 @@ def _action_space(fragment: EpisodeFragment) -> Space:
         )
     if fragment.action_dist_inputs is not None:
         return DiscreteSpace(fragment.action_dist_inputs.shape[1])
-    return DiscreteSpace(int(fragment.actions.max()) + 1)
+    made, said = int(fragment.actions.max()) + 1, fragment.choices or 0
+    # Of any client: it may say what its own actions belie.
+    return DiscreteSpace(said if made <= said <= MOST_CHOICES else made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from ospbridge.errors import ConfigurationError
@@ -12,21 +13,23 @@ __all__ = ["parse_endpoint", "parse_listening", "resolve"]
 LOOPBACK = "127.0.0.1"
 
 
-def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT) -> Endpoint:
+def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT, least_port: int = 1) -> Endpoint:
     """``HOST:PORT``, ``HOST`` or ``[IPV6]:PORT``. Raises ConfigurationError for anything else."""
-    host, port_text = _split(text.strip())
+    found = _split(text.strip())
+    if found is None:
+        raise _wrong(text, "of more than one ':' each must be of an IPv6 address, or behind its ']'")
+    host, port_text = found
     if not host:
         raise _wrong(text, "the host is missing")
     if not _can_be_asked_for(host):
         raise _wrong(text, f"{host!r} can be no host's name")
     if port_text is None:
         return Endpoint(host, default_port)
-    try:
-        port = int(port_text)
-    except ValueError:
-        raise _wrong(text, f"the port {port_text!r} is not a number") from None
-    if not 0 < port < 65536:
-        raise _wrong(text, f"the port {port} is not between 1 and 65535")
+    if not _is_number(port_text):
+        raise _wrong(text, f"the port {port_text!r} is not a number")
+    port = int(port_text)
+    if not least_port <= port < 65536:
+        raise _wrong(text, f"the port {port} is not between {least_port} and 65535")
     return Endpoint(host, port)
 
 
@@ -35,8 +38,8 @@ def parse_listening(text: str) -> Endpoint:
 
     Raises ConfigurationError for anything else.
     """
-    host, port = (LOOPBACK, text) if text.isdecimal() else _split(text.strip())
-    if not host or not _can_be_asked_for(host) or not port or not port.isdecimal() or int(port) > 65535:
+    host, port = (LOOPBACK, text) if _is_number(text) else _split(text.strip()) or ("", None)
+    if not host or not _can_be_asked_for(host) or not port or not _is_number(port) or int(port) > 65535:
         raise ConfigurationError(
             f"{text!r} is no address to listen at",
             hint=f"write PORT or HOST:PORT, for instance {LOOPBACK}:9464; port 0 takes a free one",
@@ -44,23 +47,39 @@ def parse_listening(text: str) -> Endpoint:
     return Endpoint(host, int(port))
 
 
-def _split(text: str) -> tuple[str, str | None]:
+def _split(text: str) -> tuple[str, str | None] | None:
+    """Host and port; None for what has a ':' too many, or none where there must be one."""
     if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        return host, rest[1:] if rest.startswith(":") else None
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or not _is_ipv6(host) or rest[:1] not in {"", ":"}:
+            return None
+        return host, rest[1:] if rest else None
     if text.count(":") > 1:
-        return text, None
+        return (text, None) if _is_ipv6(text) else None
     host, colon, port = text.partition(":")
     return host, port if colon else None
 
 
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_number(text: str) -> bool:
+    """What ``int`` takes is more: signs, underscores, digits of other scripts."""
+    return text.isascii() and text.isdecimal()
+
+
 def _can_be_asked_for(host: str) -> bool:
-    """Whether a resolver takes it: for some names it raises what is no answer."""
+    """Whether a resolver takes it: for some names it raises what is no answer; and none is asked for a URL."""
     try:
         host.encode("idna")
     except UnicodeError:
         return False
-    return "\0" not in host
+    return "\0" not in host and "/" not in host
 
 
 def _wrong(text: str, why: str) -> ConfigurationError:

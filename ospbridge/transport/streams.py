@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -108,17 +108,17 @@ def parse_stream(
         raise ConfigurationError(
             f"certificates were given, but {text!r} is an address without TLS", hint=f"write {SCHEME}{text}"
         )
-    endpoint = _place(place, place, default_port=default_port)
+    endpoint = _place(place, default_port=default_port)
     return StreamAddress(endpoint, (tls or ServerTls()) if wants_tls else None, insecure)
 
 
-def _place(text: str, shown: str, *, default_port: int = DEFAULT_PORT) -> Endpoint:
+def _place(text: str, *, default_port: int = DEFAULT_PORT, least_port: int = 1) -> Endpoint:
     try:
-        return parse_endpoint(text, default_port=default_port)
+        return parse_endpoint(text, default_port=default_port, least_port=least_port)
     except ConfigurationError as error:
         why = error.message.partition(": ")[2]
         raise ConfigurationError(
-            f"{shown!r} is not a server's address: {why}",
+            f"{text!r} is not a server's address: {why}",
             hint=f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{default_port}",
         ) from None
 
@@ -128,10 +128,12 @@ def listening_at(text: str, *, secured: bool, insecure: bool) -> Endpoint:
 
     ``secured``: TLS is spoken there.
     """
-    host, colon, port = text.rpartition(":")
-    endpoint = _place(f"{host}:1", text) if colon and port == "0" else _place(text, text)
-    if port == "0":
-        endpoint = replace(endpoint, port=0)
+    if text.startswith(SCHEME):
+        raise ConfigurationError(
+            f"{text!r} is how clients write an address, not where to listen",
+            hint=f"write {text.removeprefix(SCHEME)}: with --tls-cert, --tls-key and --tls-ca TLS is spoken there",
+        )
+    endpoint = _place(text, least_port=0)
     if not (secured or insecure or endpoint.host == "localhost" or _is_loopback(endpoint.host)):
         raise ConfigurationError(
             f"{endpoint} can be reached by other hosts, and without TLS anybody between could read and change what is "
@@ -175,6 +177,7 @@ async def open_stream(address: StreamAddress, *, within: float) -> Stream:
                 sock.close()
                 raise
             failure = "it does not finish the TLS handshake"
+            # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
             stream = trio.SocketStream(sock)
             return stream if context is None else await _secured(stream, context, address)
     raise UpstreamNotFound(f"no RLlink server accepts connections at {address}: {failure}")

@@ -18,8 +18,10 @@ from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.recorder import EpisodeRecorder
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.sink.store import Store
 from tests.envs.daemons import connected
 from tests.record.episodes import feedback, play, whose
+from tests.rllink.episodes import episode as fragment
 
 assert ospbridge.__version__
 
@@ -127,6 +129,22 @@ def test_vectors_as_actions_are_exported_too(tmp_path: Path, datasets: Path) -> 
     assert run(tmp_path / "r", "--minari", "vectors-v1").exit_code == 0
     dataset = assert_equal("vectors-v1", tmp_path / "r")
     np.testing.assert_array_equal(dataset.action_space.high, [1, 1])
+
+
+def test_what_a_sink_recorded_of_an_agent_that_annotates_nothing_is_exported_too(
+    tmp_path: Path, datasets: Path
+) -> None:
+    with Store(tmp_path / "r") as store:
+        for seed, actions in enumerate(([0, 0, 0], [0, 2, 1], [1, 0, 0])):
+            plain: dict[str, Any] = {
+                "action_dist_inputs": None,
+                "action_logp": None,
+                "actions": np.array(actions),
+            }
+            store.add([fragment(3, seed=seed, choices=4, **plain)], client="c")
+    result = run(tmp_path / "r", "--minari", "sink-v0")
+    assert result.exit_code == 0, result.output
+    assert assert_equal("sink-v0", tmp_path / "r").action_space.n == 4
 
 
 def test_agents_that_differ_need_datasets_of_their_own(tmp_path: Path, datasets: Path) -> None:

@@ -30,6 +30,7 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.relay.test_connect import drive, learning
 from tests.daemon.running import PROGRAM, Daemon, all_free, free_port, seat_of, values
+from tests.sink.test_hostile_clients import episodes, said
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -341,6 +342,41 @@ def test_a_sink_ends_within_three_seconds(stage: Stage) -> None:
     client = stage.stack.enter_context(socket.create_connection((host, int(port))))
     client.sendall(b"00001000half")
     time.sleep(0.2)
+    assert seconds_to_exit(process) < EXIT
+
+
+HANGS = """
+import os, sys, threading
+os.fsync = lambda _: threading.Event().wait(60)
+sys.argv = ["ospbridge", *sys.argv[1:]]
+from ospbridge.__main__ import run
+run()
+"""
+
+
+def test_a_sink_ends_within_three_seconds_while_its_disk_hangs_and_it_is_asked_again_and_again(
+    stage: Stage,
+) -> None:
+    words = ("sink", "--listen", "127.0.0.1:0", "--record", str(stage.directory / "in"))
+    process = subprocess.Popen(
+        [PROGRAM[0], "-c", HANGS, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    stage.stack.callback(process.communicate)
+    stage.stack.callback(process.kill)
+    host, _, port = address_of(process).partition(":")
+    client = stage.stack.enter_context(socket.create_connection((host, int(port))))
+    client.sendall(said(episodes([0, 1])))
+    until(lambda: list((stage.directory / "in").glob(".*.part")))
+
+    def ask_on() -> None:
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+
+    # Two at once, and then one after the other until it has ended.
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        process.send_signal(number)
+    in_background(ask_on)
     assert seconds_to_exit(process) < EXIT
 
 

@@ -21,19 +21,19 @@ ONE = Driver("one.py", 11)
 TWO = Driver("two.py", 22)
 
 
-def agent(name: str, low: float = -1.0) -> AgentInterface:
+def agent(name: str, low: float = -1.0, *, outputs: int = 1) -> AgentInterface:
     """One input, one output, and the infos of an agent that scores its episodes."""
     return AgentInterface(
         1,
         name,
         (InterfaceValue("/in", low, 1.0),),
-        (InterfaceValue("/out", -1.0, 1.0),),
+        tuple(InterfaceValue(f"/out{at or ''}", -1.0, 1.0) for at in range(outputs)),
         (InterfaceValue("/episode/reward", 0.0, 1.0), InterfaceValue("/episode/terminated", 0.0, 1.0)),
     )
 
 
-def outcome(value: float, *, reward: float = 0.0, ended: bool = False) -> StepOutcome:
-    return StepOutcome(np.array([value], np.float32), np.array([reward, ended], np.float32))
+def outcome(value: float, *, outputs: int = 1, reward: float = 0.0, ended: bool = False) -> StepOutcome:
+    return StepOutcome(np.full(outputs, value, np.float32), np.array([reward, ended], np.float32))
 
 
 def inputs(value: float) -> bytes:
@@ -57,6 +57,7 @@ class FakeSession:
     def __init__(self, *names: str, think: float = 0.0) -> None:
         self.names = names
         self.think = think
+        self.outputs = 1
         self.machine = FakeMachine()
         self.steps: list[dict[str, float]] = []
         self.seeds: list[int] = []
@@ -91,7 +92,12 @@ class FakeSession:
         self._count += 1
         self.steps.append({name: float(values[0]) for name, values in actions.items()})
         return {
-            name: outcome(float(values[0]), reward=1.0, ended=self.ending.get(name) == self._count)
+            name: outcome(
+                float(values[0]),
+                outputs=self.outputs,
+                reward=1.0,
+                ended=self.ending.get(name) == self._count,
+            )
             for name, values in actions.items()
         }
 

@@ -7,6 +7,7 @@ of figures. It fails unless
 - each round was decided by the weights of its number, which grows by one from round to round,
 - the server's own weights give the outputs that came with each batch, and each of its env runners samples each batch
   once, by itself, and before it has other weights,
+- no batch is discarded, but for the first one where the daemons were there before the server,
 - the mean return of the last three rounds is at least three times that of the first one,
 - the daemon ends with 0 on SIGTERM, and nothing is left of any process.
 """
@@ -54,7 +55,8 @@ def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
     )
     ports = range(port + 1, port + 1 + options.runners) if options.runners else [port]
     addresses = [place.simulator(continuous=continuous)[1] for _ in ports]
-    place.await_ready(server)
+    if not options.early:
+        place.await_ready(server)
     started = time.monotonic()
     daemons = [
         place.daemon(
@@ -65,6 +67,8 @@ def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
         )
         for at, (address, number) in enumerate(zip(addresses, ports, strict=True))
     ]
+    if options.early:
+        place.await_ready(server)
     rounds = follow(place, server, daemons, options)
     seconds = time.monotonic() - started
     for daemon in daemons:
@@ -81,6 +85,7 @@ def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
         "steps": rounds[-1]["steps"],
         "seconds": round(seconds, 1),
         "seconds_in_all": round(time.monotonic() - began, 1),
+        "discarded": sum(len(daemon.log("a batch is discarded")) for daemon in daemons),
         **judged(place, daemons, rounds, options),
         "curve": rounds,
     }
@@ -155,6 +160,9 @@ def judged(
             played[0] == 0 and all(after - before in (0, 1) for before, after in pairwise(played)),
             f"the weights of the episodes of {daemon.name} are not numbered one by one: {played}",
         )
+    discarded = [line for daemon in daemons for line in daemon.log("a batch is discarded")]
+    # A server that starts replaces its weights once.
+    place.expect(len(discarded) <= len(daemons) * options.early, f"batches were discarded: {discarded}")
     numbers = [line["learned_seq_no"] for line in rounds]
     place.expect(numbers == list(range(1, len(rounds) + 1)), f"the server's weights are numbered {numbers}")
     told = json_lines(place.folder / TOLD)
@@ -205,6 +213,7 @@ def main() -> None:
     parser.add_argument(
         "--runners", type=int, default=0, help="RLlib's env runners: as many simulators and daemons"
     )
+    parser.add_argument("--early", action="store_true", help="start the daemons before the server is ready")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--epochs", type=int, default=10)

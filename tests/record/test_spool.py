@@ -11,12 +11,12 @@ import threading
 import time
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.record.spool import EACH, MANY, Made, Spool, WhenFull
+from ospbridge.record.spool import EACH, MANY, Entry, Made, Spool, WhenFull
 from ospbridge.record.spool_file import NoRoom, SpoolFile
 
 if TYPE_CHECKING:
@@ -781,3 +781,27 @@ def damaged(directory: Path, bend: Callable[[bytes], bytes]) -> Path:
     assert bent != path.read_bytes()
     path.write_bytes(bent)
     return path
+
+
+def test_closing_waits_no_longer_than_it_may_for_whoever_reads_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path / "spool")
+    put(spool, "a")
+    go_on, reads = threading.Event(), threading.Event()
+    take = spool._file.take
+
+    def hanging(**limits: Any) -> list[Entry]:
+        reads.set()
+        assert go_on.wait(20)
+        return take(**limits)
+
+    monkeypatch.setattr(spool._file, "take", hanging)
+    reader = threading.Thread(target=partial(spool.take, steps=ALL, size=ALL))
+    reader.start()
+    assert reads.wait(10)
+    assert spool.close(0.2)
+    assert reader.is_alive()
+    go_on.set()
+    reader.join(10)
+    spool._file.close()

@@ -90,6 +90,7 @@ class Pair:
         sent = self.client.data_to_send()
         for data in sent:
             self.to_server += data
+            self.client.sent(self.now)
         if not self.deaf:
             self._carry(sent, self._at_server)
         while (event := self.server.next_event()) is not None:

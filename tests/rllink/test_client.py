@@ -279,6 +279,20 @@ def test_each_limit_is_an_option(name: str) -> None:
     assert pair.now - began == pytest.approx(0.25)
 
 
+def test_a_limit_counts_from_the_latest_that_left() -> None:
+    client = greeted().client
+    client.begin(deliver(client, [Episodes((episode(5),))]), 1000.0)
+    assert client.data_to_send()
+    for now in (1050.0, 1100.0, 1150.0):
+        client.sent(now)
+        assert client.next_deadline() == now + 60.0
+        client.handle_timer(now + 59.0)
+        assert not client.finished
+    client.handle_timer(1210.0)
+    with pytest.raises(UpstreamLost, match="did not send PONG"):
+        client.result()
+
+
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_limit_must_be_a_time(limit: float) -> None:
     with pytest.raises(ValueError, match="pong limit"):

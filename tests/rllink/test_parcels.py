@@ -31,6 +31,7 @@ def fragment(*, box: bool = True, notes: bool = True) -> EpisodeFragment:
         weights_seq_no=3,
         agent="räder/1",
         simulator="127.0.0.1:45454",
+        choices=None if box else 4,
     )
 
 
@@ -61,9 +62,10 @@ def test_a_fragment_comes_back_bit_for_bit(box: bool, notes: bool) -> None:
     assert same(sent, unpacked(packed_up(sent)))
 
 
+@pytest.mark.parametrize("box", [True, False])
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
-def test_both_dialects_carry_what_it_is_called_and_where_it_comes_from(dialect: Dialect) -> None:
-    sent = fragment()
+def test_both_dialects_carry_what_it_is_called_and_where_it_comes_from(dialect: Dialect, box: bool) -> None:
+    sent = fragment(box=box)
     told = dialect.encode(Episodes((sent,)))
     assert len(told) - HEADER_LENGTH <= dialect.size(sent)
     received = dialect.decode(memoryview(told)[HEADER_LENGTH:])

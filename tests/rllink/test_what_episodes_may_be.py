@@ -98,20 +98,35 @@ def test_weights_of_layers_come_back_with_their_number(dialect: Dialect) -> None
 @BOTH
 @pytest.mark.parametrize("number", [0, 1, 2**62])
 def test_who_lived_an_episode_and_by_which_weights_comes_along(dialect: Dialect, number: int) -> None:
-    fragment = episode(2, agent="cart", simulator="10.0.0.1:45454", weights_seq_no=number, t_started=5)
+    fragment = episode(
+        2, agent="cart", simulator="10.0.0.1:45454", weights_seq_no=number, t_started=5, choices=7
+    )
     _, message = decoded(dialect.encode(Episodes((fragment,))))
     assert isinstance(message, Episodes)
     (found,) = message.fragments
     assert (found.agent, found.simulator, found.weights_seq_no) == ("cart", "10.0.0.1:45454", number)
-    assert (found.id, found.t_started, found.t) == (fragment.id, 5, 7)
+    assert (found.id, found.t_started, found.t, found.choices) == (fragment.id, 5, 7, 7)
 
 
-@pytest.mark.parametrize("said", [{"weights_seq_no": -1}, {"weights_seq_no": True}, {"agent": 3}, "text", []])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"weights_seq_no": -1},
+        {"weights_seq_no": True},
+        {"agent": 3},
+        {"choices": -1},
+        {"choices": True},
+        {"choices": "3"},
+        "text",
+        [],
+    ],
+)
 def test_what_other_clients_keep_in_their_own_place_is_no_mistake(said: Any) -> None:
     told = {"obs": [[0], [1]], "actions": [0], "rewards": [1], "terminated": True, "truncated": False}
     message = JSON.decode(orjson.dumps({"type": "EPISODES", "episodes": [told | {"custom_data": said}]}))
     assert isinstance(message, Episodes)
-    assert (message.fragments[0].weights_seq_no, message.fragments[0].agent) == (None, "")
+    (found,) = message.fragments
+    assert (found.weights_seq_no, found.agent, found.choices) == (None, "", None)
 
 
 # --- the check before experience is sent ---------------------------------------------------------------------------

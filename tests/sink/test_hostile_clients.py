@@ -109,11 +109,11 @@ async def test_actions_of_an_odd_form_end_their_client_with_the_reason_and_no_ot
 def test_the_store_refuses_choices_that_no_recording_can_hold_and_goes_on(
     tmp_path: Path, actions: np.ndarray[Any, Any]
 ) -> None:
-    store = Store(tmp_path)
     bad = EpisodeFragment("bad", np.zeros((4, 2), np.float32), actions, np.zeros(3, np.float32))
-    with pytest.raises(ConfigurationError, match="'bad' has actions that no recording can hold"):
-        store.add([bad], client="c")
-    store.add([fragment("good")], client="c")
+    with Store(tmp_path) as store:
+        with pytest.raises(ConfigurationError, match="'bad' has actions that no recording can hold"):
+            store.add([bad], client="c")
+        store.add([fragment("good")], client="c")
     assert [episode.id for episode in read_recording(tmp_path)] == ["good"]
     assert (store.written, store.again) == (1, 0)
 

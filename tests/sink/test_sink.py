@@ -27,7 +27,7 @@ from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
-from ospbridge.sink.store import Store
+from ospbridge.sink.store import LOCK, Store
 from ospbridge.transport.streams import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 
@@ -66,6 +66,8 @@ async def sink(
         nursery.start_soon(Sink(store, policy, env_steps=100).serve, listeners, tls)
         yield parse_stream(f"127.0.0.1:{port}")
         nursery.cancel_scope.cancel()
+    if store is not None:
+        store.close()
 
 
 @asynccontextmanager
@@ -171,16 +173,16 @@ async def test_an_episode_is_recorded_with_all_that_its_client_said(tmp_path: Pa
 
 
 def test_what_a_sink_was_killed_over_is_swept_up_and_nothing_else(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.add([fragment("a")], client="c")
-    (whole,) = tmp_path.iterdir()
+    with Store(tmp_path) as store:
+        store.add([fragment("a")], client="c")
+    (whole,) = tmp_path.glob("*.npz")
     half = tmp_path / f".{whole.stem.replace('-a-', '-b-')}.part"
     others = tmp_path / ".somebody-elses.part"
     for path in (half, others):
         path.write_bytes(b"half")
-    store = Store(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([whole, others])
-    store.add([fragment("a"), fragment("b")], client="c")
+    with Store(tmp_path) as store:
+        assert sorted(tmp_path.iterdir()) == sorted([whole, others, tmp_path / LOCK])
+        store.add([fragment("a"), fragment("b")], client="c")
     assert (store.written, store.again) == (1, 1)
 
 
@@ -298,7 +300,7 @@ async def test_a_killed_sink_loses_nothing_that_was_proven(tmp_path: Path) -> No
             process.kill()
             process.wait(10)
     assert len(recorded(tmp_path / "in")) == 20
-    assert not [path for path in (tmp_path / "in").iterdir() if path.suffix != ".npz"]
+    assert [path.name for path in (tmp_path / "in").iterdir() if path.suffix != ".npz"] == [LOCK]
 
 
 @pytest.mark.trio
@@ -317,7 +319,7 @@ async def test_the_command_speaks_tls_to_clients_with_a_certificate(tmp_path: Pa
     [
         (["--listen", "0.0.0.0:0"], 78, "can be reached by other hosts"),
         (["--listen", "here"], 78, "does not resolve|cannot listen|other hosts"),
-        (["--listen", "127.0.0.1:99999"], 78, "not between 1 and 65535"),
+        (["--listen", "127.0.0.1:99999"], 78, "not between 0 and 65535"),
         (["--policy", "missing.npz"], 78, "missing.npz"),
         (["--record", "/proc/none"], 78, "cannot be recorded"),
         (["--tls-cert", "c.pem"], 78, "needs three files"),

@@ -117,10 +117,9 @@ class _World:
             spin=False,
         )
         upstream = Upstream(address=UPSTREAM, unannotated=True, spool=self.directory / "spool")
-        sink = Sink(Store(work.sink), None, env_steps=100)
-        streams = Streams(self._nursery, partial(_converse, sink))
         with (
-            mock.patch.object(ospbridge.daemon.relay.link, "open_stream", streams.open),
+            Store(work.sink) as store,
+            mock.patch.object(ospbridge.daemon.relay.link, "open_stream", self._streams(store).open),
             mock.patch.object(trio, "open_signal_receiver", self._signals.receiver),
         ):
             ended = False
@@ -131,6 +130,9 @@ class _World:
                     ended = True
                 except* OspBridgeError:
                     await trio.sleep(1.0)
+
+    def _streams(self, store: Store) -> Streams:
+        return Streams(self._nursery, partial(_converse, Sink(store, None, env_steps=100)))
 
     # --- environments ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.transport.addresses import parse_endpoint, parse_listening, resolve
+from ospbridge.transport.streams import listening_at, parse_stream
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,61 @@ def test_what_can_be_a_hosts_name_is_taken_as_it_is(host: str) -> None:
     assert parse_endpoint(f"{host}:9") == Endpoint(host, 9)
 
 
-@pytest.mark.parametrize("host", ["a..b", ".", "x" * 64, "a\0b", "\ud800"])
+@pytest.mark.parametrize(
+    "text, host, port",
+    [
+        ("[::1]:5556", "::1", 5556),
+        ("[::1]", "::1", 45454),
+        ("::1", "::1", 45454),
+        ("2001:db8::5555", "2001:db8::5555", 45454),
+        ("[fe80::1%eth0]:9", "fe80::1%eth0", 9),
+    ],
+)
+def test_an_ipv6_address_stands_alone_or_in_brackets_with_a_port(text: str, host: str, port: int) -> None:
+    assert parse_endpoint(text) == Endpoint(host, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["[::1]5556", "[::1", "[localhost]:1", "[]:1", "a:1:2", "::1:port", "TLS://a:1"]
+)
+def test_a_colon_too_many_or_missing_is_told_and_never_means_another_port(text: str) -> None:
+    for parse in (parse_endpoint, parse_stream):
+        with pytest.raises(ConfigurationError, match="of more than one ':' each must be of an IPv6 address"):
+            parse(text)
+    with pytest.raises(ConfigurationError, match="is no address to listen at"):
+        parse_listening(text)
+    with pytest.raises(ConfigurationError, match="of more than one ':'"):
+        listening_at(text, secured=True, insecure=False)
+
+
+@pytest.mark.parametrize("port", ["5_556", "+1", "-1", " 1", "\uff11", "0x1", "1.0", ""])
+def test_a_port_is_written_with_digits_and_nothing_else(port: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a number"):
+        parse_endpoint(f"host:{port}")
+    with pytest.raises(ConfigurationError, match="is no address to listen at"):
+        parse_listening(f"host:{port}")
+
+
+@pytest.mark.parametrize(
+    "text, host, port",
+    [
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("[::1]:0", "::1", 0),
+        ("localhost", "localhost", 5555),
+        ("::1", "::1", 5555),
+    ],
+)
+def test_a_server_listens_at_a_free_port_or_at_the_usual_one(text: str, host: str, port: int) -> None:
+    assert listening_at(text, secured=False, insecure=False) == Endpoint(host, port)
+
+
+def test_where_to_listen_is_not_written_as_clients_write_it() -> None:
+    with pytest.raises(ConfigurationError, match="is how clients write an address") as caught:
+        listening_at("tls://127.0.0.1:5555", secured=True, insecure=False)
+    assert "write 127.0.0.1:5555" in caught.value.hint
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "x" * 64, "a\0b", "\ud800", "a/b"])
 def test_what_no_resolver_takes_is_no_address(host: str) -> None:
     with pytest.raises(ConfigurationError, match="can be no host's name"):
         resolve(parse_endpoint(f"{host}:9"))

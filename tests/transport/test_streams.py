@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from ospbridge.daemon.relay.link import SENT_AT_ONCE
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.transport.streams import (
@@ -118,6 +119,17 @@ def test_certificates_for_an_address_without_tls_are_refused(tmp_path: Path) -> 
 async def test_this_host_is_reached_without_tls(host: str) -> None:
     async with server(echo, host=host) as endpoint:
         assert await said_back(StreamAddress(endpoint)) == b"ping"
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_the_kernel_takes_little_before_it_leaves() -> None:
+    """A network slow enough for more to matter takes longer than a test may: what the kernel is told can be seen."""
+    async with server(echo) as endpoint:
+        with trio.fail_after(WITHIN):
+            stream: Any = await open_stream(StreamAddress(endpoint), within=WITHIN)
+            assert 0 < stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) <= SENT_AT_ONCE
+            await close_gently(stream, within=WITHIN)
 
 
 @pytest.mark.loopback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import Space
     from ospbridge.policy.acting import Policy
     from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.task.base import Task
 
 __all__ = ["Actors", "Kind", "kind_of"]
 
@@ -31,6 +32,11 @@ class Kind:
 
     observation: BoxSpace
     action: Space
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """That of an agent with this task."""
+        return cls(task.observation_space, task.action_space)
 
     @property
     def dist_inputs(self) -> int:
@@ -78,8 +84,7 @@ def kind_of(attachments: Sequence[Attachment]) -> Kind:
     """The kind of all of them. Raises UsageError where one policy cannot act for all."""
     kinds: dict[Kind, list[Attachment]] = {}
     for attachment in attachments:
-        task = attachment.held.task
-        kinds.setdefault(Kind(task.observation_space, task.action_space), []).append(attachment)
+        kinds.setdefault(Kind.of(attachment.held.task), []).append(attachment)
     if len(kinds) > 1:
         told = "; ".join(f"{', '.join(a.name for a in alike)}: {kind}" for kind, alike in kinds.items())
         raise UsageError(
@@ -187,8 +192,9 @@ class Actors:
         found = (life.take() for life in self._lives.values())
         return [fragment for fragment in found if fragment is not None]
 
-    def act_from(self, weights_seq_no: int) -> None:
-        """The policy has these weights from now on; what was lived before must have been taken."""
+    def act_from(self, policy: Policy, weights_seq_no: int) -> None:
+        """``policy`` decides from now on, by these weights; what was lived before must have been taken."""
+        self.policy = policy
         self.weights_seq_no = weights_seq_no
         for attachment, life in self._lives.items():
             life.take(weights_seq_no=weights_seq_no)

@@ -7,9 +7,9 @@ goes on when the upstream does.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import trio
 
 from ospbridge.daemon.attachment import Driver
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.link import Link
     from ospbridge.daemon.relay.settings import Upstream
-    from ospbridge.daemon.relay.upstream import Wanted
+    from ospbridge.daemon.relay.upstream import Making, Wanted
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.weights import Weights
 
@@ -51,7 +51,8 @@ class Driving:
 
     def __init__(self, upstream: Upstream, conductors: Sequence[Conductor], link: Link) -> None:
         self.upstream = upstream
-        self.driver = Driver(f"relay {upstream}", os.getpid())
+        # With a process of its own it would share agents with the daemon's other drivers.
+        self.driver = Driver(f"relay {upstream}", 0)
         self.learner = Learner(upstream, link)
         self.gathering = Gathering()
         self.dropped = 0
@@ -63,9 +64,15 @@ class Driving:
         ]
         self._pending: list[EpisodeFragment] = []
         """Lived with the weights in force, and not sent."""
+        self._random = np.random.default_rng(upstream.seed)
+        """What actions are drawn with."""
         self._kind: Kind | None = None
         """Of all agents."""
         self._policy: Policy | None = None
+        self._made: Making | None = None
+        """What the policy was made with beside weights."""
+        self._outdated = False
+        """It fits neither the agents that are there nor the server's weights."""
         self._making = trio.Lock()
         self._dialect_mode = BatchMode.COMPLETE_EPISODES
         """Of the latest connection."""
@@ -99,21 +106,17 @@ class Driving:
 
     # --- policies ----------------------------------------------------------------------------------------------------
 
-    async def actors(self, attachments: Sequence[Attachment]) -> Actors:
-        """Who act for these, with the one policy; waits for its first weights.
+    async def actors(self, attachments: Sequence[Attachment]) -> Actors | None:
+        """Who act for these, with the one policy; waits for weights that fit. None where an agent goes missing.
 
         Raises UsageError where one policy cannot act for them all, or not for those of other simulators too.
         """
         kind = kind_of(attachments)
-        async with self._making:
-            # Nobody begins to act in the midst of learning: what comes of that replaces the policy.
-            await self.gathering.resumed()
-            if self._kind is None or (kind != self._kind and not any(loop.actors for loop in self._loops)):
-                self.learner.discarded += self._steps_pending
-                self._pending.clear()
-                self._policy = await self._first_policy(kind)
-                self._kind = kind
-                self._go_on()
+        while not await self._has_policy(kind, attachments):
+            if not _missing(attachments):
+                await trio.sleep(UNFIT)
+            if _missing(attachments):
+                return None
         if kind != self._kind:
             raise UsageError(
                 "one policy cannot act for agents of several kinds: "
@@ -124,42 +127,67 @@ class Driving:
         assert self.weights_seq_no is not None
         return Actors(attachments, self._policy, kind, weights_seq_no=self.weights_seq_no)
 
-    async def _first_policy(self, kind: Kind) -> Policy:
-        while True:
-            wanted = await self.learner.needs()
+    async def _has_policy(self, kind: Kind, attachments: Sequence[Attachment]) -> bool:
+        """Make the policy, if there is none, or this kind may have another one. False where no weights fit it now."""
+        async with self._making:
+            # Nobody begins to act in the midst of learning: what comes of that replaces the policy.
+            await self.gathering.resumed()
+            alone = not any(loop.actors for loop in self._loops)
+            if self._kind is not None and not self._outdated and (kind == self._kind or not alone):
+                return True
             weights = await self.learner.weights()
+            if _missing(attachments):
+                # It took long, and whoever has come in their place may be what these weights are for.
+                return False
+            first = self._policy is None
             try:
-                policy = Policy(
-                    policy_weights(weights),
-                    kind.observation,
-                    kind.action,
-                    activation=wanted.activation,
-                    head_activation=wanted.head_activation,
-                    normalize_actions=wanted.normalize_actions,
-                    clip_actions=wanted.clip_actions,
-                    explore=self.upstream.explore,
-                    seed=self.upstream.seed,
-                )
+                self._make(kind, weights)
             except ConfigurationError as error:
-                await self._unfit(weights, error)
-            else:
-                if self._policy is None:
-                    self._tell_assumed(wanted, kind, weights)
-                self._in_force(weights)
-                return policy
+                self._tell_unfit(weights, error)
+                return False
+            self.learner.discarded += self._steps_pending
+            self._pending.clear()
+            self._kind = kind
+            self._outdated = False
+            if first:
+                self._tell_assumed(kind, weights)
+            self._in_force(weights)
+            self._go_on()
+            return True
 
-    def _tell_assumed(self, wanted: Wanted, kind: Kind, weights: Weights) -> None:
+    def _make(self, kind: Kind, weights: Weights) -> None:
+        """Another policy, as the server makes it of these. Raises ConfigurationError where it does not fit."""
+        wanted = self.learner.wanted
+        assert wanted is not None
+        making = wanted.making
+        self._policy = Policy(
+            policy_weights(weights),
+            kind.observation,
+            kind.action,
+            activation=making.activation,
+            head_activation=making.head_activation,
+            normalize_actions=making.normalize_actions,
+            clip_actions=making.clip_actions,
+            explore=self.upstream.explore,
+            seed=self._random,
+        )
+        self._made = making
+
+    def _tell_assumed(self, kind: Kind, weights: Weights) -> None:
         """What nobody said, where it matters to these agents and weights."""
+        wanted = self.learner.wanted
+        assert wanted is not None
+        making = wanted.making
         assumed: dict[str, object] = {}
         if "env_steps" in wanted.assumed:
             assumed["env_steps"] = wanted.env_steps
         if "activation" in wanted.assumed:
-            assumed["activation"] = wanted.activation
+            assumed["activation"] = making.activation
         deep = isinstance(weights, ModuleWeights) and len(read_architecture(weights.arrays).head) > 1
         if "head_activation" in wanted.assumed and deep:
-            assumed["head_activation"] = wanted.head_activation
+            assumed["head_activation"] = making.head_activation
         if "normalize_actions" in wanted.assumed and kind.stretched:
-            assumed["normalize_actions"] = wanted.normalize_actions
+            assumed["normalize_actions"] = making.normalize_actions
         if assumed:
             log.warning(
                 "the upstream does not tell all that a driver must know, RLlib's defaults are assumed",
@@ -169,7 +197,7 @@ class Driving:
                 "pickle, --rllink-read-pickle",
             )
 
-    async def _unfit(self, weights: Weights, error: ConfigurationError) -> None:
+    def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:
         log.error(
             "the upstream's weights cannot be used",
             upstream=str(self._link.address),
@@ -177,10 +205,10 @@ class Driving:
             reason=error.message,
             hint=error.hint,
         )
-        await trio.sleep(UNFIT)
 
     def _in_force(self, weights: Weights) -> None:
-        self.learner.in_force(weights)
+        assert self._made is not None
+        self.learner.in_force(weights, self._made)
         self.weights_seq_no = weights.seq_no
 
     # --- learning ----------------------------------------------------------------------------------------------------
@@ -229,9 +257,14 @@ class Driving:
             try:
                 self._load(weights)
             except ConfigurationError as error:
-                await self._unfit(weights, error)
+                self._tell_unfit(weights, error)
             else:
                 self._in_force(weights)
+                return
+            await trio.sleep(UNFIT)
+            if not any(loop.present for loop in self._loops):
+                # Agents and server may both have been replaced: who attaches next has a policy made anew.
+                self._outdated = True
                 return
             learner = self.learner
             others = await (learner.weights_at_once() if self._acts_on else learner.weights())
@@ -248,11 +281,16 @@ class Driving:
     def _load(self, weights: Weights) -> None:
         """Act from these from now on. Raises ConfigurationError for weights that do not fit; others stay in force."""
         assert self._policy is not None
+        assert self._kind is not None
         everybody = [loop.actors for loop in self._loops if loop.actors is not None]
         assert not any(actors.steps for actors in everybody), "new weights came in the middle of a batch"
-        self._policy.load(policy_weights(weights))
+        wanted = self.learner.wanted
+        if wanted is not None and wanted.making != self._made:
+            self._make(self._kind, weights)
+        else:
+            self._policy.load(policy_weights(weights))
         for actors in everybody:
-            actors.act_from(weights.seq_no)
+            actors.act_from(self._policy, weights.seq_no)
 
     def _go_on(self) -> None:
         wanted = self.learner.wanted
@@ -270,3 +308,8 @@ class Driving:
         """The upstream is away, and acting goes on: keep no more than a batch or two."""
         while self._steps_pending - self._pending[0].steps >= wanted.env_steps:
             self.learner.discarded += self._pending.pop(0).steps
+
+
+def _missing(attachments: Sequence[Attachment]) -> bool:
+    """Whether one of these agents is gone for good."""
+    return any(attachment.held.missing for attachment in attachments)

@@ -42,6 +42,7 @@ __all__ = ["Connection", "Link"]
 T = TypeVar("T")
 log = logs.get(__name__)
 READ_AT_ONCE: Final = 256 * 1024
+SENT_AT_ONCE: Final = 64 * 1024
 CONNECT_WITHIN: Final = 10.0
 """Seconds for TCP and TLS to come about."""
 LEAVE_WITHIN: Final = 1.5
@@ -107,29 +108,41 @@ class Connection:
             machine.handle_timer(trio.current_time())
 
     async def _flush(self) -> None:
-        """Send what the machine wants sent, within the time of its exchange."""
+        """Send what the machine wants sent, for as long as some of it leaves within the time of its exchange."""
         machine = self.machine
         parts = machine.data_to_send()
-        if not parts:
-            return
+        left = size = sum(map(len, parts))
+        why = None
+        began = trio.current_time()
         deadline = machine.next_deadline()
-        whole = False
-        with trio.move_on_at(float("inf") if deadline is None else deadline):
-            try:
-                for part in parts:
-                    await self._stream.send_all(part)
-                whole = True
-            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-                # Busy: it is being closed. A server that refuses our certificate says so and resets the connection, so
-                # that its word is still to be read when nothing can be sent any more.
-                with trio.move_on_after(READ_OUT_WITHIN):
-                    await self.gone.wait()
-            finally:
-                if not whole:
-                    # Half a message was sent; nothing that follows would be understood.
-                    machine.eof(trio.current_time())
-                    self.gone.set()
-                    self._news.unpark_all()
+        # As the exchange has it when it begins: who answers before it has read it all is not waited for any longer.
+        patience = float("inf") if deadline is None else max(deadline - began, 0.0)
+        try:
+            for part in parts:
+                for at in range(0, len(part), SENT_AT_ONCE):
+                    some = memoryview(part)[at : at + SENT_AT_ONCE]
+                    with trio.fail_after(patience):
+                        await self._stream.send_all(some)
+                    left -= len(some)
+                    machine.sent(trio.current_time())
+        except trio.TooSlowError:
+            since = max(began, machine.sent_at)
+            why = UpstreamLost(
+                f"{machine.peer} took {size - left} of {size} bytes, and nothing more for "
+                f"{trio.current_time() - since:.1f} s",
+                hint="see whether the network carries anything, and whether the server still reads: its own log tells",
+            )
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            # Busy: it is being closed. A server that refuses our certificate says so and resets the connection, so
+            # that its word is still to be read when nothing can be sent any more.
+            with trio.move_on_after(READ_OUT_WITHIN):
+                await self.gone.wait()
+        finally:
+            if left:
+                # Half a message was sent; nothing that follows would be understood.
+                machine.eof(trio.current_time(), why)
+                self.gone.set()
+                self._news.unpark_all()
 
     async def read(self) -> None:
         """Read until the stream ends, and then say so to whoever waits."""

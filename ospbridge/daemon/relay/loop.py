@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.episodes import STOPPED
+from ospbridge.daemon.relay.acting import Kind
 from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, SimulatorNotFound, UsageError
+from ospbridge.interface import fits
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ RECOVER: Final = 1.0
 """Seconds after a reset or a step that failed."""
 UNFIT: Final = 10.0
 """Seconds until agents that the policy cannot act for are looked at again."""
+LONG: Final = 2
+"""Batches that an episode may be longer than, before that is told."""
+LONGEST: Final = 100_000
+"""Steps of an episode where only whole ones are learned from: it is truncated then."""
+ENDLESS: Final = (
+    "end episodes with max_steps or terminated in the scenario, or learn from parts of them: --rllink-batch-mode "
+    "truncate_episodes"
+)
 FEW: Final = (
     "they play on when weights come; a server never answers a batch that is smaller than its own: see "
     "--rllink-env-steps, and the learner's log"
@@ -47,6 +57,12 @@ class DrivingLoop:
         self._gathering = driving.gathering
         self._seed = seed
         self._said = ""
+        self._told_long = False
+
+    @property
+    def present(self) -> bool:
+        """It acts for agents that are all there."""
+        return self.actors is not None and not any(a.held.missing for a in self.actors.attachments)
 
     async def run(self) -> Never:
         """Take the agents, then reset and act. Raises UsageError for agents that no one policy can drive."""
@@ -55,8 +71,7 @@ class DrivingLoop:
                 attachments = await self._seated()
                 reason = ""
                 try:
-                    await self._drive(attachments)
-                    reason = next(a.held.missing for a in attachments if a.held.missing)
+                    reason = await self._drive(attachments)
                 except trio.Cancelled:
                     reason = STOPPED
                     raise
@@ -88,14 +103,36 @@ class DrivingLoop:
             self._said = error.message
             log.warning(event, reason=error.message, hint=error.hint)
 
-    async def _drive(self, attachments: list[Attachment]) -> None:
-        """Until an agent is gone for good."""
+    async def _drive(self, attachments: list[Attachment]) -> str:
+        """Until an agent is gone for good, or others like them have come. Why it leaves them."""
+        held = self.conductor.lockstep.held
         actors = self.actors = await self._driving.actors(attachments)
-        while not any(attachment.held.missing for attachment in attachments):
+        while actors is not None and not any(attachment.held.missing for attachment in attachments):
+            if self.conductor.lockstep.held is not held:
+                # The simulator was joined again.
+                held = self.conductor.lockstep.held
+                if self._more(attachments):
+                    return "more agents like it have come"
             if self._gathering.due:
                 await self._pause(actors)
             if await self._reset(actors):
                 await self._episodes(actors)
+        return next(a.held.missing for a in attachments if a.held.missing)
+
+    def _more(self, attachments: list[Attachment]) -> bool:
+        """Whether agents came that are wanted and free; and all that are wanted are of one kind."""
+        own = {attachment.held for attachment in attachments}
+        patterns = self._driving.upstream.agents or ("*",)
+        wanted = [
+            held
+            for name, held in self.conductor.lockstep.held.items()
+            if any(fits(name, pattern) for pattern in patterns)
+        ]
+        return (
+            len(wanted) > len(own)
+            and not any(held.attachments for held in wanted if held not in own)
+            and len({Kind.of(held.task) for held in wanted}) == 1
+        )
 
     async def _reset(self, actors: Actors) -> bool:
         """Begin new episodes; False where that failed, for now."""
@@ -117,12 +154,23 @@ class DrivingLoop:
         whole = gathering.whole
         if whole:
             gathering.begin()
+        steps = 0
         try:
             while playing := actors.playing:
                 if not whole and gathering.due:
                     await self._pause(actors)
+                elif whole and steps >= LONGEST:
+                    self._cut(
+                        actors,
+                        playing,
+                        f"only whole episodes are learned from, and this one has {steps} steps",
+                        ENDLESS,
+                    )
                 else:
                     await self._step(actors, playing)
+                    steps += 1
+                    if whole and gathering.due:
+                        self._tell_long(steps)
             self._driving.keep(actors.take())
         finally:
             if whole:
@@ -141,10 +189,21 @@ class DrivingLoop:
             return
         finally:
             gathering.end()
-        log.warning("the driver's episodes are cut", reason=failed.message, hint=failed.hint)
-        actors.cut()
-        self.conductor.rest(playing, failed.message)
+        self._cut(actors, playing, failed.message, failed.hint)
         await trio.sleep(RECOVER)
+
+    def _cut(self, actors: Actors, playing: list[Attachment], why: str, hint: str) -> None:
+        log.warning("the driver's episodes are cut", reason=why, hint=hint)
+        actors.cut()
+        self.conductor.rest(playing, why)
+
+    def _tell_long(self, steps: int) -> None:
+        """A batch is due, and waits for the end of an episode of so many steps."""
+        wanted = self._driving.learner.wanted
+        assert wanted is not None
+        if not self._told_long and steps >= LONG * wanted.env_steps:
+            self._told_long = True
+            log.warning("nothing is learned before an episode ends", steps=steps, hint=ENDLESS)
 
     async def _pause(self, actors: Actors) -> None:
         """A batch is learned from: the world is held, and let go after a while; the agents rest then."""

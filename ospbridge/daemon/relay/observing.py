@@ -20,7 +20,7 @@ from ospbridge.daemon.relay.fitting import Fitting
 from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.hub.status import SpoolStatus
-from ospbridge.interface import fits
+from ospbridge.interface import DiscreteSpace, fits
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
@@ -274,8 +274,7 @@ def _needs(whose: Recorded, *, unannotated: bool) -> Needs:
 
 
 def _kind(attachment: Attachment) -> Kind:
-    task = attachment.held.task
-    return Kind(task.observation_space, task.action_space)
+    return Kind.of(attachment.held.task)
 
 
 def default_spool(address: StreamAddress) -> Path:
@@ -300,6 +299,7 @@ def fragment_of(episode: RecordedEpisode) -> EpisodeFragment:
         weights_seq_no=episode.weights_seq_no,
         agent=_sendable(episode.agent),
         simulator=_sendable(episode.simulator),
+        choices=episode.action_space.n if isinstance(episode.action_space, DiscreteSpace) else None,
     )
 
 

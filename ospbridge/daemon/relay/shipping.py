@@ -107,7 +107,8 @@ class Shipping:
                 return found
             take = partial(self._spool.take, after=after, steps=steps, size=size)
             try:
-                return await trio.to_thread.run_sync(take)
+                # Who leaves does not wait for a disk that hangs; what is taken for nobody stays in the spool.
+                return await trio.to_thread.run_sync(take, abandon_on_cancel=True)
             except ConfigurationError as error:
                 unreadable = error
             self.trouble = unreadable.message

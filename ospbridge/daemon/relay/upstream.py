@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
-from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError
+from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError, UpstreamLost
 from ospbridge.observe import logs
 from ospbridge.rllink.cutting import split
-from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn
+from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
@@ -35,11 +35,21 @@ if TYPE_CHECKING:
     from ospbridge.rllink.messages import SetConfig
     from ospbridge.rllink.weights import Weights
 
-__all__ = ["Learner", "Wanted", "policy_weights"]
+__all__ = ["Learner", "Making", "Wanted", "policy_weights"]
 
 log = logs.get(__name__)
 PAUSE: Final = 1.0
 """Seconds between tries on a connection that is up, but does not give what is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What a policy is made with, and no weights tell."""
+
+    activation: str
+    head_activation: str
+    normalize_actions: bool
+    clip_actions: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +58,7 @@ class Wanted:
 
     env_steps: int
     on_policy: bool
-    activation: str
-    head_activation: str
-    normalize_actions: bool
-    clip_actions: bool
+    making: Making
     batch_mode: BatchMode | None
     assumed: frozenset[str]
     """Which of these nobody said: they are RLlib's defaults."""
@@ -104,19 +111,14 @@ class Learner:
         """Of the weights in force."""
         self._acting: Weights | None = None
         """Those."""
-        self._from: Connection | None = None
-        """Which connection the latest weights came by."""
+        self._making: Making | None = None
+        """What else their policy was made with."""
+        self._sure: Connection | None = None
+        """Which connection's server is known to have them, since they were looked at with a batch at hand."""
+        self._was_read = False
+        """The batch was, and is not sent again to a server that has yet to learn from it."""
 
     # --- what the server is like -------------------------------------------------------------------------------------
-
-    async def needs(self) -> Wanted:
-        """What a batch must be. Waits for the upstream; asks each server once."""
-        while True:
-            connection = await self._link.connection()
-            try:
-                return await self._needs(connection)
-            except OspBridgeError as error:
-                await self._again(connection, error)
 
     async def _needs(self, connection: Connection) -> Wanted:
         """Of the server at this connection. Raises what keeps it from telling."""
@@ -145,10 +147,12 @@ class Learner:
         return Wanted(
             steps or ENV_STEPS,
             config.force_on_policy is not False,
-            activation or ACTIVATION,
-            head_activation or HEAD_ACTIVATION,
-            NORMALIZE_ACTIONS if normalize_actions is None else normalize_actions,
-            bool(clip_actions),
+            Making(
+                activation or ACTIVATION,
+                head_activation or HEAD_ACTIVATION,
+                NORMALIZE_ACTIONS if normalize_actions is None else normalize_actions,
+                bool(clip_actions),
+            ),
             upstream.batch_mode or told.batch_mode,
             frozenset(name for name, known in said.items() if not known),
         )
@@ -175,15 +179,15 @@ class Learner:
             return None
 
     async def _weights(self, connection: Connection) -> Weights:
-        """Those at this connection. Raises what keeps them from coming."""
-        weights = await connection.perform(get_state)
-        self._from = connection
-        return weights
+        """Those at this connection, and in ``wanted`` what else its server says. Raises what keeps them from coming."""
+        await self._needs(connection)
+        return await connection.perform(get_state)
 
-    def in_force(self, weights: Weights) -> None:
-        """These act from now on."""
+    def in_force(self, weights: Weights, making: Making) -> None:
+        """These act from now on, in a policy that was made so."""
         self._mark = _mark(weights)
         self._acting = weights
+        self._making = making
 
     async def learn(self, fragments: Sequence[EpisodeFragment], *, wait: bool = True) -> Weights | None:
         """The weights that were learned from a batch; or, where it was lost, those that the upstream has now.
@@ -191,38 +195,72 @@ class Learner:
         ``wait`` for an upstream that is away, or None then: the batch may be given again. Where a batch was discarded,
         since no message can carry it, or was read and the upstream is away, the weights in force are returned.
         """
+        self._was_read = False
         while wait or self._link.connected:
             connection = await self._link.connection()
             try:
                 return await self._learned(connection, fragments, wait=wait)
             except OspBridgeError as error:
                 await self._again(connection, error)
-        return None
+        return self._acting if self._was_read else None
 
     async def _learned(
         self, connection: Connection, fragments: Sequence[EpisodeFragment], *, wait: bool
     ) -> Weights | None:
         """As ``learn``, by this connection. Raises what keeps it from happening."""
         steps = sum(fragment.steps for fragment in fragments)
-        if self._from is not connection:
-            # Another server may have taken the place of the one that gave the weights in force.
+        wanted = await self._needs(connection)
+        if wanted.making != self._making:
+            why = "it makes another policy of its weights than the one that the batch was made with"
+            return self._discard(steps, await self._weights(connection), why)
+        assert self._acting is not None
+        if self._was_read:
+            return await self._taught(connection, steps)
+        if self._sure is not connection or (connection.machine.seq_no or 0) > self._acting.seq_no:
+            # Another server may have taken the place of the one that gave the weights in force; and one that starts
+            # gives weights that it replaces a moment later, under the same number.
             weights = await self._weights(connection)
+            self._sure = connection
             if _mark(weights) != self._mark:
                 return self._discard(
                     steps, weights, "it has other weights than those that the batch was made with"
                 )
-        wanted = await self._needs(connection)
         if steps < wanted.env_steps:
             # A learner that came back wants more than the one that left, and would never answer.
             return None
         try:
             found = await self._delivered(connection, fragments, wanted, wait=wait)
         except LocalProtocolError as error:
-            assert self._acting is not None
             return self._discard(steps, self._acting, error.message)
+        self._count(steps)
+        return found
+
+    def _count(self, steps: int) -> None:
         self.batches += 1
         self.steps += steps
-        return found
+
+    async def _taught(self, connection: Connection, steps: int) -> Weights:
+        """The weights that were learned from a batch which was read over another connection. Raises as ``_learned``."""
+        assert self._acting is not None
+        weights = await self._weights(connection)
+        if _mark(weights) == self._mark:
+            until = trio.current_time() + self._link.limits.proof
+            old = weights.seq_no
+            try:
+                weights = await connection.perform(lambda machine: newer_state(machine, old, until=until))
+            except UpstreamLost:
+                # A server that was started anew may have the very same weights, and has read nothing.
+                self._was_read = trio.current_time() < until
+                raise
+        if weights.seq_no <= self._acting.seq_no:
+            return self._discard(
+                steps, weights, "its answer was lost, and the server has weights of another run"
+            )
+        self._count(steps)
+        return weights
+
+    def _read_by_server(self) -> None:
+        self._was_read = True
 
     async def _delivered(
         self, connection: Connection, fragments: Sequence[EpisodeFragment], wanted: Wanted, *, wait: bool
@@ -236,7 +274,9 @@ class Learner:
             largest=LARGEST_BODY if wanted.on_policy else LARGEST_TAKEN,
         )
         if wanted.on_policy:
-            return await connection.perform(lambda machine: learn(machine, messages))
+            return await connection.perform(
+                lambda machine: learn(machine, messages, on_read=self._read_by_server)
+            )
         await connection.perform(lambda machine: deliver(machine, messages))
         # It was read: whatever happens from here on, it must not be sent again.
         return await (self.weights() if wait else self.weights_at_once()) or self._acting

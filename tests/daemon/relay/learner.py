@@ -23,13 +23,15 @@ HIDDEN = 4
 
 
 class TinyLearner:
-    """For agents with one output and one input. ``batch``: the steps that it learns from at once.
+    """For agents with one input, and so many outputs. ``batch``: the steps that it learns from at once.
 
     ``batches`` are those that it learned from; each was checked to come from the weights before it.
     """
 
-    def __init__(self, batch: int = 20, *, seed: int = 1) -> None:
+    def __init__(self, batch: int = 20, *, seed: int = 1, outputs: int = 1) -> None:
         self.batch = batch
+        self.outputs = outputs
+        self.activation = "tanh"
         self.batches: list[tuple[EpisodeFragment, ...]] = []
         self.seq_no = 0
         self.stale: list[int] = []
@@ -51,7 +53,7 @@ class TinyLearner:
     def _drawn(self) -> dict[str, Any]:
         draw = self._random.normal
         return {
-            "encoder.encoder.net.mlp.0.weight": draw(size=(HIDDEN, 1)).astype(np.float32),
+            "encoder.encoder.net.mlp.0.weight": draw(size=(HIDDEN, self.outputs)).astype(np.float32),
             "encoder.encoder.net.mlp.0.bias": draw(size=HIDDEN).astype(np.float32),
             "pi.net.mlp.0.weight": draw(size=(2, HIDDEN)).astype(np.float32),
             "pi.net.mlp.0.bias": np.zeros(2, np.float32),
@@ -72,10 +74,13 @@ class TinyLearner:
             yield listener.socket.getsockname()[1]
             nursery.cancel_scope.cancel()
 
+    def _config(self) -> SetConfig:
+        return SetConfig(env_steps_per_sample=self.batch, force_on_policy=True)
+
     async def _serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
         pending: tuple[EpisodeFragment, ...] = ()
-        machine = ServerMachine(SetConfig(env_steps_per_sample=self.batch, force_on_policy=True), needs=RLLIB)
+        machine = ServerMachine(self._config(), needs=RLLIB)
         try:
             while data := await stream.receive_some(100_000):
                 machine.receive(data)
@@ -131,7 +136,9 @@ class TinyLearner:
 
     def _check(self, fragments: tuple[EpisodeFragment, ...]) -> None:
         """Whether these weights decided it."""
-        module = NumpyModule(self.weights, inputs=1, outputs=2, gaussian=True)
+        module = NumpyModule(
+            self.weights, inputs=self.outputs, outputs=2, gaussian=True, activation=self.activation
+        )
         for fragment in fragments:
             expected = module.forward(fragment.observations[:-1])
             assert fragment.action_dist_inputs is not None

@@ -89,6 +89,7 @@ def test_two_simulators_feed_an_upstream_each_and_are_left_in_order(tmp_path: Pa
                 assert shown.returncode == 0
                 assert f"({name}): joined" in shown.stdout
             assert daemon.end(signal.SIGTERM) == 0
+            assert not daemon.lines("several upstreams drive agents of one simulator")
             for event in ("joined", "attached", "episode", "detached", "left"):
                 assert {line["simulator"] for line in daemon.lines(event)} == {"left", "right"}, event
             ended = [line["reason"] for line in daemon.lines("episode") if line["ended"] == "detached"]
@@ -98,6 +99,38 @@ def test_two_simulators_feed_an_upstream_each_and_are_left_in_order(tmp_path: Pa
         assert all_free(left)
         assert all_free(right)
     assert first.wrong == second.wrong == []
+
+
+def test_of_two_drivers_that_want_the_same_agent_one_has_it_and_the_other_says_why_it_waits(
+    tmp_path: Path,
+) -> None:
+    learners = TinyLearner(seed=1), TinyLearner(seed=2)
+    with (
+        UdpSimulator(world(), port=0) as served,
+        learning(learners[0]) as one,
+        learning(learners[1]) as two,
+    ):
+        file = written(
+            tmp_path, simulator("only", served.address), rllink(one, '["only"]'), rllink(two, '["only"]')
+        )
+        with Daemon(None, "--config", file, directory=tmp_path, hub=hub("only")) as daemon:
+            until(lambda: any(len(learner.batches) >= 5 for learner in learners))
+            until(lambda: daemon.lines("the driver waits for its agents"))
+            driver = daemon.status(hub=hub("only")).agents[0].driver
+            (line,) = daemon.lines("the driver waits for its agents")
+            assert driver in line["reason"]
+            assert "--rllink-agents" in line["hint"]
+            learns = one if one in driver else two
+            assert learns in driver
+            upstreams = {each.address: each for each in daemon.status(hub=hub("only")).upstreams}
+            assert upstreams[learns].batches >= 4
+            (waits,) = set(upstreams) - {learns}
+            assert upstreams[waits].batches == 0
+            assert not daemon.lines("the driver's episodes are cut")
+            (shared,) = daemon.lines("several upstreams drive agents of one simulator")
+            assert (shared["simulator"], shared["upstreams"]) == ("only", [one, two])
+            assert daemon.end(signal.SIGTERM) == 0
+    assert learners[0].wrong == learners[1].wrong == []
 
 
 def test_two_simulators_feed_one_upstream_and_one_is_killed_and_comes_back(tmp_path: Path) -> None:

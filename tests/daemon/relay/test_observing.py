@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,12 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon.relay import observing
+from ospbridge.daemon.relay import observing, shipping
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolError, StepUncertain, UsageError
 from ospbridge.hub.messages import Note
+from ospbridge.record.collecting import EpisodeCollector
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
@@ -31,6 +33,7 @@ from ospbridge.transport.streams import parse_stream
 from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.stage import ONE, TWO, FakeSession, inputs
 from tests.daemon.test_conductor import conductor_of
+from tests.record.episodes import play, whose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -121,10 +124,11 @@ async def listening(serve: Any, port: int = 0) -> AsyncIterator[int]:
 @asynccontextmanager
 async def sink(directory: Path) -> AsyncIterator[int]:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Sink(Store(directory), None, env_steps=100).serve, listeners, None)
-        yield listeners[0].socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
+    with Store(directory) as store:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Sink(store, None, env_steps=100).serve, listeners, None)
+            yield listeners[0].socket.getsockname()[1]
+            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -605,6 +609,16 @@ async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize("actions, choices", [(0, 2), (1, None)])
+async def test_a_choice_goes_up_with_how_many_there_are(actions: int, choices: int | None) -> None:
+    found: list[EpisodeFragment] = []
+    collector = EpisodeCollector(
+        whose(actions=actions), lambda collected: found.append(observing.fragment_of(collected.episode()))
+    )
+    play(collector, 3, terminated=True)
+    assert [fragment.choices for fragment in found] == [choices]
+
+
 async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
     conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -679,6 +693,40 @@ async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
             await until(lambda: any(entry["event"] == "episodes are spooled again" for entry in logs))
             await all_arrived(relay)
     assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 5
+
+
+async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agents_back(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, hangs, go_on = SpoolFile.write, threading.Event(), threading.Event()
+
+    def hanging(file: SpoolFile, entries: Any, gone: Any) -> Any:
+        if entries and file.entries:
+            hangs.set()
+            assert go_on.wait(WITHIN)
+        return write(file, entries, gone)
+
+    monkeypatch.setattr(SpoolFile, "write", hanging)
+    monkeypatch.setattr(shipping, "LINGER", 0.4)
+    server = Server()
+    try:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            await until(lambda: relay.link.connected)
+            player = Player(conductor)
+            await player.play()
+            await until(lambda: status(relay).entries)
+            await player.play()
+            await until(hangs.is_set)
+            # It is waited for more behind the first episode, and then for the disk.
+            await trio.sleep(shipping.LINGER + 0.2)
+            relay.drain_within(0.1)
+        assert relay.at_rest.is_set()
+        assert not go_on.is_set()
+    finally:
+        go_on.set()
+    work: Any = relay._work
+    # The disk works again, so that the file can be let go of.
+    work._spool.close(WITHIN)
 
 
 async def test_a_spool_that_another_process_holds_is_told_at_once(

@@ -1,0 +1,326 @@
+"""A driver whose agents, server, or both become others while it works, and an episode that does not end."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.attachment import Driver
+from ospbridge.daemon.relay.relay import Relay
+from ospbridge.daemon.relay.settings import WhileAway
+from ospbridge.errors import SessionLost
+from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.task.plain import PlainTask
+from tests.daemon.relay import test_driving
+from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.test_driving import WITHIN, away, back, driven, until, upstream, world
+from tests.daemon.stage import FakeSession, agent
+from tests.daemon.test_conductor import attach
+
+if TYPE_CHECKING:
+    from ospbridge.daemon.conductor import Conductor
+
+impatient = test_driving.impatient
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+
+
+def returns(session: FakeSession, conductor: Conductor, *names: str, outputs: int = 1) -> None:
+    """The simulator is started anew, with these agents."""
+    session.names, session.outputs = names, outputs
+    session.ending = dict.fromkeys(names, 7)
+    conductor.lockstep.cut_all("the simulator is gone", trio.current_time())
+    conductor.lockstep.take_agents([PlainTask(agent(name, outputs=outputs), bounded=True) for name in names])
+    conductor._changed()
+
+
+def unfit(logs: list[Any]) -> list[Any]:
+    return [line for line in logs if line["event"] == "the upstream's weights cannot be used"]
+
+
+# --- agents and servers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("simulator_first", [True, False])
+async def test_a_driver_goes_on_where_simulator_and_learner_are_replaced_by_others_that_fit(
+    simulator_first: bool,
+) -> None:
+    before, after = TinyLearner(), TinyLearner(outputs=2)
+    session, conductor = world()
+    async with (
+        before.listening() as port,
+        after.listening() as other,
+        driven(conductor, upstream(port)) as relay,
+    ):
+        await until(lambda: len(before.batches) >= 2)
+        away(relay)
+        # An answer that was under way may still come. Then it waits for weights, in the midst of an episode.
+        await trio.sleep(0.3)
+        await until(lambda: relay.driving.gathering.due)
+        if simulator_first:
+            returns(session, conductor, "a", outputs=2)
+            back(relay, other)
+        else:
+            with capture_logs() as logs:
+                back(relay, other)
+                await until(lambda: unfit(logs))
+            returns(session, conductor, "a", outputs=2)
+        await until(lambda: len(after.batches) >= 2)
+        assert relay.driving.learner.discarded >= 20
+    assert before.wrong == after.wrong == []
+
+
+async def test_an_agent_that_no_weights_fit_may_be_replaced_by_one_that_they_do() -> None:
+    learner = TinyLearner(outputs=2)
+    session, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)):
+            await until(lambda: unfit(logs))
+            returns(session, conductor, "a", outputs=2)
+            await until(lambda: len(learner.batches) >= 2)
+    assert learner.wrong == []
+
+
+async def test_a_simulator_that_no_weights_fit_keeps_no_other_from_being_driven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ospbridge.daemon.relay.driving.UNFIT", 3.0)
+    learner = TinyLearner(outputs=2)
+    (misfit, first), (fitting, second) = world(), world()
+    returns(misfit, first, "a", outputs=1)
+    returns(fitting, second, "a", outputs=2)
+    other = attach(second, "a", Driver("env", 2))
+    with capture_logs() as logs, trio.fail_after(WITHIN):
+        async with learner.listening() as port, trio.open_nursery() as nursery:
+            nursery.start_soon(Relay(upstream(port), [first, second]).run)
+            await until(lambda: unfit(logs))
+            second.leave([other])
+            await until(lambda: len(learner.batches) >= 2)
+            await until(lambda: [line for line in logs if line["event"] == "a simulator is not driven"])
+            done = len(learner.batches)
+            await until(lambda: len(learner.batches) >= done + 2)
+            nursery.cancel_scope.cancel()
+    assert learner.wrong == []
+
+
+async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_too() -> None:
+    learner = TinyLearner()
+    session, conductor = world("a")
+    async with learner.listening() as port, driven(conductor, upstream(port)):
+        await until(lambda: len(learner.batches) >= 2)
+        returns(session, conductor, "a", "b")
+        await until(lambda: {each.name for each in conductor.lockstep.attachments} == {"a", "b"})
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) >= done + 2)
+    assert learner.wrong == []
+
+
+@pytest.mark.parametrize("name, patterns", [("b", ("a",)), ("odd", ("*",))])
+async def test_agents_that_are_not_wanted_or_of_another_kind_change_nothing_for_those_that_are_driven(
+    name: str, patterns: tuple[str, ...]
+) -> None:
+    learner = TinyLearner()
+    session, conductor = world("a")
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, agents=patterns)):
+            await until(lambda: len(learner.batches) >= 2)
+            session.names = ("a", name)
+            low = -3.0 if name == "odd" else -1.0
+            tasks = [PlainTask(each, bounded=True) for each in (agent("a"), agent(name, low=low))]
+            conductor.lockstep.take_agents(tasks)
+            done = len(learner.batches)
+            await until(lambda: len(learner.batches) >= done + 5)
+            assert [each.name for each in conductor.lockstep.attachments] == ["a"]
+    assert not [line for line in logs if line["event"] == "detached" and line.get("reason")]
+    assert learner.wrong == []
+
+
+# --- what a server is like -----------------------------------------------------------------------------------------
+
+
+class Configured(TinyLearner):
+    """Says in a pickle what it makes of its weights, and that is another thing each time that it starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.same_weights = False
+
+    def _config(self) -> SetConfig:
+        model = {"fcnet_activation": self.activation}
+        said = {"train_batch_size_per_learner": self.batch, "_model_config": model}
+        return SetConfig(pickled=pickle.dumps(said, 4))
+
+    def forget(self) -> None:
+        self.activation = "relu"
+        if not self.same_weights:
+            super().forget()
+
+
+@pytest.mark.parametrize("same_weights", [True, False])
+async def test_a_server_that_returns_with_another_activation_is_acted_for_with_that_one(
+    same_weights: bool,
+) -> None:
+    learner = Configured()
+    learner.hang_up_in, learner.forgets, learner.same_weights = [3], True, same_weights
+    _, conductor = world()
+    told = {"activation": None, "env_steps": None, "read_pickle": True}
+    async with learner.listening() as port, driven(conductor, upstream(port, **told)) as relay:
+        await until(lambda: len(learner.batches) >= 6)
+        assert relay.driving.learner.discarded >= 20
+    assert learner.connections == 2
+    # Each batch was decided as this activation decides.
+    assert learner.wrong == []
+
+
+class Starting(TinyLearner):
+    """Replaces its weights behind the first question for them, and their number stays: as Ray's servers do in setup."""
+
+    async def _answer(self, machine: Any, event: Any, *rest: Any) -> bool:
+        answered = await super()._answer(machine, event, *rest)
+        if not event.learned and self.connections == 1 and not self.replaced:
+            self.replaced = True
+            self.weights = self._drawn()
+        return answered
+
+    replaced = False
+
+
+async def test_weights_that_a_server_replaces_as_it_starts_under_the_same_number_are_noticed() -> None:
+    learner = Starting()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 3)
+        assert relay.driving.learner.discarded >= 20
+    assert learner.wrong == []
+
+
+class Pushing(TinyLearner):
+    """Takes other weights of its own accord in the third round, and pushes them."""
+
+    async def _answer(self, machine: Any, event: Any, stream: trio.SocketStream, *rest: Any) -> bool:
+        answered = await super()._answer(machine, event, stream, *rest)
+        if answered and event.learned and len(self.batches) == 3:
+            for part in machine.data_to_send():
+                await stream.send_all(part)
+            self.seq_no += 1
+            self.weights = self._drawn()
+            machine.send_state(self._sent())
+        return answered
+
+
+async def test_a_batch_that_weights_overtake_which_the_server_pushes_is_not_learned_from() -> None:
+    learner = Pushing()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 6)
+        assert relay.driving.learner.discarded >= 20
+    assert learner.wrong == []
+
+
+class Answering(TinyLearner):
+    """Answers its third batch at once with the old weights, and leaves while it learns from it."""
+
+    def __init__(self, *, forgetful: bool = False) -> None:
+        super().__init__()
+        self.read: Counter[tuple[str, int]] = Counter()
+        self.asked = 0
+        self.forgetful = forgetful
+        """It is started anew then, and has read nothing."""
+
+    async def _answer(self, machine: Any, event: Any, stream: trio.SocketStream, batch: Any) -> bool:
+        if event.learned:
+            self.asked += 1
+            self.read.update((fragment.id, fragment.t_started) for fragment in batch)
+            if self.asked == 3:
+                machine.send_state(self._sent())
+                for part in machine.data_to_send():
+                    await stream.send_all(part)
+                await trio.sleep(0.05)
+                return False
+        elif self.asked == 3 and self.connections == 2 and not self.forgetful:
+            # The question is heard once more before the learning is done.
+            answered = await super()._answer(machine, event, stream, batch)
+            self.asked += 1
+            self.batches.append(())
+            self.seq_no += 1
+            self.weights = self._drawn()
+            return answered
+        return await super()._answer(machine, event, stream, batch)
+
+
+async def test_a_batch_that_was_answered_with_old_weights_is_not_sent_again_over_the_next_connection() -> (
+    None
+):
+    learner = Answering()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 6)
+        assert relay.driving.learner.discarded == 0
+        assert relay.driving.learner.batches >= 5
+    assert learner.connections == 2
+    assert set(learner.read.values()) == {1}
+    assert learner.wrong == []
+
+
+async def test_nor_is_it_where_acting_goes_on_meanwhile() -> None:
+    learner = Answering()
+    session, conductor = world()
+    # Few steps until the server is back: what it has read would still be there.
+    session.think = 0.005
+    async with learner.listening() as port, driven(conductor, upstream(port, away=WhileAway.CONTINUE)):
+        await until(lambda: len(learner.batches) >= 6)
+    assert set(learner.read.values()) == {1}
+
+
+async def test_a_server_that_knows_nothing_of_a_batch_it_answered_gets_it_again_after_a_while() -> None:
+    learner = Answering(forgetful=True)
+    _, conductor = world()
+    limits = type(upstream(1).limits)(pong=5.0, state=5.0, proof=0.3)
+    async with learner.listening() as port, driven(conductor, upstream(port, limits=limits)) as relay:
+        await until(lambda: len(learner.batches) >= 4)
+        assert relay.driving.learner.discarded == 0
+    assert max(learner.read.values()) == 2
+    assert learner.wrong == []
+
+
+# --- an episode that does not end ----------------------------------------------------------------------------------
+
+
+async def test_an_episode_that_must_be_sent_whole_and_does_not_end_is_told_and_truncated_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ospbridge.daemon.relay.loop.LONGEST", 150)
+    learner = TinyLearner()
+    _, conductor = world(length=10**9)
+    with capture_logs() as logs:
+        to = {"batch_mode": BatchMode.COMPLETE_EPISODES}
+        async with learner.listening() as port, driven(conductor, upstream(port, **to)):
+            await until(lambda: len(learner.batches) >= 3)
+    (long,) = [line for line in logs if line["event"] == "nothing is learned before an episode ends"]
+    assert long["steps"] == 40
+    assert "--rllink-batch-mode truncate_episodes" in long["hint"]
+    cut = [line for line in logs if line["event"] == "the driver's episodes are cut"]
+    assert len(cut) >= 3
+    assert all("this one has 150 steps" in line["reason"] and "max_steps" in line["hint"] for line in cut)
+    for (fragment,) in learner.batches:
+        assert (fragment.steps, fragment.truncated, fragment.terminated) == (150, True, False)
+    assert learner.wrong == []
+
+
+async def test_a_lost_session_does_not_keep_a_driver_from_agents_that_came_back_alike() -> None:
+    learner = TinyLearner()
+    session, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)):
+        await until(lambda: len(learner.batches) >= 2)
+        session.step_errors = [SessionLost("the simulator is gone")]
+        await until(lambda: not conductor.ready)
+        conductor._keeper.broken = ""
+        returns(session, conductor, "a")
+        done = len(learner.batches)
+        await until(lambda: len(learner.batches) >= done + 2)
+    assert learner.wrong == []

@@ -1,0 +1,189 @@
+"""One sink for many: no client waits for another's mass of experience, and no two sinks write into one directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import DiscreteSpace
+from ospbridge.record.reading import read_recording
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.exchanges import greet
+from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.server import ServerMachine
+from ospbridge.sink import serving
+from ospbridge.sink.store import Store
+from tests.sink.test_sink import WITHIN, command, fragment, linked, recorded, sent, sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# --- clients -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_many_episodes_of_one_client_are_written_a_few_at_a_time_and_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "TOGETHER", 5)
+    with Store(tmp_path) as store:
+        turns: list[tuple[str, int]] = []
+        add, other_is_there = store.add, threading.Event()
+
+        def noted(fragments: tuple[EpisodeFragment, ...], *, client: str) -> list[EpisodeFragment]:
+            turns.append((fragments[0].id[0], len(fragments)))
+            if len(turns) == 2:
+                assert other_is_there.wait(WITHIN)
+            return add(fragments, client=client)
+
+        monkeypatch.setattr(store, "add", noted)
+        many = [fragment(f"m{at}", 1) for at in range(50)]
+        async with (
+            sink(store) as address,
+            linked(address) as one,
+            linked(address) as other,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(partial(sent, one, *many))
+            while len(turns) < 2:
+                await trio.sleep(0.001)
+            nursery.start_soon(sent, other, fragment("o", 1))
+            # It waits for the lock before the next turn of the first is over.
+            await trio.sleep(0.2)
+            other_is_there.set()
+    assert [size for who, size in turns if who == "m"] == [5] * 10
+    assert turns.index(("o", 1)) <= 3
+    assert len(recorded(tmp_path)) == 51
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_nobody_waits_while_a_large_message_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "LARGE", 50_000)
+    monkeypatch.setattr(serving, "READ_AT_ONCE", 20_000)
+    receive, reading, go_on = ServerMachine.receive, threading.Event(), threading.Event()
+
+    def slow(machine: ServerMachine, data: bytes) -> None:
+        if machine.unfinished + len(data) >= serving.LARGE:
+            reading.set()
+            assert go_on.wait(WITHIN)
+        receive(machine, data)
+
+    monkeypatch.setattr(ServerMachine, "receive", slow)
+    with Store(tmp_path) as store:
+        async with (
+            sink(store) as address,
+            linked(address) as one,
+            linked(address) as other,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(sent, one, fragment("large", 20_000))
+            while not reading.is_set():
+                await trio.sleep(0.001)
+            await other.perform(greet)
+            go_on.set()
+    assert [steps for steps, _, _ in recorded(tmp_path)] == [20_000]
+
+
+# --- one directory -------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_is_one_sinks_until_it_lets_go_of_it(tmp_path: Path) -> None:
+    half = tmp_path / ".20260101T000000.000000Z-id-a-00000000.part"
+    with Store(tmp_path) as first:
+        half.write_bytes(b"being written")
+        with pytest.raises(ConfigurationError, match="another sink records in") as caught:
+            Store(tmp_path)
+        assert "a directory of its own" in caught.value.hint
+        assert half.exists()
+        first.add([fragment("a")], client="c")
+    with Store(tmp_path) as second:
+        assert not half.exists()
+        assert second.add([fragment("a")], client="c")
+
+
+def test_a_store_that_is_closed_twice_is_closed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.close()
+    store.close()
+
+
+@pytest.mark.loopback
+def test_a_second_command_for_a_directory_is_told_so(tmp_path: Path) -> None:
+    record = ("--record", str(tmp_path / "in"))
+    with command(*record):
+        second = subprocess.run(
+            [sys.executable, "-m", "ospbridge", "sink", "--listen", "127.0.0.1:0", *record],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert second.returncode == 78
+    assert "another sink records in" in second.stderr
+
+
+def test_what_was_written_and_not_yet_settled_is_refused_and_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, refuses = os.fsync, True
+
+    def failing(descriptor: int) -> None:
+        if refuses and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    one = fragment("a")
+    with Store(tmp_path) as store:
+        for _ in range(3):
+            with pytest.raises(ConfigurationError, match="cannot be recorded"):
+                store.add([one], client="c")
+        refuses = False
+        assert store.add([one], client="c") == [one]
+        assert store.written == 1
+    assert len(recorded(tmp_path)) == 1
+
+
+# --- choices -------------------------------------------------------------------------------------------------------
+
+
+def unannotated(name: str, actions: list[int], choices: int | None) -> EpisodeFragment:
+    steps = len(actions)
+    observations, rewards = np.zeros((steps + 1, 2), np.float32), np.zeros(steps, np.float32)
+    return EpisodeFragment(name, observations, np.array(actions), rewards, terminated=True, choices=choices)
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
+async def test_all_episodes_of_an_agent_are_recorded_with_the_choices_that_it_has(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    with Store(tmp_path) as store:
+        async with sink(store) as address, linked(address, dialect) as connection:
+            await sent(connection, unannotated("a", [0, 0], 4), unannotated("b", [0, 2, 1], 4))
+    assert [episode.action_space for episode in read_recording(tmp_path)] == [DiscreteSpace(4)] * 2
+
+
+@pytest.mark.parametrize("said", [None, 2, 0, 2**24 + 1, 2**40])
+def test_a_number_of_choices_that_cannot_be_is_not_believed(tmp_path: Path, said: Any) -> None:
+    with Store(tmp_path) as store:
+        store.add([unannotated("a", [0, 2], said)], client="c")
+    (episode,) = read_recording(tmp_path)
+    assert episode.action_space == DiscreteSpace(3)
