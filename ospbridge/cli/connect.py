@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from ospbridge.cli.dashboard import dashboard, dashboard_options
 from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.joining import joining_options
 from ospbridge.cli.serving import serving_options
+from ospbridge.cli.stopping import run_until_asked
 from ospbridge.cli.upstream import upstream_options
 
 if TYPE_CHECKING:
@@ -41,8 +43,6 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
     """
     from functools import partial
 
-    import trio
-
     from ospbridge.cli.reloading import reloader
     from ospbridge.daemon.service import serve
     from ospbridge.observe import logs
@@ -62,7 +62,7 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
         reload=reloader(context, config, found, recent),
     )
     collect_seldom()
-    trio.run(run)
+    run_until_asked(run, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _companions(daemon: Entry, recent: Recent | None) -> list[Companion]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ospbridge.cli.completion import scenarios
+from ospbridge.cli.stopping import deaf
 
 if TYPE_CHECKING:
     from ospbridge.osp.world import World
@@ -157,6 +158,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
                 agents=[agent.name for agent in world.agents][:20],
             )
         simulator.run()
+    deaf(signal.SIGTERM, signal.SIGINT)
 
 
 def _stop(simulator: UdpSimulator) -> None:

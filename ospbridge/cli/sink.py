@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import click
 from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.options import log_options
 from ospbridge.cli.server_options import largest_option
+from ospbridge.cli.stopping import run_until_asked
 
 if TYPE_CHECKING:
     import ssl
@@ -74,8 +77,6 @@ def sink(  # noqa: PLR0917  # click passes options by name
     For those who have no RLlib at hand. It prints its address, speaks both dialects, and learns nothing. SIGTERM and
     Ctrl-C end it with exit code 0.
     """
-    import trio
-
     from ospbridge.observe import logs
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.serving import Sink
@@ -89,53 +90,35 @@ def sink(  # noqa: PLR0917  # click passes options by name
     endpoint = listening_at(listen, secured=context is not None, insecure=insecure)
     with nullcontext() if record is None else Store(record) as store:
         collect_seldom()
-        trio.run(
-            _serve,
-            Sink(
-                store,
-                None if policy is None else PolicyFile(policy),
-                env_steps=env_steps,
-                largest=largest_message,
-            ),
-            endpoint,
-            context,
+        served = Sink(
+            store,
+            None if policy is None else PolicyFile(policy),
+            env_steps=env_steps,
+            largest=largest_message,
         )
+        run_until_asked(partial(_serve, served, endpoint, context), signal.SIGTERM, signal.SIGINT)
+    logs.get(__name__).info("left", steps=served.steps, repeated=served.repeated, fragments=served.fragments)
 
 
-async def _serve(sink: Sink, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
-    import signal
-
+async def _serve(
+    sink: Sink, endpoint: Endpoint, context: ssl.SSLContext | None, signals: AsyncIterator[int]
+) -> None:
     import trio
 
     from ospbridge.errors import ConfigurationError
     from ospbridge.interface import Endpoint
-    from ospbridge.observe import logs
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        try:
-            listeners = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen at {endpoint}: {error.strerror or error}",
-                hint="choose another HOST:PORT with --listen",
-            ) from None
-        host, port = listeners[0].socket.getsockname()[:2]
-        click.echo(str(Endpoint(host, port)))
-        async with trio.open_nursery() as leaving:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(sink.serve, listeners, context)
-                async for _ in signals:
-                    break
-                leaving.start_soon(_ignore, signals)
-                nursery.cancel_scope.cancel()
-            leaving.cancel_scope.cancel()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Until the process has ended, too, which takes Python a moment.
-        signal.signal(number, signal.SIG_IGN)
-    logs.get(__name__).info("left", steps=sink.steps, repeated=sink.repeated, fragments=sink.fragments)
-
-
-async def _ignore(signals: AsyncIterator[int]) -> None:
-    """Who asks a second time is not told sooner."""
-    async for _ in signals:
-        pass
+    try:
+        listeners = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(
+            f"cannot listen at {endpoint}: {getattr(error, 'strerror', None) or error}",
+            hint="choose another HOST:PORT with --listen",
+        ) from None
+    host, port = listeners[0].socket.getsockname()[:2]
+    click.echo(str(Endpoint(host, port)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sink.serve, listeners, context)
+        async for _ in signals:
+            break
+        nursery.cancel_scope.cancel()

@@ -9,10 +9,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from types import FrameType
 
-__all__ = ["deferred", "heeded", "stoppable", "uninterrupted"]
+__all__ = ["deaf", "deferred", "heeded", "run_until_asked", "stoppable", "uninterrupted"]
 
 AGAIN: Final = 0.001
 """Seconds behind which an interruption that Python ignored is raised once more: out of the callback by then."""
@@ -105,6 +105,47 @@ def _handling(numbers: tuple[signal.Signals, ...], handler: Any) -> Iterator[Non
         for number, old in before.items():
             # None: a handler that was not set from Python cannot be put back.
             signal.signal(number, signal.SIG_DFL if old is None else old)
+
+
+def deaf(*numbers: signal.Signals) -> None:
+    """From here to the end of the process the signals change nothing.
+
+    They were heard, and it ends: it takes Python a moment, in which its own handlers do not count any more.
+    """
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def run_until_asked(main: Callable[[AsyncIterator[int]], Awaitable[None]], *numbers: signal.Signals) -> None:
+    """Run the trio program ``main``, which is given the signals and ends in its own time. Raises what it raises.
+
+    There is no moment in which one of them is lost, or ends the process with another exit code: neither before trio
+    listens nor behind that, where whoever asks again changes nothing.
+    """
+    import trio
+
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    async def listening() -> None:
+        # Those that come in between wait, and are heard by trio, which in the end puts back what it finds here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        for number in numbers:
+            signal.signal(number, _nothing)
+        with trio.open_signal_receiver(*numbers) as signals:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+            await main(signals)
+
+    try:
+        trio.run(listening)
+    except BaseException:
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)
+        raise
+    deaf(*numbers)
+
+
+def _nothing(_: int, __: FrameType | None) -> None:
+    """The process ends already."""
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ospbridge.cli.output import note
+from ospbridge.cli.stopping import deaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +76,7 @@ def replay(  # noqa: PLR0917  # click passes options by name
         server.run()
     finally:
         server.close()
+    deaf(signal.SIGTERM, signal.SIGINT)
     if not quiet:
         note(
             f"clients: {telling.clients}, steps: {machine.steps}, resets: {machine.resets}, "

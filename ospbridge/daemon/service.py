@@ -44,12 +44,13 @@ WRITE_WITHIN: Final = 0.5
 
 async def serve(
     simulators: Sequence[Settings],
-    feedings: Sequence[Feeding] = (),
+    feedings: Sequence[Feeding],
+    signals: AsyncIterator[int],
     *,
     companions: Sequence[Companion] = (),
     reload: Callable[[], None] | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError, SessionLost and others.
+    """Run until ``signals`` has SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError and others.
 
     Of several simulators, one that is given up for good is only logged, as long as others are left. ``companions`` run
     for as long as environments are served. SIGHUP has certificates read again and calls ``reload``, whose
@@ -57,7 +58,6 @@ async def serve(
     """
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier())
-        signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         if len(simulators) > 1:
             # Whoever spins for one simulator keeps all others waiting, since they share the thread.
             simulators = [replace(settings, spin=False) for settings in simulators]
@@ -106,7 +106,6 @@ async def serve(
                         break
                     notifier.tell(STOPPING=1, STATUS="leaving the simulator")
                     end = trio.current_time() + LEAVE_WITHIN
-                    outer.start_soon(_ignore, signals)
                     drivers: list[HubServer | Relay] = [*servers, *relays.values()]
                     sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)
                     environments.cancel_scope.cancel()
@@ -208,9 +207,3 @@ async def _leave_simulators(drivers: Sequence[HubServer | Relay], sessions: trio
     for driver in drivers:
         await driver.at_rest.wait()
     sessions.cancel()
-
-
-async def _ignore(signals: AsyncIterator[int]) -> None:
-    """Whoever asks a second time is not told sooner, and ends nothing in the midst of leaving."""
-    async for _ in signals:
-        pass

@@ -5,14 +5,18 @@ import subprocess
 import sys
 import time
 import weakref
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
-from ospbridge.cli.stopping import deferred, heeded, stoppable, uninterrupted
+from ospbridge.cli.stopping import deferred, heeded, run_until_asked, stoppable, uninterrupted
+from ospbridge.errors import SessionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -172,3 +176,54 @@ def test_a_stop_while_a_dataclass_is_made_ends_with_the_exit_code_of_any_stop(
         check=False,
     )
     assert (result.returncode, result.stderr) == (130, "\n")
+
+
+# --- programs that wait to be asked --------------------------------------------------------------------------------
+
+
+@contextmanager
+def asked_around(heard: list[str], *numbers: int) -> Iterator[AsyncIterator[int]]:
+    """trio's own, and the same signal in the instants before it listens and behind that."""
+    (number,) = numbers
+    signal.raise_signal(number)
+    heard.append("before")
+    with LISTEN(number) as signals:
+        yield signals
+    signal.raise_signal(number)
+    heard.append("behind")
+
+
+LISTEN = trio.open_signal_receiver
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_program_that_waits_to_be_asked_hears_it_whenever_it_comes_and_ends_once(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(trio, "open_signal_receiver", partial(asked_around, heard))
+    before = signal.getsignal(number)
+
+    async def main(signals: AsyncIterator[int]) -> None:
+        with trio.fail_after(10):
+            heard.append(signal.Signals(await anext(signals)).name)
+
+    try:
+        run_until_asked(main, number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+        signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)
+    assert heard == ["before", number.name, "behind"]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {number}
+
+
+def test_what_a_program_ends_with_is_raised_and_its_signals_mean_what_they_did() -> None:
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+
+    async def main(_: AsyncIterator[int]) -> None:
+        raise SessionLost("gone")
+
+    with pytest.raises(SessionLost):
+        run_until_asked(main, *NUMBERS)
+    assert {number: signal.getsignal(number) for number in NUMBERS} == before

@@ -345,6 +345,19 @@ def test_a_sink_ends_within_three_seconds(stage: Stage) -> None:
     assert seconds_to_exit(process) < EXIT
 
 
+def asked_on(process: subprocess.Popen[Any]) -> None:
+    """Two signals at once, and then one after the other until it has ended."""
+
+    def ask() -> None:
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        process.send_signal(number)
+    in_background(ask)
+
+
 HANGS = """
 import os, sys, threading
 os.fsync = lambda _: threading.Event().wait(60)
@@ -368,15 +381,23 @@ def test_a_sink_ends_within_three_seconds_while_its_disk_hangs_and_it_is_asked_a
     client.sendall(said(episodes([0, 1])))
     until(lambda: list((stage.directory / "in").glob(".*.part")))
 
-    def ask_on() -> None:
-        while process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.001)
+    asked_on(process)
+    assert seconds_to_exit(process) < EXIT
 
-    # Two at once, and then one after the other until it has ended.
-    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
-        process.send_signal(number)
-    in_background(ask_on)
+
+@pytest.mark.parametrize("name", ["connect", "sim", "sink"])
+def test_a_program_that_is_asked_again_and_again_ends_as_one_that_is_asked_once(
+    name: str, stage: Stage
+) -> None:
+    if name == "connect":
+        process: subprocess.Popen[Any] = stage.daemon(stage.served()).process
+    elif name == "sim":
+        process, _ = program(stage, "sim", "--synthetic", "1,1,0", "--port", "0")
+    else:
+        process, _ = program(
+            stage, "sink", "--listen", "127.0.0.1:0", "--record", str(stage.directory / "in")
+        )
+    asked_on(process)
     assert seconds_to_exit(process) < EXIT
 
 

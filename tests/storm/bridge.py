@@ -120,13 +120,12 @@ class _World:
         with (
             Store(work.sink) as store,
             mock.patch.object(ospbridge.daemon.relay.link, "open_stream", self._streams(store).open),
-            mock.patch.object(trio, "open_signal_receiver", self._signals.receiver),
         ):
             ended = False
             while not ended:
                 work.daemons += 1
                 try:
-                    await serve([settings], [Feeding(upstream)])
+                    await serve([settings], [Feeding(upstream)], self._signals.receive)
                     ended = True
                 except* OspBridgeError:
                     await trio.sleep(1.0)

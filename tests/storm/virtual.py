@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -35,7 +35,7 @@ from ospbridge.record.spool import Spool
 from tests.storm.kernel import Epoll, Kernel, Patient, Poll, Socket, until_ready
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from ospbridge.record.spool import Entry, Made
@@ -52,11 +52,7 @@ class Signals:
     """What a daemon is told: by ``end``, as by SIGTERM."""
 
     def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[int](8)
-
-    @contextmanager
-    def receiver(self, *_: int) -> Iterator[AsyncIterator[int]]:
-        yield self._receive
+        self._send, self.receive = trio.open_memory_channel[int](8)
 
     def end(self) -> None:
         self._send.send_nowait(signal.SIGTERM)
