@@ -216,9 +216,9 @@ def _clip(weights: Mapping[str, NDArray[Any]]) -> float | None:
         return _DEFAULT_CLIP
     require_shape(weights, CLIP, (1,))
     clip = float(weights[CLIP][0])
-    if not clip > 0:
+    if not clip >= 0:
         raise ConfigurationError(
-            f"{CLIP!r} is {clip}, expected a number above 0",
+            f"{CLIP!r} is {clip}, expected a number of 0 or more",
             hint="RLlib's own is 20, and infinity for no limit",
         )
     return None if clip == float("inf") else clip

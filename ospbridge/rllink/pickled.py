@@ -25,7 +25,7 @@ DEEPEST: Final = 1000
 LARGEST_MEMO: Final = 200_000
 LONGEST_TEXT: Final = 256 * 1024
 LONGEST_INTEGER: Final = 16
-"""Bytes of an integer. Larger ones appear in no configuration."""
+"""Bytes of an integer. Longer ones, as in the states of random generators, are no setting, and become a Record."""
 HIGHEST_PROTOCOL: Final = 5
 HINT: Final = "the learner's settings can be given by hand instead of being read"
 
@@ -38,6 +38,9 @@ class Name:
 
     module: str
     name: str
+
+
+INTEGER: Final = Name("builtins", "int")
 
 
 @dataclass(slots=True, eq=False)
@@ -184,9 +187,11 @@ class _Reader:
         self.stack.append(self.take(length).decode("utf-8", "surrogatepass"))
 
     def integer(self, length: int) -> None:
-        if not 0 <= length <= LONGEST_INTEGER:
-            raise _Bad(f"an integer of {length} bytes is longer than {LONGEST_INTEGER}")
-        self.stack.append(int.from_bytes(self.take(length), "little", signed=True))
+        if length < 0:
+            raise _Bad(f"an integer of {length} bytes")
+        data = self.take(length)
+        short = length <= LONGEST_INTEGER
+        self.stack.append(int.from_bytes(data, "little", signed=True) if short else Record(INTEGER, (data,)))
 
     def tuple_of(self, count: int) -> None:
         values = [self.pop() for _ in range(count)]

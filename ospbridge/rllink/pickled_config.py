@@ -6,7 +6,9 @@ a class like PPOConfig; later releases make it a dict of the same keys. Both are
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -34,6 +36,11 @@ INTEGERS: Final[dict[str, np.dtype[Any]]] = {
     "i4": np.dtype("<i4"),
     "i2": np.dtype("<i2"),
 }
+NUMBERS: Final = FLOATS | INTEGERS | {f"u{size}": np.dtype(f"<u{size}") for size in (2, 4, 8)}
+AUTO: Final = "auto"
+"""In place of a number that the learner computes."""
+LINEAR: Final = "linear"
+DEFAULT_MODULE: Final = "default_policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,8 @@ class FoundConfig:
     normalize_actions: bool | None = None
     clip_actions: bool | None = None
     model: FoundModel = FoundModel()
+    unread: frozenset[str] = frozenset()
+    """Counts that were said, but as nothing that is understood."""
     observation_space: Space | None = None
     """BoxSpace with low and high of the shape announced; None for other kinds."""
     action_space: Space | None = None
@@ -82,8 +91,11 @@ class FoundConfig:
         """Steps that one runner sends before it awaits weights: its share of an update, and a fragment at least.
 
         A learner samples fragments until it has enough for an update, but a server that has asked its client for
-        weights reads nothing more: a fragment that is no whole share would never be answered.
+        weights reads nothing more: a fragment that is no whole share would never be answered. None where any of that
+        was not said, or not understood.
         """
+        if self.unread:
+            return None
         fragment = (self.rollout_fragment_length or 0) * (self.num_envs_per_env_runner or 1)
         total = self.total_train_batch_size
         # Rounded up: some of several runners are asked for one step more, and more is harmless where less is not.
@@ -97,19 +109,23 @@ def config_in(pickled: bytes) -> FoundConfig:
     What is not found, or is not of the kind expected, is None: a release may say it elsewhere.
     """
     said = _state(read_pickle(pickled))
+    unread: set[str] = set()
+    count = partial(_count, said, unread)
+    per_learner = count("_train_batch_size_per_learner", "train_batch_size_per_learner")
+    model = _state(said.get("_model_config")) | _model_of_module(said.get("_rl_module_spec"))
     return FoundConfig(
-        train_batch_size=_count(said, "train_batch_size"),
-        train_batch_size_per_learner=_count(
-            said, "_train_batch_size_per_learner", "train_batch_size_per_learner"
-        ),
-        num_learners=_count(said, "num_learners"),
-        num_env_runners=_count(said, "num_env_runners"),
-        num_envs_per_env_runner=_count(said, "num_envs_per_env_runner"),
-        rollout_fragment_length=_count(said, "rollout_fragment_length"),
+        # An old setting, which the one for each learner replaces.
+        train_batch_size=count("train_batch_size") if per_learner is None else None,
+        train_batch_size_per_learner=per_learner,
+        num_learners=count("num_learners"),
+        num_env_runners=count("num_env_runners"),
+        num_envs_per_env_runner=count("num_envs_per_env_runner"),
+        rollout_fragment_length=count("rollout_fragment_length"),
         batch_mode=_batch_mode(said.get("batch_mode")),
         normalize_actions=_flag(said, "normalize_actions"),
         clip_actions=_flag(said, "clip_actions"),
-        model=_model(_state(said.get("_model_config"))),
+        model=_model(model),
+        unread=frozenset(unread),
         observation_space=_space(said.get("observation_space")),
         action_space=_space(said.get("action_space")),
     )
@@ -124,11 +140,25 @@ def _state(node: Any) -> dict[Any, Any]:
     return node if isinstance(node, dict) else {}
 
 
-def _count(said: dict[Any, Any], *names: str) -> int | None:
+def _model_of_module(spec: Any) -> dict[Any, Any]:
+    """What a specification of the module itself says of its network, which counts before the settings."""
+    modules = _state(_state(spec).get("rl_module_specs"))
+    if modules:
+        spec = modules.get(DEFAULT_MODULE, next(iter(modules.values())) if len(modules) == 1 else None)
+    return _state(_state(spec).get("model_config"))
+
+
+def _count(said: dict[Any, Any], unread: set[str], *names: str) -> int | None:
+    """The first of ``names`` that has a value; in ``unread`` if that is no count."""
     for name in names:
-        value = said.get(name)
-        if type(value) is int and 0 <= value <= LARGEST_COUNT:
-            return value
+        node = said.get(name)
+        if node is None or node == AUTO:
+            continue
+        value = _number(node)
+        if value is not None and value == int(value) and 0 <= value <= LARGEST_COUNT:
+            return int(value)
+        unread.add(name)
+        return None
     return None
 
 
@@ -137,9 +167,20 @@ def _flag(said: dict[Any, Any], name: str) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _text(said: dict[Any, Any], name: str) -> str | None:
-    value = said.get(name)
-    return value if isinstance(value, str) else None
+def _activation(said: dict[Any, Any], name: str) -> str | None:
+    """By the name that RLlib takes it under; what has none is called such that nobody takes it for another."""
+    match said.get(name, ""):
+        case "":
+            return None
+        case None:
+            return LINEAR
+        case str(called):
+            return called
+        case Name(module=module, name=called) if module.startswith("torch.nn."):
+            return called
+        case Name(module=module, name=called):
+            return f"{module}.{called}"
+    return "(an object)"
 
 
 def _sizes(said: dict[Any, Any], name: str) -> tuple[int, ...] | None:
@@ -159,9 +200,9 @@ def _model(said: dict[Any, Any]) -> FoundModel:
     clip = said.get("log_std_clip_param")
     return FoundModel(
         fcnet_hiddens=_sizes(said, "fcnet_hiddens"),
-        fcnet_activation=_text(said, "fcnet_activation"),
+        fcnet_activation=_activation(said, "fcnet_activation"),
         head_fcnet_hiddens=_sizes(said, "head_fcnet_hiddens"),
-        head_fcnet_activation=_text(said, "head_fcnet_activation"),
+        head_fcnet_activation=_activation(said, "head_fcnet_activation"),
         vf_share_layers=_flag(said, "vf_share_layers"),
         free_log_std=_flag(said, "free_log_std"),
         log_std_clip_param=float(clip) if isinstance(clip, (int, float)) else None,
@@ -180,8 +221,10 @@ def _space(node: Any) -> Space | None:
                 return None
             return BoxSpace(low, high)
         case "Discrete":
-            n, start = _whole(said.get("n")), _whole(said.get("start", 0))
-            return DiscreteSpace(n) if n is not None and 0 < n <= LARGEST_COUNT and start == 0 else None
+            n, start = _number(said.get("n")), _number(said.get("start", 0))
+            if not isinstance(n, int) or not isinstance(start, int):
+                return None
+            return DiscreteSpace(n) if 0 < n <= LARGEST_COUNT and start == 0 else None
     return None
 
 
@@ -208,17 +251,19 @@ def _array(node: Any) -> NDArray[np.float32] | None:
         return np.ndarray(sizes, kind, data).astype(np.float32)
 
 
-def _whole(node: Any) -> int | None:
-    """A plain integer, or what numpy's ``scalar`` would have been given."""
+def _number(node: Any) -> int | float | None:
+    """A plain number that is finite, or what numpy's ``scalar`` would have been given."""
     if type(node) is int:
         return node
+    if type(node) is float:
+        return node if math.isfinite(node) else None
     if not isinstance(node, Record) or not isinstance(node.arguments, tuple) or len(node.arguments) != 2:
         return None
-    kind = INTEGERS.get(_dtype_name(node.arguments[0]))
+    kind = NUMBERS.get(_dtype_name(node.arguments[0]))
     data = node.arguments[1]
     if kind is None or not isinstance(data, bytes) or len(data) != kind.itemsize:
         return None
-    return int(np.frombuffer(data, kind)[0])
+    return _number(np.frombuffer(data, kind)[0].item())
 
 
 def _dtype_name(node: Any) -> str:

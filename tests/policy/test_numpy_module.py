@@ -152,10 +152,16 @@ def test_without_a_limit_rllibs_own_is_taken() -> None:
     assert (made(weights, outputs=4, gaussian=True).forward(OBSERVATIONS)[:, 2:] == 20.0).all()
 
 
-@pytest.mark.parametrize("limit", [0.0, -1.0, np.nan])
+@pytest.mark.parametrize("limit", [-1.0, np.nan])
 def test_a_limit_that_is_none_is_refused(limit: float) -> None:
-    with pytest.raises(ConfigurationError, match="expected a number above 0"):
+    with pytest.raises(ConfigurationError, match="expected a number of 0 or more"):
         made(with_clip(limit), outputs=4, gaussian=True)
+
+
+def test_a_limit_of_zero_has_all_deviations_at_one() -> None:
+    module = made(with_clip(0.0), outputs=4, gaussian=True)
+    assert (module.forward(OBSERVATIONS)[:, 2:] == 0.0).all()
+    assert (module.forward_row(OBSERVATIONS[0])[2:] == 0.0).all()
 
 
 def test_free_deviations_stand_behind_the_means_within_the_limit() -> None:

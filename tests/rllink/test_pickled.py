@@ -18,8 +18,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ospbridge.errors import RemoteProtocolError
+from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.policy.activations import activation
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.pickled import LONGEST_TEXT, Name, Record, read_pickle
 from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, config_in
@@ -98,12 +99,139 @@ def test_a_batch_is_a_runners_share_of_an_update_and_a_fragment_at_least(
     assert config_in(pickle.dumps(settings)).env_steps_per_sample == steps
 
 
+@pytest.mark.parametrize(
+    "count",
+    [4000.0, np.int64(4000), np.int16(4000), np.uint32(4000), np.float64(4000), np.float32(4000)],
+    ids=repr,
+)
+def test_a_count_may_be_of_any_kind_that_is_whole(count: Any) -> None:
+    """``1e4``, or what came out of a computation by numpy."""
+    found = config_in(pickle.dumps({"train_batch_size": 3, "train_batch_size_per_learner": count}))
+    assert (found.env_steps_per_sample, found.unread) == (4000, frozenset())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train_batch_size",
+        "train_batch_size_per_learner",
+        "num_learners",
+        "num_env_runners",
+        "num_envs_per_env_runner",
+        "rollout_fragment_length",
+    ],
+)
+@pytest.mark.parametrize(
+    "count", [-1, 10**10, 10**70, 0.5, float("nan"), True, "two", "", [], np.float32(0.5)], ids=repr
+)
+def test_no_batch_is_made_of_a_count_that_is_not_understood(name: str, count: Any) -> None:
+    settings = {"train_batch_size": 4000, "num_env_runners": 2} | {name: count}
+    found = config_in(pickle.dumps(settings))
+    assert (found.env_steps_per_sample, found.unread) == (None, frozenset([name]))
+    # Nobody says it, so nothing else is meant.
+    assert config_in(pickle.dumps(settings | {name: None})).unread == frozenset()
+
+
+def test_the_batch_of_a_learner_stands_for_the_one_of_old() -> None:
+    found = config_in(pickle.dumps({"train_batch_size": "old", "_train_batch_size_per_learner": 60}))
+    assert (found.env_steps_per_sample, found.unread) == (60, frozenset())
+
+
 @PROTOCOLS
 @pytest.mark.parametrize("as_object", [True, False])
 def test_the_networks_settings_are_found(protocol: int, as_object: bool) -> None:
     model: Any = ModelConfig() if as_object else vars(ModelConfig())
     found = config_in(pickle.dumps({"_model_config": model}, protocol)).model
     assert found == FoundModel(fcnet_hiddens=(32, 16), fcnet_activation="relu", vf_share_layers=True)
+
+
+class Spec:
+    """Like RLlib's specifications of modules."""
+
+    def __init__(self, model_config: Any = None, rl_module_specs: Any = None) -> None:
+        self.model_config = model_config
+        self.rl_module_specs = rl_module_specs
+
+
+RELU = {"fcnet_activation": "relu"}
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(RELU),
+        Spec(ModelConfig()),
+        Spec(rl_module_specs={"default_policy": Spec(RELU), "other": Spec({"fcnet_activation": "elu"})}),
+        Spec(rl_module_specs={"mine": Spec(RELU)}),
+    ],
+)
+def test_what_a_module_is_specified_with_counts_before_the_settings(spec: Spec, protocol: int) -> None:
+    settings = {"fcnet_activation": "silu", "head_fcnet_activation": "gelu", "free_log_std": True}
+    found = config_in(pickle.dumps({"_model_config": settings, "_rl_module_spec": spec}, protocol)).model
+    assert (found.fcnet_activation, found.head_fcnet_activation) == ("relu", "gelu")
+    assert found.free_log_std
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        7,
+        Spec(),
+        Spec(7, 7),
+        Spec(rl_module_specs={}),
+        Spec(rl_module_specs={"a": Spec(RELU), "b": Spec(RELU)}),
+    ],
+)
+def test_a_module_that_is_not_specified_is_as_the_settings_say(spec: Any) -> None:
+    settings = {"_model_config": {"fcnet_activation": "silu"}, "_rl_module_spec": spec}
+    assert config_in(pickle.dumps(settings)).model.fcnet_activation == "silu"
+
+
+def pickled_name(module: str, name: str) -> bytes:
+    """A pickle of ``{"_model_config": {"fcnet_activation": NAME}}``, of a class that need not be there."""
+    return f"\x80\x02}}X\r\0\0\0_model_config}}X\x10\0\0\0fcnet_activationc{module}\n{name}\nss.".encode(
+        "latin-1"
+    )
+
+
+@pytest.mark.parametrize(
+    "module, name, found",
+    [
+        ("torch.nn.modules.activation", "ReLU", "ReLU"),
+        ("torch.nn.functional", "silu", "silu"),
+        ("mine.layers", "ReLU", "mine.layers.ReLU"),
+    ],
+)
+def test_an_activation_that_is_given_as_a_class_is_found_by_its_name(
+    module: str, name: str, found: str
+) -> None:
+    assert config_in(pickled_name(module, name)).model.fcnet_activation == found
+
+
+@pytest.mark.parametrize(
+    "said, found",
+    [(None, "linear"), ("Tanh", "Tanh"), ("", None), (3, "(an object)"), (Spec(), "(an object)")],
+)
+def test_an_activation_that_is_none_is_linear_and_one_without_a_name_is_no_other(
+    said: Any, found: str | None
+) -> None:
+    model = {"fcnet_activation": said, "head_fcnet_activation": said}
+    settings = config_in(pickle.dumps({"_model_config": model})).model
+    assert (settings.fcnet_activation, settings.head_fcnet_activation) == (found, found)
+    for name in ("(an object)", "mine.layers.ReLU"):
+        with pytest.raises(ConfigurationError, match="there is no activation"):
+            activation(name)
+
+
+def test_the_states_of_random_generators_do_not_keep_settings_from_being_read() -> None:
+    box = gymnasium.spaces.Box(-1, 1, (2,), seed=7)
+    box.sample()
+    states = [np.random.default_rng(seed) for seed in range(20)]
+    found = config_in(pickle.dumps({"of": states, "observation_space": box, "train_batch_size": 40}))
+    assert found.env_steps_per_sample == 40
+    assert isinstance(found.observation_space, BoxSpace)
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
@@ -206,9 +334,9 @@ def test_a_space_may_have_been_made_in_several_ways() -> None:
         None,
         7,
         [],
-        {"train_batch_size": -1, "num_env_runners": "two", "rollout_fragment_length": True},
-        {"train_batch_size": 10**10, "batch_mode": "other", "_model_config": 3},
-        {"_model_config": {"fcnet_hiddens": [64, 0], "fcnet_activation": 3, "vf_share_layers": 1}},
+        {"rollout_fragment_length": "auto", "num_learners": None},
+        {"batch_mode": "other", "_model_config": 3, "_rl_module_spec": 3},
+        {"_model_config": {"fcnet_hiddens": [64, 0], "vf_share_layers": 1}},
         {"_model_config": {"fcnet_hiddens": list(range(1, 200)), "log_std_clip_param": "20"}},
         {"observation_space": AlgorithmConfig(), "action_space": AlgorithmConfig()},
         {1: {2: 3}, (1, 2): 3},
@@ -366,7 +494,7 @@ def test_a_list_within_itself_is_read() -> None:
         (b"\x8c\x01\xff.", "UTF-8"),
         (b"\x8d" + b"\xff" * 8, "longer than 262144"),
         (b"\x96" + b"\xff" * 8, "bytes, 0 are left"),
-        (b"\x8b\xff\xff\xff\x7f", "an integer of 2147483647 bytes"),
+        (b"\x8b\xff\xff\xff\x7f", "expected 2147483647 bytes, 0 are left"),
         (b"\x8b\xff\xff\xff\xff", "an integer of -1 bytes"),
         (b"(" * 1001, "nested deeper than 1000"),
         (b"N" + b"\x94" * 200_001, "more than 200000 objects"),

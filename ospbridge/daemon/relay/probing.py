@@ -131,7 +131,10 @@ async def _asked(
         config = await connection.perform(get_config)
         finding = replace(finding, config=config)
         if read_pickle and config.pickled is not None:
-            finding = replace(finding, read=config_in(config.pickled))
+            finding = replace(finding, read=(read := config_in(config.pickled)))
+            troubles += [
+                f"{name}: what the pickle says of it cannot be understood" for name in sorted(read.unread)
+            ]
     except OspBridgeError as error:
         troubles.append(f"GET_CONFIG: {error}")
     try:

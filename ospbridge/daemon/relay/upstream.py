@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
-from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError, UpstreamLost
+from ospbridge.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    OspBridgeError,
+    RemoteProtocolError,
+    UpstreamLost,
+)
 from ospbridge.observe import logs
 from ospbridge.rllink.cutting import split
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
@@ -107,6 +113,8 @@ class Learner:
         self._upstream = upstream
         self._link = link
         self._asked: Connection | None = None
+        self._unreadable = ""
+        """Why, as it was told last."""
         self._mark = b""
         """Of the weights in force."""
         self._acting: Weights | None = None
@@ -131,7 +139,7 @@ class Learner:
         """What the user said counts most, then what the server says, then RLlib's defaults."""
         upstream = self._upstream
         pickled = config.pickled
-        told = config_in(pickled) if pickled is not None and upstream.read_pickle else FoundConfig()
+        told = self._found(pickled) if pickled is not None and upstream.read_pickle else FoundConfig()
         steps = upstream.env_steps or config.env_steps_per_sample or told.env_steps_per_sample
         activation = upstream.activation or told.model.fcnet_activation
         head_activation = upstream.head_activation or told.model.head_fcnet_activation
@@ -156,6 +164,24 @@ class Learner:
             upstream.batch_mode or told.batch_mode,
             frozenset(name for name, known in said.items() if not known),
         )
+
+    def _found(self, pickled: bytes) -> FoundConfig:
+        """What can be read counts; of the rest nobody said anything, which is told."""
+        try:
+            found = config_in(pickled)
+            reason = " and ".join(sorted(found.unread))
+            reason = reason and f"{reason} cannot be understood"
+        except RemoteProtocolError as error:
+            found, reason = FoundConfig(), error.message
+        if reason and reason != self._unreadable:
+            log.warning(
+                "the upstream's settings cannot be read",
+                upstream=str(self._link.address),
+                reason=reason,
+                hint="say them by hand, as with --rllink-env-steps; a report of this to the maintainers is welcome",
+            )
+        self._unreadable = reason
+        return found
 
     # --- weights -----------------------------------------------------------------------------------------------------
 

@@ -177,6 +177,39 @@ async def test_a_server_that_returns_with_another_activation_is_acted_for_with_t
     assert learner.wrong == []
 
 
+class Unreadable(Configured):
+    """Its settings are of a kind that nobody has met."""
+
+    pickled = b""
+
+    def _config(self) -> SetConfig:
+        return SetConfig(pickled=self.pickled)
+
+
+@pytest.mark.parametrize(
+    "pickled, reason",
+    [
+        (b"\x80\x05\x97.", "opcode 0x97 is not read"),
+        (pickle.dumps({"train_batch_size": "many", "num_learners": -1}), "num_learners and train_batch_size"),
+    ],
+)
+async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_hand_counts(
+    pickled: bytes, reason: str
+) -> None:
+    learner = Unreadable()
+    learner.pickled = pickled
+    learner.hang_up_in = [1, 2]
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, read_pickle=True)):
+            await until(lambda: len(learner.batches) >= 4)
+    assert learner.connections == 3
+    (told,) = (line for line in logs if line["event"] == "the upstream's settings cannot be read")
+    assert reason in told["reason"]
+    assert "--rllink-env-steps" in told["hint"]
+    assert learner.wrong == []
+
+
 class Starting(TinyLearner):
     """Replaces its weights behind the first question for them, and their number stays: as Ray's servers do in setup."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -180,6 +181,13 @@ async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told()
     assert finding.weights_seq_no == 7
     (trouble,) = finding.troubles
     assert trouble.startswith("GET_CONFIG: ")
+    strange = SetConfig(pickled=pickle.dumps({"train_batch_size": "many", "num_learners": 2}))
+    async with serving(Server(strange, WEIGHTS).handle) as address:
+        finding = await found(address, read=True)
+    assert finding.read is not None
+    assert finding.read.num_learners == 2
+    (trouble,) = finding.troubles
+    assert trouble == "train_batch_size: what the pickle says of it cannot be understood"
 
 
 @pytest.mark.trio
