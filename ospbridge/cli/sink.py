@@ -97,7 +97,6 @@ def sink(  # noqa: PLR0917  # click passes options by name
             largest=largest_message,
         )
         run_until_asked(partial(_serve, served, endpoint, context), signal.SIGTERM, signal.SIGINT)
-    logs.get(__name__).info("left", steps=served.steps, repeated=served.repeated, fragments=served.fragments)
 
 
 async def _serve(
@@ -107,6 +106,7 @@ async def _serve(
 
     from ospbridge.errors import ConfigurationError
     from ospbridge.interface import Endpoint
+    from ospbridge.observe import logs
 
     try:
         listeners = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
@@ -122,3 +122,4 @@ async def _serve(
         async for _ in signals:
             break
         nursery.cancel_scope.cancel()
+    logs.get(__name__).info("left", steps=sink.steps, repeated=sink.repeated, fragments=sink.fragments)
