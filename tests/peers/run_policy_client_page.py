@@ -17,6 +17,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.peers.ports import free_port
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "policy-client.md"
 NAMES = ["server", "client"]
 LISTENS_WITHIN = 180.0
@@ -30,13 +32,6 @@ def ended(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(5)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def started(stack: ExitStack, *command: str, log: Path) -> subprocess.Popen[str]:

@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ospbridge.session.hub_client import HubClient
+from tests.peers.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "several-simulators.md").read_text()
 PROGRAM = (sys.executable, "-m", "ospbridge")
@@ -31,19 +31,6 @@ def block(mark: str) -> str:
     if found is None:
         sys.exit(f"the page has no {mark}")
     return found.group(1)
-
-
-def free_ports() -> int:
-    """The first of three TCP ports in a row that nobody listens at."""
-    for first in range(20_000 + os.getpid() % 5000, 60_000, 3):
-        try:
-            for port in range(first, first + 3):
-                with socket.socket() as sock:
-                    sock.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-    raise RuntimeError("there are no free ports")
 
 
 def simulator() -> subprocess.Popen[str]:
@@ -84,7 +71,7 @@ def main() -> None:
     )
     parser.add_argument("--python", required=True)
     arguments = parser.parse_args()
-    first = free_ports()
+    first = free_port()
     with tempfile.TemporaryDirectory(prefix="ospb-") as directory:
         os.environ["XDG_RUNTIME_DIR"] = directory
         simulators = [simulator(), simulator()]
