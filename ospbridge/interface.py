@@ -81,6 +81,10 @@ class AgentInterface:
     infos: tuple[InterfaceValue, ...]
     type: str = "Agent"
 
+    def like(self, other: AgentInterface) -> bool:
+        """Whether both have the same inputs, outputs and infos. Local ids differ from session to session."""
+        return (self.inputs, self.outputs, self.infos) == (other.inputs, other.outputs, other.infos)
+
 
 @dataclass(frozen=True, slots=True)
 class ValueEntry:
@@ -104,6 +108,7 @@ class StepOutcome(msgspec.Struct):
     """What one step brought for one agent.
 
     ``outputs``: float32[n_outputs], ``infos``: float32[n_infos], in the unit the simulator sends.
+    ``events`` are all that the session was told of with this step: they are the simulator's, not the agent's.
     ``restored`` says that the completion was lost or cut and read back from the repository; events are lost then.
     """
 

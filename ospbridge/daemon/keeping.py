@@ -16,6 +16,7 @@ from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
+from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
@@ -152,6 +153,9 @@ class SessionKeeper:
                 self._measures.left(session.machine.retries)
                 await session.aclose()
             self.connection = self.broken
+            if session.over:
+                # Somebody may have restarted the communication, and a server that is joined at once may die of it.
+                await trio.sleep(RESTART_SETTLES)
             if not budget.spend(trio.current_time()):
                 raise SessionLost(
                     f"the session with {settings.simulator} was lost too often "

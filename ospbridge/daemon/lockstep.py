@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.interface import AgentInterface, Feedback, StepOutcome
+    from ospbridge.interface import Feedback, StepOutcome
     from ospbridge.task.base import Task
 
 __all__ = ["LockStep", "ResetPolicy"]
@@ -87,7 +87,7 @@ class LockStep:
         for task in tasks:
             interface = task.agent
             held = before.get(interface.name)
-            if held is None or held.task.bounded != task.bounded or not _alike(held.interface, interface):
+            if held is None or held.task.bounded != task.bounded or not held.interface.like(interface):
                 held = HeldAgent(interface, task)
             self.held[interface.name] = held
             self.actions[interface.name] = held.task.neutral
@@ -366,11 +366,6 @@ def blocked_by_same_thread(one: Attachment, waiting: Attachment) -> bool:
         return False
     # Drivers of the relay have no thread of their own, and are of one process although none waits for another.
     return one.driver is waiting.driver or (one.thread != 0 and one.driver.same_process(waiting.driver))
-
-
-def _alike(one: AgentInterface, other: AgentInterface) -> bool:
-    """Local ids differ from session to session."""
-    return (one.inputs, one.outputs, one.infos) == (other.inputs, other.outputs, other.infos)
 
 
 def _is_over(feedback: Feedback | None) -> bool:

@@ -180,12 +180,8 @@ def _direct(
 ) -> DirectSeat:
     profile_named(profile)
     _, server = resolve(parse_endpoint(simulator))
-    writer = None
-    if trace is not None:
-        from ospbridge.observe.trace import TraceWriter
-
-        writer = TraceWriter(Path(trace))
-    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), writer)
+    file = None if trace is None else Path(trace)
+    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), file)
     try:
         task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
         return DirectSeat(shared, task)

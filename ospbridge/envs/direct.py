@@ -16,6 +16,7 @@ from ospbridge.errors import (
     SessionClosed,
     SessionLost,
     StepUncertain,
+    TaskError,
     UsageError,
 )
 from ospbridge.interface import StepOutcome
@@ -107,15 +108,12 @@ class DirectSeat:
         return outcome
 
     def _rebuild(self, shared: SharedSession) -> None:
-        names = [(v.name, v.min, v.max) for v in (*self.interface.inputs, *self.interface.outputs)]
         shared.rebuild()
-        agent = shared.agent
-        if [(v.name, v.min, v.max) for v in (*agent.inputs, *agent.outputs)] != names:
-            raise SessionLost(
-                f"agent {self._name!r} came back with another interface after the simulator restarted",
-                hint="make the environment anew",
-            )
-        self._equip()
+        try:
+            self._equip()
+        except OspBridgeError as error:
+            shared.broken = error.message
+            raise
 
     def step(self, action: Any) -> Feedback:
         """One step. An episode that cannot be told exactly ends truncated, with the reason."""
@@ -134,6 +132,10 @@ class DirectSeat:
                     reward = feedback.reward
                     feedback = task.evaluate(session.step_one(inputs), seed=self._seed)
                     feedback.reward += reward
+        except TaskError:
+            # What came cannot be told, and nothing can be said of what follows.
+            self._playing = False
+            raise
         except BarrierStuck as error:
             self._playing = False
             shared.broken = error.message

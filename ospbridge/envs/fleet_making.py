@@ -97,12 +97,7 @@ def direct_group(
     terms: Terms, patterns: Sequence[str], trace: Path | None, make_task: Callable[..., Task]
 ) -> DirectGroup:
     """All free agents of a simulator that fit, taken. Raises what connecting raises, and AgentNotFound."""
-    writer = None
-    if trace is not None:
-        from ospbridge.observe.trace import TraceWriter
-
-        writer = TraceWriter(trace)
-    shared = acquire_all(terms, patterns, writer)
+    shared = acquire_all(terms, patterns, trace)
     try:
         return DirectGroup(shared, make_task)
     except BaseException:

@@ -170,15 +170,12 @@ class DirectGroup:
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
     def _rebuild(self) -> None:
-        shared = self.shared
-        before = [_ranges(agent) for agent in self.interfaces.values()]
-        shared.rebuild()
-        if [_ranges(agent) for agent in shared.agents] != before:
-            raise SessionLost(
-                f"the agents of {shared.terms.simulator} came back with another interface after it restarted",
-                hint="make the environment anew",
-            )
-        self._equip()
+        self.shared.rebuild()
+        try:
+            self._equip()
+        except OspBridgeError as error:
+            self.shared.broken = error.message
+            raise
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -304,7 +301,3 @@ class DirectGroup:
 def over(feedback: Feedback) -> bool:
     """Its episode has ended."""
     return feedback.terminated or feedback.truncated
-
-
-def _ranges(agent: AgentInterface) -> list[tuple[str, float, float]]:
-    return [(value.name, value.min, value.max) for value in (*agent.inputs, *agent.outputs)]

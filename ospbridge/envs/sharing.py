@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentsInUse, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.interface import fits
+from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from ospbridge.interface import AgentInterface, Endpoint
     from ospbridge.observe.trace import TraceWriter
@@ -73,40 +76,64 @@ class SharedSession:
             return
         self.users -= 1
         if self.users <= 0:
-            _shared.pop(self.key, None)
+            if _shared.get(self.key) is self:
+                del _shared[self.key]
             self.session.close()
             if self.trace is not None:
                 self.trace.close()
 
     def rebuild(self) -> None:
-        """Leave what is left of the session and join again. Raises SessionLost where the budget is spent."""
+        """Leave what is left of the session and join again.
+
+        Raises SessionLost where the budget is spent, and where an agent came back with another interface; the next
+        reset asks for them again then.
+        """
         if not self.budget.spend(monotonic()):
             raise SessionLost(
                 f"the session with {self.terms.simulator} broke again ({self.broken}), "
                 f"and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
+        unasked = self.session.over
         self.session.close()
-        give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
+        if unasked:
+            # Somebody may have restarted the communication, and a server that is joined at once may die of it.
+            sleep(RESTART_SETTLES)
+        agents = self._joined_again(monotonic() + max(self.terms.wait, self.terms.limits.connect))
+        self.broken = self._unlike(agents)
+        if self.broken:
+            raise SessionLost(self.broken, hint="make the environment anew")
+        self.agents = agents
+
+    def _joined_again(self, give_up: float) -> tuple[AgentInterface, ...]:
         while True:
             wait = max(give_up - monotonic(), 0.0)
             self.session = _connect(self.terms, self.trace, wait=wait, budget=self.budget)
             try:
-                self.agents = self.session.register(*(agent.name for agent in self.agents))
-                break
+                return self.session.register(*(agent.name for agent in self.agents))
             except (QueryTimeout, SessionLost):
                 # It fell silent again, or has gone again, while it was joined.
                 self.session.close()
                 if monotonic() >= give_up or not self.budget.spend(monotonic()):
                     raise
-        self.broken = ""
+
+    def _unlike(self, agents: Sequence[AgentInterface]) -> str:
+        """Why the tasks of these environments do not fit them any more; empty where they do."""
+        changed = [repr(new.name) for old, new in zip(self.agents, agents, strict=True) if not new.like(old)]
+        if not changed:
+            return ""
+        several = "s" if len(changed) > 1 else ""
+        return (
+            f"agent{several} {', '.join(changed)} of {self.terms.simulator} came back with another interface after the "
+            "simulator restarted"
+        )
 
 
 _shared: dict[tuple[object, ...], SharedSession] = {}
 _lock = threading.RLock()
 
 
-def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -> SharedSession:
+def acquire(terms: Terms, agent: str | None, trace: Path | None = None) -> SharedSession:
     """The session for ``agent`` (a name or glob; None: the only free one), made where there is none yet.
 
     Raises AgentsInUse for a second agent of one simulator in one thread, and whatever connecting raises.
@@ -115,7 +142,7 @@ def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -
         here = _of_this_thread(terms.simulator)
         for shared in here:
             alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
-            if alone and not shared.session.closed:
+            if alone:
                 shared.users += 1
                 return shared
         if here:
@@ -123,7 +150,7 @@ def acquire(terms: Terms, agent: str | None, trace: TraceWriter | None = None) -
         return _join(terms, lambda session: (_chosen(session, agent),), trace)
 
 
-def acquire_all(terms: Terms, patterns: Sequence[str], trace: TraceWriter | None = None) -> SharedSession:
+def acquire_all(terms: Terms, patterns: Sequence[str], trace: Path | None = None) -> SharedSession:
     """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
     with _lock:
         here = _of_this_thread(terms.simulator)
@@ -136,7 +163,12 @@ def acquire_all(terms: Terms, patterns: Sequence[str], trace: TraceWriter | None
 
 def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
     thread = threading.get_ident()
-    return [s for s in _shared.values() if s.key[0] == thread and s.terms.simulator == simulator]
+    return [
+        shared
+        for shared in _shared.values()
+        # A session that could not be built anew keeps nobody waiting.
+        if shared.key[0] == thread and shared.terms.simulator == simulator and not shared.session.closed
+    ]
 
 
 def _in_use(shared: SharedSession, agent: str | None) -> AgentsInUse:
@@ -148,16 +180,20 @@ def _in_use(shared: SharedSession, agent: str | None) -> AgentsInUse:
 
 
 def _join(
-    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: TraceWriter | None
+    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: Path | None
 ) -> SharedSession:
-    session = _connect(terms, trace, wait=terms.wait)
-    try:
+    with ExitStack() as stack:
+        writer = None
+        if trace is not None:
+            from ospbridge.observe.trace import TraceWriter
+
+            # Not before: where a session is shared, or refused, another environment may write that very file.
+            writer = stack.enter_context(TraceWriter(trace))
+        session = stack.enter_context(_connect(terms, writer, wait=terms.wait))
         interfaces = session.register(*choose(session))
-    except BaseException:
-        session.close()
-        raise
+        stack.pop_all()
     key = (threading.get_ident(), terms.simulator, *(interface.name for interface in interfaces))
-    shared = SharedSession(terms, session, interfaces, key, trace, users=1)
+    shared = SharedSession(terms, session, interfaces, key, writer, users=1)
     _shared[key] = shared
     return shared
 

@@ -127,7 +127,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         }
         self.copy = copy
         self._groups = [GroupSeats(group) for group in fleet.groups]
-        if bridge is not None:
+        if simulator is None:
+            # A daemon has tasks of its own, the one at the usual place, too.
             for group in fleet.groups:
                 for name, interface in group.interfaces.items():
                     rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])

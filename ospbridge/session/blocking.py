@@ -234,7 +234,7 @@ class BlockingSession:
         try:
             if self.machine.lost is None:
                 confirmed = self.run(self.conversation.leave())
-            elif not self._over:
+            elif not self.over:
                 # It may be there again, and would keep the agents.
                 self.link = self.link.successor(self.conversation.take_heart())
                 confirmed = self.link.run(self.conversation.leave())
@@ -245,12 +245,12 @@ class BlockingSession:
 
     def left(self, *, confirmed: bool) -> None:
         """``conversation.leave`` was run for this session, and ended so: nothing more is to be said."""
-        if confirmed or self._over:
+        if confirmed or self.over:
             self.conversation.forget_lease()
         self._drop()
 
     @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
         """Nobody keeps an agent for this session."""
         return self.link.gone or self.conversation.evicted
 

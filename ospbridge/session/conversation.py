@@ -210,13 +210,16 @@ class Conversation:
     def _outcomes(self, result: barrier.StepResult) -> dict[str, StepOutcome]:
         """Of completions that were looked at one by one."""
         outcomes = {}
+        # Of a client's completions the first one tells them, whichever agent that is of.
+        happened = dict.fromkeys(e for reply in result.completions.values() for e in reply.events)
+        events = tuple(self.machine.events.get(e, f"event {e}") for e in happened)
         for vote in self._votes:
             reply = result.completions[vote.agent_id]
             outcome = StepOutcome(reply.outputs.copy(), reply.infos.copy())
             if result.restored:
                 outcome.restored = vote.agent_id in result.restored
-            if reply.events:
-                outcome.events = tuple(self.machine.events.get(e, f"event {e}") for e in reply.events)
+            if events:
+                outcome.events = events
             outcomes[vote.name] = outcome
         return outcomes
 

@@ -248,19 +248,19 @@ class TrioSession:
             with trio.CancelScope(shield=True):
                 if self.machine.lost is None:
                     confirmed = await self._run(self.conversation.leave())
-                elif not self._over:
+                elif not self.over:
                     # It may be there again, and would keep the agents.
                     self._link = self._link.successor(self.conversation.take_heart())
                     confirmed = await self._link.run(self.conversation.leave())
         except OspBridgeError:
             pass
         finally:
-            if confirmed or self._over:
+            if confirmed or self.over:
                 self.conversation.forget_lease()
             self._drop()
 
     @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
         """Nobody keeps an agent for this session."""
         return self._link.gone or self.conversation.evicted
 

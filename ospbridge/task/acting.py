@@ -8,7 +8,7 @@ import numpy as np
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.task.base import FLOAT, bounds, choice, vector
+from ospbridge.task.base import FLOAT, bounds, choice, finite, vector
 from ospbridge.task.choosing import choose, spread
 from ospbridge.task.scenario import ActionKind, OutOfBounds
 
@@ -188,4 +188,6 @@ class Actor:
         """Within the rate of change from what was given before."""
         before = self._part(self.given)
         slowed: NDArray[np.float32] = np.minimum(np.maximum(wanted, before - rate), before + rate)
+        # What is refused where it is sent must not be what the next one is slowed from.
+        finite(slowed, self._agent)
         return slowed

@@ -65,6 +65,9 @@ def task_class(name: str, origin: str = "") -> type[ScenarioTask]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise _unusable(origin, name, f"{error}", "is it installed, or its folder on PYTHONPATH?") from error
+    except Exception as error:
+        told = f"{module_name} cannot be imported: {type(error).__name__}: {error}"
+        raise _unusable(origin, name, told, f"see python -c 'import {module_name}'") from error
     found = getattr(module, attribute, None)
     if not (isinstance(found, type) and issubclass(found, ScenarioTask)):
         if found is None:

@@ -228,7 +228,14 @@ class ScenarioTask(Task):
             except (ArithmeticError, ValueError, TypeError):
                 judged = None
         # The longer way says what is wrong.
-        reward, terminated, truncated = self.judge(outcome) if judged is None else judged
+        try:
+            reward, terminated, truncated = self.judge(outcome) if judged is None else judged
+        except TaskError:
+            # Where it is about a number that is none, and that ends the episode, there is nothing to judge.
+            observation = self.observe(outcome)
+            if not self._observer.reason:
+                raise
+            return self.cut(observation, self._observer.reason, seed=seed)
         if outcome.events and not self._ends.isdisjoint(outcome.events):
             terminated = True
         if steps == self._last_step:

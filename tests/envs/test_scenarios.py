@@ -139,6 +139,17 @@ def test_a_daemon_without_the_scenario_is_refused(runtime_directory: Path) -> No
         gymnasium.make("ospbridge/CartPole-v0", bridge=f"unix:{hub}")
 
 
+@pytest.mark.loopback
+def test_a_daemon_at_the_usual_place_without_the_scenario_is_refused_too(runtime_directory: Path) -> None:
+    hub = runtime_directory / "ospbridge" / "hub.sock"
+    with hosted("cartpole") as simulator, connected(simulator.address, hub):
+        with pytest.raises(UsageError, match="plays another task"):
+            gymnasium.make("ospbridge/CartPole-v0")
+        with pytest.raises(UsageError, match="plays another task"):
+            gymnasium.make_vec("ospbridge/CartPole-v0", num_envs=1)
+        gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1).close()
+
+
 # --- files of the user's ------------------------------------------------------------------------------------------
 
 

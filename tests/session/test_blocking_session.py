@@ -241,6 +241,21 @@ def test_after_events_a_nerd_servers_session_leaves_by_giving_back(simulator: Ud
         assert all(entry.available for entry in other.agents())
 
 
+def test_events_are_told_to_all_agents_of_the_session_though_the_server_tells_them_once() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
+        BlockingSession.connect(str(simulator.address)) as session,
+    ):
+        session.register("agent1", "agent2")
+        assert session.register_event("/Synthetic/Mark")
+        session.reset(1)
+        told = [session.step({"agent1": [0], "agent2": [0]}) for _ in range(20)]
+        events = [(step["agent1"].events, step["agent2"].events) for step in told]
+        assert all(one == two for one, two in events)
+        assert ("/Synthetic/Mark",) in [one for one, _ in events]
+        assert () in [one for one, _ in events]
+
+
 def test_restarting_the_communication_frees_everybodys_agents(simulator: UdpSimulator) -> None:
     first = BlockingSession.connect(str(simulator.address))
     first.register("agent1")

@@ -23,6 +23,7 @@ from tests.task.agents import INFOS, arm, outcome, task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -80,6 +81,18 @@ def test_the_rate_limits_the_change_from_action_to_action_and_begins_at_neutral(
     assert tried.inputs([-2.0, 0.0]).tolist() == [0.5, 0.0]
     tried.begin(outcome(), seed=2)
     assert tried.inputs([-2.0, 0.0]).tolist() == [-0.5, 0.0]
+
+
+@pytest.mark.parametrize("rows", ["", "choices = [[0.5, 0.5]]\n"])
+def test_an_action_that_is_refused_is_not_what_the_next_one_is_slowed_from(rows: str) -> None:
+    tried = task(f"[agent.action]\n{rows}rate = 0.5\n")
+    tried.begin(outcome(), seed=1)
+    if not rows:
+        for wrong in ([float("nan"), 0.0], [0.0, float("nan")]):
+            with pytest.raises(LocalProtocolError, match="is nan"):
+                tried.inputs(wrong)
+    given = tried.inputs([1.0, 1.0] if not rows else 0)
+    assert given.tolist() == [0.5, 0.5]
 
 
 def test_inputs_can_be_chosen_and_the_others_rest_at_neutral() -> None:
@@ -189,6 +202,19 @@ def test_what_is_not_finite_is_as_the_scenario_says(number: float, policy: str, 
     assert feedback.truncated is ends
     assert bool(feedback.reason) is ends
     np.testing.assert_equal(feedback.observation[2], number if policy == "pass" else 0.0)
+
+
+@pytest.mark.parametrize("expression", ['reward = "-left * left"', 'terminated = "left > 0.5"'])
+def test_what_ends_an_episode_since_it_is_no_number_need_not_be_judged(expression: str) -> None:
+    tried = task(NAMES + f"[agent.episode]\n{expression}\n")
+    tried.begin(outcome(), seed=1)
+    feedback = step(tried, float("nan"))
+    assert feedback.truncated
+    assert not feedback.terminated
+    assert "nan" in feedback.reason.lower()
+    assert feedback.reason == feedback.info["reason"]
+    assert np.isfinite(feedback.observation).all()
+    assert np.isfinite(feedback.reward)
 
 
 def test_zeros_as_the_first_observation_need_no_settling() -> None:
@@ -692,6 +718,21 @@ def test_what_a_class_of_the_users_sets_and_cannot_be_used_is_told_before_it_pla
     monkeypatch.setattr(Setting, "attributes", {attribute: value})
     with pytest.raises(ScenarioInvalid, match=rf"Setting' cannot be used: making it .* failed: .*{wrong}"):
         task(f'task = "{__name__}:Setting"\n')
+
+
+@pytest.mark.parametrize(
+    "text, wrong",
+    [("class Task(:\n", "SyntaxError"), ("undefined\n", "NameError"), ("import nowhere\n", "nowhere")],
+)
+def test_a_module_that_does_not_import_is_a_mistake_of_the_scenario(
+    text: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"unimportable_{wrong.lower()}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ScenarioInvalid, match=rf"{name}:Task' cannot be used: .*{wrong}") as caught:
+        task(f'task = "{name}:Task"\n')
+    assert caught.value.hint
 
 
 def test_what_a_class_of_the_users_sets_becomes_what_the_bridge_needs(

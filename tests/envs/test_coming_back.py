@@ -1,0 +1,146 @@
+"""Simulators that come back otherwise than they went, and environments whose session is past mending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.envs import sharing
+from ospbridge.errors import LocalProtocolError, SessionLost, SimulatorNotFound, TaskError
+from ospbridge.observe.trace import read_trace
+from ospbridge.osp.timing import RESTART_SETTLES
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+def single(address: str, **options: Any) -> Any:
+    return gymnasium.make("ospbridge/Agent-v0", simulator=address, **options).unwrapped
+
+
+def vector(address: str, **options: Any) -> Any:
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, simulator=address, **options)
+
+
+def parallel(address: str, **options: Any) -> Any:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import parallel_env
+
+    return parallel_env(simulator=address, **options)
+
+
+def step(env: Any) -> tuple[Any, ...]:
+    if hasattr(env, "possible_agents"):
+        told: tuple[Any, ...] = env.step({name: np.zeros(2, np.float32) for name in env.agents})
+        return told
+    if hasattr(env, "num_envs"):
+        found: tuple[Any, ...] = env.step(np.zeros((1, 2), np.float32))
+        return found
+    alone: tuple[Any, ...] = env.step(np.zeros(2, np.float32))
+    return alone
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
+@pytest.mark.parametrize("numbers", [(2, 4, 1), (2, 3, 2), (2, 3, 0)], ids=str)
+def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_itself_again(
+    made: Callable[..., Any], numbers: tuple[int, int, int]
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        address = simulator.address
+        env = made(str(address), step_timeout=2.0, query_timeout=0.5)
+        env.reset(seed=1)
+        step(env)
+    step(env)
+    with UdpSimulator(SyntheticWorld(*numbers), host=address.host, port=address.port):
+        for _ in range(2):
+            with pytest.raises(SessionLost, match="came back with another interface") as caught:
+                env.reset(seed=2)
+            assert "make the environment anew" in caught.value.hint
+    with UdpSimulator(SyntheticWorld(2, 3, 1), host=address.host, port=address.port):
+        env.reset(seed=3)
+        step(env)
+        env.close()
+
+
+def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_it_joins_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(sharing, "sleep", slept.append)
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        env = single(str(simulator.address))
+        env.reset(seed=1)
+        step(env)
+        with BlockingSession.connect(str(simulator.address)) as other:
+            other.restart_communication()
+        *_, truncated, _ = step(env)
+        assert truncated
+        assert slept == []
+        env.reset(seed=2)
+        assert slept[0] == RESTART_SETTLES
+        step(env)
+        env.close()
+
+
+def test_an_environment_may_be_made_anew_for_one_that_never_got_its_simulator_back() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        address = simulator.address
+        old = single(str(address), step_timeout=1.0, query_timeout=0.5, connect_timeout=0.5)
+        old.reset(seed=1)
+    step(old)
+    with pytest.raises(SimulatorNotFound):
+        old.reset(seed=2)
+    with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port):
+        new = single(str(address))
+        new.reset(seed=3)
+        # The old one's going takes nothing from the new one.
+        old.close()
+        step(new)
+        twin = single(str(address))
+        twin.close()
+        new.close()
+
+
+def test_a_twin_and_one_that_is_refused_leave_the_trace_of_the_first_alone(tmp_path: Path) -> None:
+    file = tmp_path / "first.jsonl"
+    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator:
+        address = str(simulator.address)
+        first = single(address, agent="agent1", trace=str(file))
+        size = file.stat().st_size
+        twin = single(address, agent="agent1", trace=str(file))
+        with pytest.raises(ospbridge.errors.AgentsInUse):
+            single(address, agent="agent2", trace=str(file))
+        assert file.stat().st_size >= size > 0
+        twin.close()
+        first.close()
+    whole = list(read_trace(file))
+    assert len(whole) > 4
+
+
+def test_a_step_that_cannot_be_judged_ends_the_episode(tmp_path: Path) -> None:
+    scenario = tmp_path / "fails.toml"
+    scenario.write_text(
+        'name = "fails"\n[[agent]]\n[agent.episode]\nreward = "1 / (step - 2)"\n', encoding="utf-8"
+    )
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        env = single(str(simulator.address), scenario=str(scenario))
+        env.reset(seed=1)
+        step(env)
+        with pytest.raises(TaskError):
+            step(env)
+        with pytest.raises(LocalProtocolError, match="call reset first"):
+            step(env)
+        env.reset(seed=2)
+        step(env)
+        env.close()
