@@ -124,7 +124,7 @@ def _register_events(session: BlockingSession, names: tuple[str, ...]) -> None:
 def _watch(
     session: BlockingSession, agent: str, neutral: list[float], steps: int | None, *, as_json: bool
 ) -> None:
-    from ospbridge.osp.client import WorldReset
+    from ospbridge.osp.notices import WorldReset
 
     step = 0
     while steps is None or step < steps:

@@ -80,6 +80,7 @@ async def join(
     settings: Settings,
     *,
     number: int,
+    away: bool,
     budget: Budget,
     forcing: Forcing,
     trace: TraceWriter | None,
@@ -91,11 +92,11 @@ async def join(
     Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the first
     time also what may be a mistake of the user's: an unknown host, agents that do not exist, are taken, or are too few.
     ``number`` counts sessions from 1. ``budget`` is given back what the loss of a session before has cost, where the
-    simulator was away.
+    simulator was away; ``away`` says that this has been seen already.
     """
     patience = _Patience(settings, report)
     first = number == 1
-    away = first
+    away = away or first
     while True:
         error: OspBridgeError
         try:

@@ -16,7 +16,7 @@ from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
-from ospbridge.osp.timing import RESTART_SETTLES
+from ospbridge.session.absence import Absence
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class SessionKeeper:
         """Whose turn it is to use the session while nobody plays."""
         self._stuck = False
         """The session was given up because others did not vote."""
+        self._absence: Absence | None = None
+        """Of the simulator, where the session was over when it was given up."""
         self._listening: trio.CancelScope | None = None
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -101,6 +103,8 @@ class SessionKeeper:
         self.broken = error.message
         self._lost_to = error
         self._stuck = isinstance(error, BarrierStuck)
+        if self.session is not None and self.session.over:
+            self._absence = Absence(self.session.server)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
         log.warning("the session is given up", session=self.number, reason=error.message, **risk)
@@ -116,13 +120,22 @@ class SessionKeeper:
 
     async def run(self) -> Never:
         """Join, listen, and rebuild what is lost, until cancelled. Raises SessionLost when that happens too often."""
+        try:
+            await self._stay_joined()
+        finally:
+            if self._absence is not None:
+                self._absence.close()
+
+    async def _stay_joined(self) -> Never:
         settings = self._settings
         budget = Budget(trio.current_time())
         forcing = Forcing(settings)
+        away = False
         while True:
             session, interfaces = await join(
                 settings,
                 number=self.number + 1,
+                away=away,
                 budget=budget,
                 forcing=forcing,
                 trace=self._trace,
@@ -153,10 +166,9 @@ class SessionKeeper:
                 self._measures.left(session.machine.retries)
                 await session.aclose()
             self.connection = self.broken
-            if session.over:
-                # Somebody may have restarted the communication, and a server that is joined at once may die of it.
-                await trio.sleep(RESTART_SETTLES)
-            if not budget.spend(trio.current_time()):
+            absence, self._absence = self._absence, None
+            away = absence is not None and await absence.settle()
+            if not away and not budget.spend(trio.current_time()):
                 raise SessionLost(
                     f"the session with {settings.simulator} was lost too often "
                     f"({budget.capacity} times, one is forgiven a minute); the last time: {self.broken}",

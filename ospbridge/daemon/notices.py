@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.observe import logs
-from ospbridge.osp.client import WorldReset
+from ospbridge.osp.notices import WorldReset
 
 if TYPE_CHECKING:
     from ospbridge.session.trio_session import TrioSession

@@ -20,7 +20,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import StepOutcome
-from ospbridge.osp.client import WorldReset
+from ospbridge.osp.notices import WorldReset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +52,8 @@ class DirectSeat:
         self._playing = False
         self._last: NDArray[np.float32] = np.zeros(task.observation_space.low.shape, np.float32)
         self._closed = False
+        self._equipped: BlockingSession
+        """The session that was asked for what the task wants; a rebuild makes another, whoever rebuilds."""
         self._equip()
 
     def _equip(self) -> None:
@@ -66,6 +68,7 @@ class DirectSeat:
         wanted = [name for name in self._task.values if name not in session.conversation.watched]
         if wanted:
             session.watch(*wanted)
+        self._equipped = session
 
     def reset(self, seed: int) -> Feedback:
         """Take the agent over, reset the world, take the neutral step."""
@@ -75,16 +78,18 @@ class DirectSeat:
         self._playing = False
         for tried in range(TRIES):
             if shared.broken:
-                self._rebuild(shared)
+                shared.rebuild()
+            if self._equipped is not shared.session:
+                self._equip_anew(shared)
             try:
                 # What others did before this reset concerns no episode of ours.
                 shared.session.take_notices()
                 outcome = self._settled(shared.session, seed)
             except BarrierStuck as error:
-                shared.broken = error.message
+                shared.give_up(error.message)
                 raise
             except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
-                shared.broken = error.message
+                shared.give_up(error.message)
                 if tried + 1 == TRIES:
                     raise
                 continue
@@ -107,12 +112,11 @@ class DirectSeat:
             outcome = session.step_one(self._task.neutral)
         return outcome
 
-    def _rebuild(self, shared: SharedSession) -> None:
-        shared.rebuild()
+    def _equip_anew(self, shared: SharedSession) -> None:
         try:
             self._equip()
         except OspBridgeError as error:
-            shared.broken = error.message
+            shared.give_up(error.message)
             raise
 
     def step(self, action: Any) -> Feedback:
@@ -138,11 +142,11 @@ class DirectSeat:
             raise
         except BarrierStuck as error:
             self._playing = False
-            shared.broken = error.message
+            shared.give_up(error.message)
             raise
         except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
             self._playing = False
-            shared.broken = error.message
+            shared.give_up(error.message)
             return self._task.cut(self._last.copy(), error.message, seed=self._seed)
         self._last = feedback.observation
         if session.machine.notices:
@@ -163,7 +167,7 @@ class DirectSeat:
         except OspBridgeError as error:
             reason = error.message
         if reason:
-            self.shared.broken = reason
+            self.shared.give_up(reason)
             self._truncate(feedback, reason)
 
     def _truncate(self, feedback: Feedback, reason: str) -> None:

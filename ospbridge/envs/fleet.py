@@ -101,7 +101,7 @@ class DirectFleet:
         for at, (turn, result) in enumerate(zip(self._turns, results, strict=True)):
             if turn.seed and isinstance(result, LOSSES):
                 group = self.groups[turn.group]
-                group.shared.broken = result.message
+                group.shared.give_up(result.message)
                 try:
                     work.append((at, group.shared, group.resetting(turn.seed)))
                 except Exception as error:  # noqa: BLE001  # this group's result, raised in its turn

@@ -22,7 +22,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import StepOutcome
-from ospbridge.osp.client import WorldReset
+from ospbridge.osp.notices import WorldReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -144,7 +144,7 @@ class DirectGroup:
         """A reset has ended. Raises the error that it ended with."""
         if isinstance(result, Exception):
             if isinstance(result, (BarrierStuck, *LOSSES)):
-                self.shared.broken = result.message
+                self.shared.give_up(result.message)
             raise result
         self._playing = list(self._tasks)
         self._remember(result)
@@ -174,7 +174,7 @@ class DirectGroup:
         try:
             self._equip()
         except OspBridgeError as error:
-            self.shared.broken = error.message
+            self.shared.give_up(error.message)
             raise
 
     # --- steps -----------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class DirectGroup:
         shared = self.shared
         playing, self._playing = self._playing, []
         if isinstance(result, (BarrierStuck, *LOSSES)):
-            shared.broken = result.message
+            shared.give_up(result.message)
         if not isinstance(result, LOSSES):
             raise result
         if self._found:
@@ -262,7 +262,7 @@ class DirectGroup:
         except OspBridgeError as error:
             reason = error.message
         if reason:
-            self.shared.broken = reason
+            self.shared.give_up(reason)
         return reason
 
     def _end(self, found: Found, reason: str) -> None:

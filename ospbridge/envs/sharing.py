@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentsInUse, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.interface import fits
-from ospbridge.osp.timing import RESTART_SETTLES
+from ospbridge.session.absence import Absence
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
 
@@ -64,11 +64,25 @@ class SharedSession:
     """Why the session must be rebuilt before the next reset; empty while it is sound."""
     budget: Budget = field(default_factory=lambda: Budget(monotonic()))
     pid: int = field(default_factory=os.getpid)
+    _absence: Absence | None = None
+    """Of the simulator, where the session was over when it was given up."""
 
     @property
     def agent(self) -> AgentInterface:
         """The only agent, of a session that single environments share."""
         return self.agents[0]
+
+    def give_up(self, why: str) -> None:
+        """The session must be rebuilt before the next reset."""
+        self.broken = why
+        if self.session.over and self._absence is None:
+            self._absence = Absence(self.session.server)
+
+    def disown(self) -> None:
+        """In a forked child: the session is the parent's."""
+        self.session.disown()
+        if self._absence is not None:
+            self._absence.close()
 
     def release(self) -> None:
         """One environment fewer; the last one closes the session."""
@@ -76,6 +90,8 @@ class SharedSession:
             return
         self.users -= 1
         if self.users <= 0:
+            if self._absence is not None:
+                self._absence.close()
             if _shared.get(self.key) is self:
                 del _shared[self.key]
             self.session.close()
@@ -88,27 +104,25 @@ class SharedSession:
         Raises SessionLost where the budget is spent, and where an agent came back with another interface; the next
         reset asks for them again then.
         """
-        if not self.budget.spend(monotonic()):
+        self.session.close()
+        absence, self._absence = self._absence, None
+        away = absence is not None and absence.settled()
+        if not away and not self.budget.spend(monotonic()):
             raise SessionLost(
                 f"the session with {self.terms.simulator} broke again ({self.broken}), "
                 f"and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
-        unasked = self.session.over
-        self.session.close()
-        if unasked:
-            # Somebody may have restarted the communication, and a server that is joined at once may die of it.
-            sleep(RESTART_SETTLES)
-        agents = self._joined_again(monotonic() + max(self.terms.wait, self.terms.limits.connect))
+        agents = self._joined_again(monotonic() + max(self.terms.wait, self.terms.limits.connect), away=away)
         self.broken = self._unlike(agents)
         if self.broken:
             raise SessionLost(self.broken, hint="make the environment anew")
         self.agents = agents
 
-    def _joined_again(self, give_up: float) -> tuple[AgentInterface, ...]:
+    def _joined_again(self, give_up: float, *, away: bool) -> tuple[AgentInterface, ...]:
         while True:
             wait = max(give_up - monotonic(), 0.0)
-            self.session = _connect(self.terms, self.trace, wait=wait, budget=self.budget)
+            self.session = _connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
             try:
                 return self.session.register(*(agent.name for agent in self.agents))
             except (QueryTimeout, SessionLost):
@@ -116,6 +130,7 @@ class SharedSession:
                 self.session.close()
                 if monotonic() >= give_up or not self.budget.spend(monotonic()):
                     raise
+                away = False
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""
@@ -234,7 +249,7 @@ def _forget_after_fork() -> None:
     """In a forked child: the parent's sessions are the parent's."""
     global _lock  # noqa: PLW0603  # another thread of the parent may have held it
     for shared in _shared.values():
-        shared.session.disown()
+        shared.disown()
     _shared.clear()
     _lock = threading.RLock()
 

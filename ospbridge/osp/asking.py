@@ -22,7 +22,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
 from ospbridge.osp.bursts import collect
-from ospbridge.osp.client import ClientMachine, Exchange, Notice, Reply
+from ospbridge.osp.client import ClientMachine, Exchange, Reply
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoAck,
@@ -56,6 +56,7 @@ from ospbridge.osp.messages import (
     Truncated,
     ValueContent,
 )
+from ospbridge.osp.notices import Notice
 
 __all__ = [
     "agent_info",
@@ -342,6 +343,8 @@ def end(m: ClientMachine) -> Exchange[bool]:
 
 def reset_communication(m: ClientMachine) -> Exchange[bool]:
     """Disconnect every client of the simulator, this one too; True where it was confirmed to us."""
+    # From here on a handler that is gone is what was asked for.
+    m.ended = True
     try:
         yield from ask(
             m,

@@ -22,10 +22,10 @@ from ospbridge.osp.asking import overview, who_is_missing
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.reading_back import replaced
-from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, decide
+from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
-from ospbridge.osp.timekeeping import audit, read_clock, start_clock
+from ospbridge.osp.timekeeping import audit, does_not_count_steps, read_clock, start_clock
 from ospbridge.osp.under_way import StepUnderWay
 
 if TYPE_CHECKING:
@@ -164,6 +164,13 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         m.clock.believe(None)
         return True
     moved = m.clock.judge(time)
+    if moved is Moved.NO and not m.disturbed:
+        # Nothing was ever lost, late or doubled: these are no older completions, the clock lags behind or stands.
+        time, moved = yield from _looked_again(m, s)
+        if moved is Moved.NO:
+            does_not_count_steps(m)
+            m.clock.believe(None)
+            return True
     if moved is Moved.NO:
         s.distrust()
         return False
@@ -173,6 +180,15 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         raise _uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     m.clock.believe(time)
     return True
+
+
+def _looked_again(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None, Moved]]:
+    """What the clock shows a moment later."""
+    until = m.now + m.profile.patience
+    while (reply := (yield until)) is not None:
+        s.take(reply)
+    time = yield from read_clock(m, s.take)
+    return time, Moved.UNKNOWN if time is None else m.clock.judge(time)
 
 
 def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
@@ -187,15 +203,18 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
         cut = None if agent_id in s.disputed or agent_id in s.familiar else s.cut.get(agent_id)
         try:
             whole = yield from restore(m, s.votes[agent_id].agent, cut)
-        except OutputsIncomplete as error:
-            if agent_id in s.familiar and agent_id not in s.disputed and agent_id not in s.cut:
+        except OspBridgeError as error:
+            lost_session = isinstance(error, SessionLost)
+            if (
+                agent_id in s.familiar
+                and agent_id not in s.disputed
+                and agent_id not in s.cut
+                and not lost_session
+            ):
                 # It looks like an older one, but an agent at rest looks so too, and nothing can be read back.
                 restored.discard(agent_id)
                 continue
-            m.suspect = error.message
-            raise
-        except OspBridgeError as error:
-            if not isinstance(error, SessionLost):
+            if not lost_session:
                 m.suspect = error.message
             raise
         s.done[agent_id] = whole
@@ -229,9 +248,13 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             # question now would be eaten in its place.
             asked_others = True
         elif missing:
-            outcome = yield from _decided(m, s, limit)
-            if outcome is not None:
-                return outcome
+            restored_at = yield from _decided(m, s, limit)
+            if restored_at is not None:
+                m.clock.believe(restored_at)
+                m.vote_outstanding = False
+                for agent_id in s.missing:
+                    m.read_back[agent_id] = s.began
+                return (yield from _filled(m, s, lost=s.missing))
         if not s.finished:
             until = min(m.now + waits.next(), limit)
             while not s.finished:
@@ -244,53 +267,64 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             return (yield from _filled(m, s))
 
 
-def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepResult | None]:
-    """Gather the evidence and act on it; None to go on waiting."""
+def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[float | None]:
+    """Gather the evidence and act on it; what the clock shows where completions are to be read back, None to wait."""
     if m.now >= limit:
+        if s.silent:
+            m.suspect = "the simulator fell silent in the middle of a step"
+            raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.limits.step:g} s")
         if s.unacked:
             raise _uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
         m.suspect = "a step of this session never completed"
         who = yield from who_is_missing(m)
         raise BarrierStuck(f"the step did not complete within {m.limits.step:g} s ({who})")
-    time = yield from _clock_in_step(m, s)
-    if s.finished:
+    try:
+        time, row = yield from _found_out(m, s)
+    except QueryTimeout:
+        # A server with one thread answers nothing while it works: what was asked is answered late.
+        m.punctual = False
+        s.silent = True
         return None
+    s.silent = False
+    if row is None:
+        return None
+    if row.action is Action.RESTORE:
+        return time
+    if row.action is Action.GIVE_UP:
+        raise _uncertain(m, row.reason)
+    return None
+
+
+def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None, Row | None]]:
+    """The clock's time and the row of the table that fits; no row where the step was completed meanwhile.
+
+    A vote that the table says is lost is sent again here.
+    """
+    time = yield from read_clock(m, s.take)
+    if s.finished:
+        return time, None
     if m.clock.available and m.clock.base is None:
         raise _uncertain(
             m, "the world was reset in the middle of it, by another client or by a doubled request"
         )
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
     s.waited = s.waited or (moved is Moved.NO and not s.unacked and not s.unsent)
-    evidence = Evidence(_acknowledged(s), moved, True, m.punctual, s.resent, s.mixed_up or s.overtaken)
+    sole, doubled = True, s.mixed_up or s.overtaken
     if moved is Moved.NO and s.unacked:
         yield from overview(m, stray=s.take)
         if s.finished:
-            return None
-        evidence = Evidence(_acknowledged(s), moved, not m.foreign, m.punctual, s.resent, s.mixed_up)
-    row = decide(STEP_TABLE, evidence)
-    if row.action is Action.RESTORE:
-        m.clock.believe(time)
-        m.vote_outstanding = False
-        return (yield from _filled(m, s, lost=s.missing))
-    if row.action is Action.GIVE_UP:
-        raise _uncertain(m, row.reason)
+            return time, None
+        sole, doubled = not m.foreign, s.mixed_up
+    row = decide(STEP_TABLE, Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, doubled))
     if row.action is Action.RESEND:
         # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
         # the last look at the clock before the one repetition.
-        again = yield from _clock_in_step(m, s)
+        again = yield from read_clock(m, s.take)
         if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
             (agent_id,) = s.unacked
             s.resent = True
             m.send_bytes(s.votes[agent_id].datagram)
-    return None
-
-
-def _clock_in_step(m: ClientMachine, s: StepUnderWay) -> Exchange[float | None]:
-    try:
-        return (yield from read_clock(m, s.take))
-    except QueryTimeout as error:
-        m.suspect = "the simulator fell silent in the middle of a step"
-        raise SessionLost(f"{m.peer} fell silent in the middle of a step: {error.message}") from None
+    return time, row
 
 
 def _acknowledged(s: StepUnderWay) -> Acknowledged:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ospbridge.errors import (
@@ -37,6 +36,7 @@ from ospbridge.osp.messages import (
     Truncated,
     decode_reply,
 )
+from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.remembering import Remembered
 from ospbridge.osp.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.votes import Vote
 
-__all__ = ["Anomaly", "ClientMachine", "Exchange", "Notice", "Reply", "WorldReset"]
+__all__ = ["ClientMachine", "Exchange", "Reply"]
 
 T = TypeVar("T")
 Reply: TypeAlias = Message | Truncated
@@ -75,23 +75,6 @@ LISTED: Final = frozenset(
     }
 )
 """What lists are made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something happened that no exchange asked for."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Anomaly(Notice):
-    """A datagram came late, twice or unasked, or something met silence: from now on steps are verified."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorldReset(Notice):
-    """The world was reset without this session having asked: its episodes are over."""
 
 
 class ClientMachine:
@@ -142,6 +125,14 @@ class ClientMachine:
         """Reset votes that were sent and not seen to be used up."""
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
+        self.behind = 0.0
+        """Seconds from a vote to a completion that came when the clock had long shown that the step ran, at most."""
+        self.read_back: dict[int, float] = {}
+        """When the step was begun whose completion was taken for lost, by agent."""
+        self.reset_took = 0.0
+        """Seconds that the longest reset took of which that is known."""
+        self.reset_begun: float | None = None
+        """When the reset was begun whose completion was taken for lost."""
         self.owed_acks: set[int] = set()
         """Agents whose last vote ran although its acknowledgement never came."""
         self.suspect = ""
@@ -333,6 +324,12 @@ class ClientMachine:
         self.clock.count += 1
         way.latest = way.came
 
+    def came_behind(self, agent_id: int) -> None:
+        """A completion came that is not the one awaited: it may be one that was taken for lost."""
+        began = self.read_back.pop(agent_id, None)
+        if began is not None and self.now - began <= LATEST:
+            self.behind = max(self.behind, self.now - began)
+
     def _remember_the_way(self) -> None:
         if self._way is not None:
             self._remembered.take_over(self._way)
@@ -364,9 +361,14 @@ class ClientMachine:
             self.acknowledge_reset(message.CODE)
             self.clock.forget()
             self.resets_outstanding = 0
+            if self.reset_begun is not None:
+                # It may be that one's, and so long must be waited for the next.
+                self.reset_took = max(self.reset_took, min(self.now - self.reset_begun, LATEST))
+                self.reset_begun = None
             self.notices.append(WorldReset("the world was reset without this session having asked"))
         elif isinstance(message, StepCompleted):
             self.send(StepCompletedAck(message.agent_id))
+            self.came_behind(message.agent_id)
             if self.recalls(message):
                 self.anomaly(f"completion of agent {message.agent_id} came late or twice")
             else:

@@ -15,6 +15,8 @@ __all__ = ["SIMULATION_TIME", "Moved", "StepClock"]
 
 UNEVEN: Final = 0.25
 """Of a step: clocks print few digits, and steps may be small."""
+EXACT: Final = 0.01
+"""Of a step: so near do all steps of a clock come that counts them."""
 SIMULATION_TIME: Final = "/Simulation/SimulationTime"
 
 
@@ -30,7 +32,19 @@ class Moved(Enum):
 class StepClock:
     """What is known of the simulator's time: its value at ``base``, seconds a step, steps believed since."""
 
-    __slots__ = ("base", "count", "known", "size", "usual", "value_id")
+    __slots__ = (
+        "base",
+        "count",
+        "decimals",
+        "error",
+        "known",
+        "outlasts_resets",
+        "resolution",
+        "size",
+        "usual",
+        "usual_error",
+        "value_id",
+    )
 
     def __init__(self) -> None:
         self.value_id = 0
@@ -42,6 +56,15 @@ class StepClock:
         self.count = 0
         self.usual: float | None = None
         """Seconds a step in the episode before, while nobody of ours has set a variable since."""
+        self.error = 0.0
+        """Seconds by which ``size`` may be wrong, because the clock prints few digits."""
+        self.usual_error = 0.0
+        self.decimals = 0
+        """How many it prints always; 0 while that is not known."""
+        self.resolution = 0.0
+        """Seconds by which the latest text may be rounded."""
+        self.outlasts_resets = False
+        """Resets were seen not to zero it: it tells nothing of them."""
 
     @property
     def available(self) -> bool:
@@ -52,9 +75,15 @@ class StepClock:
         """It was looked for, and this simulator has none."""
         return self.known and not self.value_id
 
+    def give_up(self) -> None:
+        """It does not follow the steps: as if there were none."""
+        self.unlearn()
+        self.value_id = 0
+
     def forget(self) -> None:
         """The base is not valid any more: a reset, or a variable that was set."""
-        self.usual = self.size or self.usual
+        if self.size:
+            self.usual, self.usual_error = self.size, self.error
         self.base = None
         self.size = None
         self.count = 0
@@ -71,7 +100,7 @@ class StepClock:
         self.count = 0
 
     def steps_shown(self, time: float) -> int | None:
-        """How many steps ``time`` is away from the base; None while the step size is not known.
+        """How many steps ``time`` is away from the base; None while the step size is not known well enough.
 
         -1 where it is no whole number of them: then the step that the size was learned from was not one.
         """
@@ -80,7 +109,21 @@ class StepClock:
         steps = (time - self.base) / self.size
         if not isfinite(steps):
             return None
+        if self._doubt(steps) >= UNEVEN:
+            return None
         return round(steps) if abs(steps - round(steps)) < UNEVEN else -1
+
+    def uneven(self, time: float) -> bool:
+        """Whether no number of steps of this size shows such a time: the clock goes its own way."""
+        if self.base is None or not self.size:
+            return False
+        steps = (time - self.base) / self.size
+        return isfinite(steps) and abs(steps - round(steps)) > EXACT + self._doubt(steps)
+
+    def _doubt(self, steps: float) -> float:
+        """By how many steps the clock's digits may mislead when it shows so many."""
+        assert self.size is not None
+        return (abs(steps) * self.error + self.resolution) / self.size
 
     def judge(self, time: float) -> Moved:
         """What ``time`` says about the step after the ``count`` steps believed so far."""
@@ -88,6 +131,8 @@ class StepClock:
             return Moved.UNKNOWN
         shown = self.steps_shown(time)
         if shown is None:
+            if self.size:
+                return Moved.UNKNOWN
             if time == self.base:
                 return Moved.NO
             return Moved.OTHERWISE if self._several(time) else Moved.ONCE
@@ -109,11 +154,36 @@ class StepClock:
     def believe(self, time: float | None) -> None:
         """One more step ran; ``time`` is what the clock shows now, where it was read."""
         self.count += 1
-        if time is None or self.size is not None or self.base is None:
+        if time is not None:
+            self.learn(time)
+
+    def learn(self, time: float) -> None:
+        """``time`` is what the clock shows after the ``count`` steps believed so far."""
+        if self.base is None or not self.count:
+            return
+        error = self.resolution / self.count
+        if self.size is not None and error >= self.error:
             return
         size = (time - self.base) / self.count
         if size > 0:
-            self.size = size
-        else:
+            if self.usual is not None and self.usual_error < error and abs(size - self.usual) <= error:
+                size, error = self.usual, self.usual_error
+            self.size, self.error = size, error
+        elif self.size is None:
             # The very first step zeroed the clock.
             self.start(time)
+
+    def read(self, text: str) -> float:
+        """The time that a text shows; NaN where it is no number. Notes how many digits it has."""
+        try:
+            time = float(text)
+        except ValueError:
+            return float("nan")
+        mantissa, exponent, _ = text.strip().lower().partition("e")
+        decimals = len(mantissa.partition(".")[2])
+        if decimals > 1 and mantissa.endswith("0") and not exponent:
+            # Who prints as many as needed prints no zero there.
+            self.decimals = decimals
+        rounded = decimals == self.decimals > 0 and not exponent
+        self.resolution = 10.0**-decimals if rounded else 0.0
+        return time

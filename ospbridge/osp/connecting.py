@@ -23,6 +23,8 @@ __all__ = ["ConnectMachine"]
 
 COLLECT: Final = 0.12
 """Seconds to wait for a second answer after the last INIT, when more than one was sent."""
+SLOWEST: Final = 1.0
+"""Seconds that a second answer is awaited at most where the first was slow."""
 STRANGERS_NAMED: Final = 3
 
 
@@ -57,6 +59,8 @@ class ConnectMachine:
         self._last_sent = now
         self._inits = 0
         self._answer: tuple[Endpoint, Profile] | None = None
+        self._refusal: VersionRefused | None = None
+        self._collecting = COLLECT
         self._strangers: list[str] = []
         self._ask(now)
 
@@ -69,7 +73,7 @@ class ConnectMachine:
         self.deadline = min(now + self._waits.next(), self._give_up)
 
     def receive(self, data: bytes, source: Endpoint, now: float) -> None:
-        """A datagram came. Raises VersionRefused for an answer of another version; garbage is only remembered."""
+        """A datagram came. Raises VersionRefused where only one form of INIT is known; garbage is only remembered."""
         if source.host != self.server.host:
             self._stranger(f"a datagram from {source}, which is not {self.server.host}")
             return
@@ -82,10 +86,8 @@ class ConnectMachine:
             self._stranger(f"{type(reply).__name__} from {source}")
             return
         if (reply.major, reply.minor) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
-            raise VersionRefused(
-                f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected "
-                f"{PROTOCOL_MAJOR}.{PROTOCOL_MINOR}"
-            )
+            self._other_version(reply, source, now)
+            return
         if self._answer is not None:
             if source != self._answer[0] and source not in self.surplus:
                 self.surplus.append(source)
@@ -93,23 +95,39 @@ class ConnectMachine:
             return
         spoken = DOCUMENT if reply.form is InitForm.INTS else NERD
         self._answer = (source, next((p for p in self._wanted if p.init_form is reply.form), spoken))
+        if now > self._last_sent > self._started:
+            # It was asked again before it answered, and takes as long for the second answer.
+            self._collecting += min(now - self._started, SLOWEST)
         self._adopt_when_due(now)
+
+    def _other_version(self, reply: InitAck, source: Endpoint, now: float) -> None:
+        """Who misreads the one form of INIT may know the other: the refusal counts once no answer comes to that."""
+        self._refusal = VersionRefused(
+            f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}"
+        )
+        if self._inits == 1:
+            raise self._refusal
+        self.surplus.append(source)
+        self.outgoing.append((End().encode(), source))
+        if self._answer is None:
+            self.deadline = max(now, self._last_sent + self._collecting)
 
     def _adopt_when_due(self, now: float) -> None:
         assert self._answer is not None
-        due = self._last_sent + COLLECT
-        if self._inits == 1 or now >= due:
+        if self._inits == 1 or now >= (due := self._last_sent + self._collecting):
             self.adopted, self.profile = self._answer
         else:
             self.deadline = due
 
     def handle_timer(self, now: float) -> None:
-        """``deadline`` has come. Raises SimulatorSilent after the connect limit."""
+        """``deadline`` has come. Raises SimulatorSilent after the connect limit, and VersionRefused."""
         if now < self.deadline:
             return
         if self._answer is not None:
             self._adopt_when_due(now)
             return
+        if self._refusal is not None:
+            raise self._refusal
         if now >= self._give_up:
             raise self._silent(now)
         self._ask(now)

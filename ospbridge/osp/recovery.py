@@ -28,7 +28,7 @@ class Acknowledged(Enum):
 class Action(Enum):
     """What the table can say."""
 
-    WAIT = "the votes are counted and others are missing: wait until the limit, never resend"
+    WAIT = "the votes are counted: wait, until the limit if need be, never resend"
     RESTORE = "it ran and the completion is lost: read back what it brought"
     RESEND = "the request is lost: send it again, once"
     REPEAT = "vote again for all agents: one more reset does no harm to a world that nobody else controls"
@@ -48,6 +48,8 @@ class Evidence:
     """No datagram ever arrived later than the patience in this session."""
     resent: bool = False
     """The request was sent again already."""
+    hasty: bool = False
+    """Completions of this simulator came later than now, although the clock had moved."""
     doubled: bool = False
     """A vote may have been counted for another one: it was acknowledged twice, or a completion came before its vote
     was acknowledged, while several agents or clients vote."""
@@ -64,6 +66,7 @@ class Row:
     sole: bool | None = None
     punctual: bool | None = None
     resent: bool | None = None
+    hasty: bool | None = None
     doubled: bool | None = None
 
     def fits(self, evidence: Evidence) -> bool:
@@ -73,6 +76,7 @@ class Row:
             and (self.sole is None or evidence.sole is self.sole)
             and (self.punctual is None or evidence.punctual is self.punctual)
             and (self.resent is None or evidence.resent is self.resent)
+            and (self.hasty is None or evidence.hasty is self.hasty)
             and (self.doubled is None or evidence.doubled is self.doubled)
         )
 
@@ -90,6 +94,7 @@ STEP_TABLE: Final = (
         moved=Moved.ONCE,
         doubled=True,
     ),
+    Row(Action.WAIT, "completions come behind what the clock shows", moved=Moved.ONCE, hasty=True),
     Row(Action.RESTORE, "the step ran, its completion is lost", moved=Moved.ONCE),
     Row(Action.WAIT, "the votes are counted, others are missing", acknowledged=_ALL),
     Row(Action.POLL, "other clients hold agents: a vote must never be given twice", sole=False),
@@ -101,6 +106,7 @@ STEP_TABLE: Final = (
 )
 
 RESET_TABLE: Final = (
+    Row(Action.WAIT, "a reset takes its time", acknowledged=_ALL, hasty=True),
     Row(Action.RESTORE, "the reset ran, its completion is lost", moved=Moved.ONCE),
     Row(Action.RESTORE, "the reset ran, its completion is lost", moved=Moved.OTHERWISE),
     Row(

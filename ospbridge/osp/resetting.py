@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import BarrierStuck, LocalProtocolError, QueryTimeout, StepUncertain, ValueRejected
+from ospbridge.errors import (
+    BarrierStuck,
+    LocalProtocolError,
+    QueryTimeout,
+    SessionLost,
+    StepUncertain,
+    ValueRejected,
+)
 from ospbridge.osp.asking import get_value, overview, set_value, who_is_missing
-from ospbridge.osp.client import RESET_COMPLETED, Notice
+from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
+from ospbridge.osp.notices import Notice
 from ospbridge.osp.profile import SeedBy
-from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, decide
+from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
 
 if TYPE_CHECKING:
@@ -20,21 +28,50 @@ if TYPE_CHECKING:
 __all__ = ["SEED", "reset"]
 
 SEED: Final = "/Simulation/Seed"
+USUAL: Final = 1.0
+"""Seconds that a reset may take before its completion is taken for lost, where the clock shows that it ran."""
+USUAL_UNSEEN: Final = 3.0
+"""The same where nothing shows that it ran: the votes are given again then."""
+REPEATED: Final = 6
+"""So often that patience doubles."""
 
 
 class _Reset:
     """One reset under way."""
 
-    __slots__ = ("acked", "completed", "m", "repeated", "sent", "votes", "wanted")
+    __slots__ = (
+        "acked",
+        "before",
+        "began",
+        "completed",
+        "m",
+        "repeated",
+        "sent",
+        "silent",
+        "voted",
+        "votes",
+        "wanted",
+    )
 
-    def __init__(self, m: ClientMachine, seed: int) -> None:
+    def __init__(self, m: ClientMachine, seed: int, before: float | None) -> None:
         self.m = m
+        self.before = before
+        """What the clock showed; None or 0 where it cannot tell whether the reset ran."""
+        self.began = self.voted = m.now
         self.votes = ResetSimulation(seed)
         self.wanted = len(m.controlled)
         # Votes of a reset that was given up still count: a second one could stand for another client's.
         self.sent = self.acked = min(m.resets_outstanding, self.wanted)
         self.completed = False
         self.repeated = 0
+        self.silent = False
+        """The simulator did not answer the latest question."""
+
+    @property
+    def patient_until(self) -> float:
+        """Until then it is too early to believe that the completion is lost: worlds take their time to begin anew."""
+        usual = max(2.0 * self.m.reset_took, USUAL if self.before else USUAL_UNSEEN)
+        return self.voted + usual * 2.0 ** min(self.repeated, REPEATED)
 
     @property
     def finished(self) -> bool:
@@ -73,7 +110,10 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
     if m.clock.base is None:
         yield from start_clock(m)
     before = yield from settled_clock(m)
-    r = _Reset(m, seed)
+    if m.clock.outlasts_resets:
+        before = None
+    m.reset_begun = None
+    r = _Reset(m, seed, before)
     limit = m.now + m.limits.reset
     waits = m.waits()
     if r.sent < r.wanted:
@@ -89,28 +129,45 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
             if reply is None:
                 break
             r.take(reply)
+            if r.acked >= r.wanted:
+                # Only the world is awaited: its silence says nothing yet.
+                quiet_at = max(quiet_at, min(r.patient_until, limit))
         ran = r.finished
         if not ran:
             m.anomaly("a reset met silence")
-            ran = yield from _reset_found_out(m, r, before, limit)
-        if ran:
-            m.clock.forget()
-            m.suspect = ""
-            yield from start_clock(m)
-            if not before or m.clock.base is None or m.clock.base != before:
-                m.vote_outstanding = False
-                m.resets_outstanding = 0
-                _look_for_a_step(m)
-                return r.finished
+            ran = yield from _reset_found_out(m, r, limit)
+        if ran and (yield from _began_anew(m, r)):
+            return r.finished
+        quiet_at = min(m.now + waits.next(), limit)
+
+
+def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
+    """Learn where the clock stands behind the reset. False where what completed was an older one."""
+    took = m.now - r.began
+    m.clock.forget()
+    m.suspect = ""
+    yield from start_clock(m)
+    if r.before and m.clock.base == r.before:
+        if not r.finished or (m.disturbed and not r.repeated):
             # What was taken for our reset's completion belonged to an older one.
             m.anomaly("a completion of an earlier reset was taken for this one")
             r.completed = False
-        quiet_at = min(m.now + waits.next(), limit)
+            return False
+        # Nothing was ever late or doubled, or votes were repeated and complete.
+        m.clock.outlasts_resets = True
+    if r.finished:
+        m.reset_took = max(m.reset_took, took)
+    else:
+        m.reset_begun = r.began
+    m.vote_outstanding = False
+    m.resets_outstanding = 0
+    _look_for_a_step(m)
+    return True
 
 
 def _look_for_a_step(m: ClientMachine) -> None:
     """Where votes outlive a reset and those who gave them, one may have run a step behind it. Raises StepUncertain."""
-    if m.guarded and m.profile.votes_survive_reset and m.clock.base:
+    if m.guarded and m.profile.votes_survive_reset and m.clock.base and not m.clock.outlasts_resets:
         m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
         raise StepUncertain(f"the episode cannot begin: {m.suspect}")
 
@@ -132,31 +189,44 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
         m.notices.append(Notice(f"{m.peer} refused the seed {seed}"))
 
 
-def _reset_found_out(m: ClientMachine, r: _Reset, before: float | None, limit: float) -> Exchange[bool]:
+def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool]:
     """After a silence: whether the reset ran. Votes again where the table allows it."""
     if m.now >= limit:
         m.suspect = "a reset of this session never completed"
+        if r.silent:
+            raise SessionLost(f"{m.peer} fell silent in the middle of a reset, for {m.limits.reset:g} s")
         who = yield from who_is_missing(m)
         raise BarrierStuck(f"the reset did not complete within {m.limits.reset:g} s ({who})")
     m.acknowledge_reset(m.profile.reset_completed)
     if r.sent < r.wanted:
         r.send_next()
         return False
-    moved = Moved.UNKNOWN
-    if before:
-        clock = m.clock.value_id
-        text = yield from get_value(m, clock, stray=r.take)
-        moved = Moved.NO if text is None or seconds(m, text) in (None, before) else Moved.ONCE
-    yield from overview(m, stray=r.take)
-    if r.finished:
-        return True
-    acknowledged = Acknowledged.ALL if r.acked >= r.wanted else Acknowledged.FEWER
-    row = decide(RESET_TABLE, Evidence(acknowledged, moved, not m.foreign, m.punctual))
-    if row.action is Action.RESTORE:
+    try:
+        row = yield from _row(m, r)
+    except QueryTimeout:
+        # A server with one thread answers nothing while it works.
+        r.silent = True
+        return r.finished
+    r.silent = False
+    if r.finished or row.action is Action.RESTORE:
         return True
     if row.action is Action.REPEAT:
         r.repeated += 1
         r.acked = 0
+        r.voted = m.now
         for _ in range(r.wanted):
             m.send(r.votes)
     return False
+
+
+def _row(m: ClientMachine, r: _Reset) -> Exchange[Row]:
+    """What the table says of the evidence there is."""
+    moved = Moved.UNKNOWN
+    before = r.before
+    if before:
+        text = yield from get_value(m, m.clock.value_id, stray=r.take)
+        moved = Moved.NO if text is None or seconds(m, text) in (None, before) else Moved.ONCE
+    yield from overview(m, stray=r.take)
+    acknowledged = Acknowledged.ALL if r.acked >= r.wanted else Acknowledged.FEWER
+    hasty = m.now < r.patient_until
+    return decide(RESET_TABLE, Evidence(acknowledged, moved, not m.foreign, m.punctual, hasty=hasty))

@@ -9,13 +9,14 @@ from ospbridge.errors import QueryTimeout
 from ospbridge.osp.asking import get_value, settled_value
 from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.listing import find_value
+from ospbridge.osp.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["audit", "read_clock", "seconds", "settled_clock", "start_clock"]
+__all__ = ["audit", "does_not_count_steps", "read_clock", "seconds", "settled_clock", "start_clock"]
 
 
 def start_clock(m: ClientMachine) -> Exchange[None]:
@@ -51,14 +52,21 @@ def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -
 
 def seconds(m: ClientMachine, text: str | None) -> float | None:
     """What the clock's text says; None where it is no finite number."""
-    try:
-        time = float(text or "")
-    except ValueError:
-        time = float("nan")
+    time = m.clock.read(text or "")
     if isfinite(time):
         return time
     m.anomaly(f"{SIMULATION_TIME} reads {text!r}, expected a number")
     return None
+
+
+def does_not_count_steps(m: ClientMachine) -> None:
+    """The clock was seen to go its own way, on a network where nothing speaks against the steps: do without it."""
+    m.clock.give_up()
+    m.notices.append(
+        Notice(
+            f"{SIMULATION_TIME} of {m.peer} does not advance evenly with the steps: it cannot tell their number"
+        )
+    )
 
 
 def audit(m: ClientMachine) -> Exchange[str]:
@@ -70,8 +78,14 @@ def audit(m: ClientMachine) -> Exchange[str]:
     time = yield from read_clock(m)
     if time is None:
         return ""
-    shown = m.clock.steps_shown(time)
-    if shown is not None and shown != m.clock.count:
+    clock = m.clock
+    shown = clock.steps_shown(time)
+    if shown == clock.count:
+        clock.learn(time)
+    elif shown is not None and clock.uneven(time) and not m.disturbed and not m.foreign:
+        # Nothing was ever lost, late or doubled, and nobody else votes.
+        does_not_count_steps(m)
+    elif shown is not None:
         m.suspect = f"{m.clock.count} steps were given, the clock shows {shown}"
         m.anomaly(m.suspect)
     return m.suspect

@@ -21,6 +21,7 @@ class StepUnderWay:
     """``way``: where it stood when it was left; None: nothing was sent yet."""
 
     __slots__ = (
+        "began",
         "cut",
         "disputed",
         "done",
@@ -31,6 +32,7 @@ class StepUnderWay:
         "owed",
         "owing",
         "resent",
+        "silent",
         "strange",
         "unacked",
         "unsent",
@@ -41,6 +43,7 @@ class StepUnderWay:
 
     def __init__(self, m: ClientMachine, votes: Sequence[Vote], way: StraightWay | None = None) -> None:
         self.m = m
+        self.began = m.now if way is None else way.began
         self.votes = {vote.agent_id: vote for vote in votes}
         self.unsent = deque(votes if way is None else way.unsent)
         self.unacked = set() if way is None else way.unacknowledged
@@ -55,6 +58,8 @@ class StepUnderWay:
         """Completions that came too early to be this step's."""
         self.doubled = False
         self.resent = False
+        self.silent = False
+        """The simulator did not answer the latest question."""
         self.waited = False
         """The world was seen to wait when all our votes were in."""
         self.values: dict[int, str] = {}
@@ -85,6 +90,11 @@ class StepUnderWay:
         """
         m = self.m
         return bool(m.foreign) and not self.waited and (m.doubles or not m.punctual)
+
+    @property
+    def hasty(self) -> bool:
+        """It is too early to believe that the completion is lost: others came behind what the clock showed."""
+        return self.m.now - self.began < min(2.0 * self.m.behind, self.m.limits.step / 2.0)
 
     @property
     def missing(self) -> list[int]:
@@ -172,6 +182,8 @@ class StepUnderWay:
 
     def distrust(self) -> None:
         """What was believed to be this step's completion was an older one."""
+        for agent_id in self.done:
+            self.m.came_behind(agent_id)
         self.done.clear()
         self.cut.clear()
         self.disputed.clear()

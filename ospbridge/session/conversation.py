@@ -30,9 +30,10 @@ from ospbridge.interface import (
     ValueReading,
 )
 from ospbridge.osp import asking, barrier
-from ospbridge.osp.client import Anomaly, ClientMachine, Exchange, WorldReset
+from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
+from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
 from ospbridge.session.matching import choose, unknown
@@ -340,9 +341,10 @@ class Conversation:
 
     def restart_communication(self) -> Exchange[bool]:
         """Disconnect every client of the simulator."""
-        confirmed = yield from asking.reset_communication(self.machine)
-        self.forget_lease()
-        return confirmed
+        try:
+            return (yield from asking.reset_communication(self.machine))
+        finally:
+            self.forget_lease()
 
     def _renew_lease(self) -> None:
         if self._lease is None:

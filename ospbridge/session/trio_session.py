@@ -10,8 +10,9 @@ import trio
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
-from ospbridge.osp.client import Anomaly, Exchange, WorldReset
+from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation

@@ -59,6 +59,7 @@ class FakeSession:
         self.think = think
         self.outputs = 1
         self.machine = FakeMachine()
+        self.over = False
         self.steps: list[dict[str, float]] = []
         self.seeds: list[int] = []
         self.ending: dict[str, int] = {}

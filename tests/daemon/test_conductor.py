@@ -29,7 +29,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import Endpoint, Feedback
-from ospbridge.osp.client import WorldReset
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.timing import Limits
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs

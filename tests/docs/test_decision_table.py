@@ -13,6 +13,7 @@ from ospbridge.osp.codes import COMMAND_CLASS
 from ospbridge.osp.echo import READ_AT_MOST
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
+from ospbridge.osp.resetting import USUAL, USUAL_UNSEEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "exactly-once.md"
 MOVED = {
@@ -39,6 +40,7 @@ def rendered(table: tuple[Row, ...]) -> str:
             for value, yes, no in (
                 (row.resent, "sent again already", "not sent again yet"),
                 (row.punctual, "never a late datagram", "datagrams come late"),
+                (row.hasty, "not so late yet", ""),
                 (row.doubled, "a vote acknowledged twice", ""),
             )
             if (text := {None: "", True: yes, False: no}[value])
@@ -62,4 +64,6 @@ def test_its_figures_and_classes_are_those_of_the_code() -> None:
     for profile in PROFILES.values():
         assert f"a silence shorter than {1000 * profile.patience:g} ms" in text
     told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", PAGE.read_text(), re.MULTILINE)
+    assert f"for {USUAL:g} s" in text
+    assert f"{USUAL_UNSEEN:g} s where" in text
     assert {one or other for one, other in told} == {kind.name.lower() for kind in COMMAND_CLASS.values()}

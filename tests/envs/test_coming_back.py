@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.envs import sharing
 from ospbridge.errors import LocalProtocolError, SessionLost, SimulatorNotFound, TaskError
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,24 +75,59 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_
         env.close()
 
 
-def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_it_joins_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(sharing, "sleep", slept.append)
+def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_it_joins_again() -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         env = single(str(simulator.address))
         env.reset(seed=1)
         step(env)
         with BlockingSession.connect(str(simulator.address)) as other:
             other.restart_communication()
+        begun = time.monotonic()
         *_, truncated, _ = step(env)
         assert truncated
-        assert slept == []
         env.reset(seed=2)
-        assert slept[0] == RESTART_SETTLES
+        assert time.monotonic() - begun > RESTART_SETTLES
         step(env)
         env.close()
+
+
+def test_a_simulator_that_dies_and_is_back_at_once_uses_up_no_rebuild() -> None:
+    port = free_port()
+    for number in range(2 * CAPACITY):
+        with UdpSimulator(SyntheticWorld(2, 3), port=port) as simulator:
+            if number == 0:
+                env = single(str(simulator.address))
+            env.reset(seed=number)
+            step(env)
+        *_, truncated, info = step(env)
+        assert truncated
+        assert "connection refused" in info["reason"]
+    env.close()
+
+
+def test_a_twin_is_told_of_events_and_values_though_the_other_has_built_the_session_anew(
+    tmp_path: Path,
+) -> None:
+    scenario = tmp_path / "marked.toml"
+    scenario.write_text(
+        'name = "marked"\n[[agent]]\n[agent.observe]\nvalues = ["/Synthetic/Value/00001"]\n'
+        '[agent.episode]\nterminated_on = ["/Synthetic/Mark"]\n',
+        encoding="utf-8",
+    )
+    port = free_port()
+    with UdpSimulator(SyntheticWorld(2, 3, values=2), port=port) as simulator:
+        plain = single(str(simulator.address))
+        twin = single(str(simulator.address), scenario=str(scenario))
+        plain.reset(seed=1)
+    step(plain)
+    with UdpSimulator(SyntheticWorld(2, 3, values=2), port=port):
+        plain.reset(seed=2)
+        step(plain)
+        seen, _ = twin.reset(seed=3)
+        assert seen[-1] == 1.0
+        assert [step(twin)[2] for _ in range(9)] == [False] * 8 + [True]
+        twin.close()
+        plain.close()
 
 
 def test_an_environment_may_be_made_anew_for_one_that_never_got_its_simulator_back() -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.loopback
 
 def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_when_it_is_back() -> None:
     with simulator_processes(3, "--synthetic", "1,1,0") as (addresses, programs):
-        envs = fleet(addresses, 3, query_timeout=0.5)
+        envs = fleet(addresses, 3, query_timeout=0.5, step_timeout=2.0)
         actions = np.zeros((3, 1), np.float32)
         envs.reset(seed=1)
         envs.step(actions)
@@ -50,7 +50,7 @@ def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_w
 
 def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
     with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, programs):
-        envs = fleet(addresses, 2, query_timeout=0.5, autoreset_mode="SameStep")
+        envs = fleet(addresses, 2, query_timeout=0.5, step_timeout=2.0, autoreset_mode="SameStep")
         actions = np.zeros((2, 1), np.float32)
         envs.reset(seed=1)
         before, *_ = envs.step(actions)
@@ -75,7 +75,9 @@ def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goes_on(mode: str) -> None:
     with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, programs):
-        envs = fleet(addresses, 2, query_timeout=0.5, connect_timeout=0.5, autoreset_mode=mode)
+        envs = fleet(
+            addresses, 2, query_timeout=0.5, step_timeout=2.0, connect_timeout=0.5, autoreset_mode=mode
+        )
         actions = np.zeros((2, 1), np.float32)
         envs.reset(seed=1)
         os.kill(programs[0].pid, signal.SIGKILL)

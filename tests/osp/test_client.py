@@ -27,10 +27,11 @@ from ospbridge.errors import (
     VersionRefused,
 )
 from ospbridge.interface import Endpoint, ValueEntry
-from ospbridge.osp.client import ClientMachine, WorldReset
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import ConnectMachine
-from ospbridge.osp.messages import InitAck
+from ospbridge.osp.connecting import COLLECT, ConnectMachine
+from ospbridge.osp.messages import End, InitAck
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
 from ospbridge.osp.restore import find_interface_values
 from ospbridge.osp.timing import Limits
@@ -88,9 +89,47 @@ def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
 
 
 def test_an_answer_of_another_version_is_refused() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
     with pytest.raises(VersionRefused, match=r"answered with OSP 1\.2, expected 1\.1"):
         machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+
+
+def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    misread = Endpoint(MAIN.host, 50000)
+    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), misread, 0.05)
+    assert machine.outgoing == [(End().encode(), misread)]
+    assert machine.deadline == pytest.approx(COLLECT)
+    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0, expected 1\.1"):
+        machine.handle_timer(machine.deadline)
+
+
+@pytest.mark.parametrize("refused_first", [True, False])
+def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(refused_first: bool) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    refusal = InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000)
+    answer = InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50001)
+    for data, source in (refusal, answer) if refused_first else (answer, refusal):
+        machine.receive(data, source, 0.05)
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == Endpoint(MAIN.host, 50001)
+    assert machine.profile == DOCUMENT
+    assert machine.surplus == [Endpoint(MAIN.host, 50000)]
+
+
+def test_the_second_answer_of_a_slow_server_is_waited_for_and_its_handler_sent_away() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    again = machine.deadline
+    machine.handle_timer(again)
+    slow = again + 0.15
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), slow)
+    assert machine.adopted is None
+    machine.outgoing.clear()
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50001), again + slow)
+    assert machine.outgoing == [(End().encode(end=NERD.end_marker), Endpoint(MAIN.host, 50001))]
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == Endpoint(MAIN.host, 50000)
 
 
 def test_an_answer_from_another_host_is_not_adopted() -> None:

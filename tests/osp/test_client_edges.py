@@ -349,6 +349,16 @@ def test_an_unanswered_restart_of_the_communication_is_unconfirmed_and_nothing_i
     assert not machine.controlled
 
 
+def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_handlers_being_gone() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(asking.reset_communication(machine), 0.0)
+    assert machine.deadline is not None
+    machine.handle_timer(machine.deadline)
+    machine.handle_refused(machine.deadline)
+    assert machine.result() is True
+    assert not machine.controlled
+
+
 @BOTH
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_barrier_that_does_not_open_names_who_is_missing_if_anybody(profile: Profile, shared: bool) -> None:

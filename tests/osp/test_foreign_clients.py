@@ -19,8 +19,8 @@ from ospbridge.errors import (
     SimulatorSilent,
     StepUncertain,
 )
-from ospbridge.osp.client import WorldReset
 from ospbridge.osp.messages import ResetSimulation
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected

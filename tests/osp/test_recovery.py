@@ -12,9 +12,9 @@ from ospbridge.osp.messages import REQUESTS
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Evidence, decide
 
 EVERYTHING = [
-    Evidence(acknowledged, moved, sole, punctual, resent=resent, doubled=doubled)
+    Evidence(acknowledged, moved, sole, punctual, resent=resent, hasty=hasty, doubled=doubled)
     for acknowledged, moved in itertools.product(Acknowledged, Moved)
-    for sole, punctual, resent, doubled in itertools.product((False, True), repeat=4)
+    for sole, punctual, resent, hasty, doubled in itertools.product((False, True), repeat=5)
 ]
 
 
@@ -52,6 +52,7 @@ def test_a_vote_is_sent_again_once_only_and_never_by_a_session_that_saw_a_late_d
         (Evidence(Acknowledged.ALL, Moved.NO, True, True), Action.WAIT),
         (Evidence(Acknowledged.ALL, Moved.NO, False, False), Action.WAIT),
         (Evidence(Acknowledged.ALL, Moved.ONCE, True, True), Action.RESTORE),
+        (Evidence(Acknowledged.ALL, Moved.ONCE, True, True, hasty=True), Action.WAIT),
         (Evidence(Acknowledged.ALL_BUT_ONE, Moved.ONCE, False, True), Action.RESTORE),
         (Evidence(Acknowledged.ALL_BUT_ONE, Moved.NO, True, True), Action.RESEND),
         (Evidence(Acknowledged.ALL_BUT_ONE, Moved.NO, True, False), Action.POLL),
@@ -65,6 +66,22 @@ def test_a_vote_is_sent_again_once_only_and_never_by_a_session_that_saw_a_late_d
 )
 def test_the_rows_of_the_step_table(evidence: Evidence, action: Action) -> None:
     assert decide(STEP_TABLE, evidence).action is action
+
+
+@pytest.mark.parametrize(
+    "evidence, action",
+    [
+        (Evidence(Acknowledged.ALL, Moved.UNKNOWN, True, True, hasty=True), Action.WAIT),
+        (Evidence(Acknowledged.ALL, Moved.ONCE, True, True, hasty=True), Action.WAIT),
+        (Evidence(Acknowledged.ALL, Moved.ONCE, True, True), Action.RESTORE),
+        (Evidence(Acknowledged.ALL, Moved.UNKNOWN, True, True), Action.REPEAT),
+        (Evidence(Acknowledged.FEWER, Moved.NO, True, True, hasty=True), Action.REPEAT),
+        (Evidence(Acknowledged.FEWER, Moved.NO, False, True), Action.POLL),
+        (Evidence(Acknowledged.ALL, Moved.NO, False, True), Action.WAIT),
+    ],
+)
+def test_the_rows_of_the_reset_table(evidence: Evidence, action: Action) -> None:
+    assert decide(RESET_TABLE, evidence).action is action
 
 
 def test_every_request_but_acknowledgements_has_a_class() -> None:

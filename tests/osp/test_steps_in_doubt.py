@@ -8,7 +8,7 @@ import pytest
 from ospbridge.errors import BarrierStuck, OspBridgeError, OutputsIncomplete, QueryTimeout, StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
-from ospbridge.osp.client import ClientMachine, Notice
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
 from ospbridge.osp.messages import (
@@ -26,6 +26,7 @@ from ospbridge.osp.messages import (
     ValueInfo,
     decode_request,
 )
+from ospbridge.osp.notices import Notice
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.resetting import SEED
 from ospbridge.osp.votes import Vote
@@ -185,6 +186,7 @@ def test_a_clock_that_shows_two_steps_leaves_the_step_in_doubt() -> None:
 
 def test_a_completion_that_the_clock_disowns_is_waited_for_again() -> None:
     machine, _ = stepping(guarded=True)
+    machine.disturbed = True
     give(machine, ACK, brought(0.5), at(0))
     assert not machine.finished
     give(machine, brought(0.75))
@@ -307,6 +309,7 @@ def resetting(before: float, seed: int = 0) -> ClientMachine:
 
 def test_the_completion_of_an_earlier_reset_is_told_by_the_clock_that_it_left_standing() -> None:
     machine = resetting(0.5)
+    machine.disturbed = True
     give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0.5))
     assert not machine.finished
     give(machine, at(0.5))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.osp.client import WorldReset
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected

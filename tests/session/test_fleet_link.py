@@ -130,7 +130,7 @@ def test_a_killed_simulator_is_told_and_the_others_go_on() -> None:
     try:
         with (
             sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several,
-            BlockingSession.connect(address, limits=Limits(query=0.5, close=0.5)) as doomed,
+            BlockingSession.connect(address, limits=Limits(query=0.5, step=1.0, close=0.5)) as doomed,
         ):
             doomed.register("agent")
             doomed.reset(9)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
-LIMITS = Limits(query=0.5)
+LIMITS = Limits(query=0.5, step=1.0)
 
 
 BOTH = pytest.mark.parametrize("simulator", [DOCUMENT, NERD], indirect=True, ids=lambda p: p.name)
@@ -116,7 +116,7 @@ async def test_so_does_a_session_of_trio(simulator: UdpSimulator, network: Holed
 def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
-    env = gymnasium.make("ospbridge/Agent-v0", simulator=network.address, query_timeout=0.5)
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=network.address, query_timeout=0.5, step_timeout=1.0)
     env.reset(seed=1)
     network.holed = True
     *_, truncated, info = env.step(np.zeros(2, np.float32))
@@ -158,7 +158,7 @@ def test_a_lease_whose_handler_is_silent_is_tried_again_a_few_times(
 def test_an_environment_whose_session_meets_another_silence_while_it_is_joined_again_tries_on(
     simulator: UdpSimulator, network: HoledNetwork
 ) -> None:
-    env = gymnasium.make("ospbridge/Agent-v0", simulator=network.address, query_timeout=0.5)
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=network.address, query_timeout=0.5, step_timeout=1.0)
     env.reset(seed=1)
     network.holed = True
     assert env.step(np.zeros(2, np.float32))[3]

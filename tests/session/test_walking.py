@@ -15,7 +15,7 @@ import trio
 from ospbridge.errors import SessionLost, StepUncertain
 from ospbridge.observe.tally import Tally, by_name
 from ospbridge.osp import barrier
-from ospbridge.osp.client import Anomaly, ClientMachine, WorldReset
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     NextSimulationStep,
@@ -25,6 +25,7 @@ from ospbridge.osp.messages import (
     ValueContent,
     decode_request,
 )
+from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session import link, trio_link
 from ospbridge.session.datagrams import IDLE, LONG

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import AgentTaken, BarrierStuck, OspBridgeError
-from ospbridge.osp.client import WorldReset
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld

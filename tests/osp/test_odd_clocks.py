@@ -1,0 +1,124 @@
+"""Clocks that tell less than they might: few digits, another pace than the steps', resets that do not zero them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ospbridge.osp.clock import SIMULATION_TIME, Moved, StepClock
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import ValueContent
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import Client, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+
+
+class Odd(Pair):
+    """Whose clock shows what ``shows`` makes of the time and of the number of steps that ever ran."""
+
+    def __init__(
+        self, profile: Profile, shows: Callable[[float, int], str], *, time_step: float = 0.01
+    ) -> None:
+        self.shows = shows
+        super().__init__(SyntheticWorld(2, 3, time_step=time_step), profile)
+        self.time_step = time_step
+        self.player: Client = self.client().connect()
+        self.player.do(self.player.conversation.register(["agent"]))
+        self.clock_id = 0
+
+    def _to_client(self, handler_id: int, data: bytes) -> None:
+        clock = self.player.conversation.machine.clock.value_id if hasattr(self, "player") else 0
+        if data[0] == Code.VALUE and clock and int.from_bytes(data[1:5], "little") == clock:
+            kinds = [entry["kind"] for entry in self.ledger]
+            since = kinds[::-1].index("reset") if "reset" in kinds else len(kinds)
+            text = self.shows(since * self.time_step, kinds.count("step"))
+            data = ValueContent(clock, text).encode(end=data.endswith(b"x"))
+        super()._to_client(handler_id, data)
+
+    def play(self, steps: int) -> str:
+        """A reset and steps; what the audit says."""
+        self.player.do(self.player.conversation.reset(1))
+        for _ in range(steps):
+            self.player.do(self.player.conversation.step({"agent": np.zeros(2, np.float32)}))
+        return self.player.do(self.player.conversation.audit())
+
+    def notices(self) -> list[str]:
+        told = [notice.text for notice in self.player.conversation.machine.notices]
+        self.player.conversation.take_notices()
+        return told
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "time_step, shown",
+    [(1 / 60, "{:.2f}"), (1 / 60, "{:.3f}"), (0.0125, "{:.2f}"), (0.004, "{:.2f}"), (0.01, "{:.6f}")],
+)
+def test_a_clock_of_few_digits_casts_no_doubt_on_an_episode(
+    profile: Profile, time_step: float, shown: str
+) -> None:
+    pair = Odd(profile, lambda time, _: shown.format(time), time_step=time_step)
+    assert [pair.play(steps) for steps in (3, 100, 900)] == ["", "", ""]
+
+
+@BOTH
+def test_six_digits_tell_one_step_among_a_thousand(profile: Profile) -> None:
+    pair = Odd(profile, lambda time, _: f"{time:.6f}")
+    assert pair.play(10) == ""
+    pair.shows = lambda time, _: f"{time + 0.01 * (time > 5.0):.6f}"
+    assert pair.play(1000) == "1000 steps were given, the clock shows 1001"
+
+
+@BOTH
+@pytest.mark.parametrize("text", ["0", "7.5"])
+def test_a_clock_that_stands_still_is_done_without(profile: Profile, text: str) -> None:
+    pair = Odd(profile, lambda *_: text)
+    assert pair.play(3) == ""
+    assert [n for n in pair.notices() if SIMULATION_TIME in n and "cannot tell their number" in n]
+    assert pair.play(3) == ""
+    assert pair.notices() == []
+
+
+@BOTH
+def test_a_clock_that_advances_unevenly_is_done_without(profile: Profile) -> None:
+    pair = Odd(profile, lambda time, _: repr(time * (1.0 + time)), time_step=0.1)
+    assert pair.play(7) == ""
+    assert [n for n in pair.notices() if "cannot tell their number" in n]
+
+
+@BOTH
+def test_a_clock_that_a_reset_does_not_zero_counts_steps_all_the_same(profile: Profile) -> None:
+    pair = Odd(profile, lambda _, steps: repr(steps * 0.01))
+    for steps in (3, 5, 0, 4):
+        assert pair.play(steps) == ""
+    assert pair.player.conversation.machine.clock.outlasts_resets
+    assert pair.ledger[-1]["kind"] == "step"
+    assert [entry["kind"] for entry in pair.ledger].count("reset") == 4
+
+
+def test_what_a_clock_prints_tells_how_far_it_is_rounded() -> None:
+    clock = StepClock()
+    assert clock.read("0.05") == 0.05
+    assert clock.resolution == 0.0
+    clock.read("1.00")
+    assert clock.resolution == 0.01
+    clock.read("1.25")
+    assert clock.resolution == 0.01
+    clock.read("1.2345")
+    assert clock.resolution == 0.0
+    assert clock.read("1e-2") == 0.01
+    assert clock.resolution == 0.0
+    assert np.isnan(clock.read("soon"))
+
+
+def test_a_rounded_clock_does_not_judge_where_its_digits_do_not_suffice() -> None:
+    clock = StepClock()
+    clock.start(clock.read("0.00"))
+    clock.believe(clock.read("0.02"))
+    assert clock.judge(clock.read("0.05")) is Moved.UNKNOWN

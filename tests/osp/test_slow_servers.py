@@ -1,0 +1,179 @@
+"""Servers that take their time: with a thread for each handler, which answer meanwhile, and with one for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import SessionLost
+from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.codes import Code
+from ospbridge.osp.notices import Anomaly, WorldReset
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.timing import Limits
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import Client, Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+RESET = {Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK}
+STEP = {Code.NEXT_SIMULATION_STEP_COMPLETED}
+
+
+class Slow:
+    """``threaded``: only completions come ``late``; otherwise nothing that arrives meanwhile is looked at before."""
+
+    def __init__(self, profile: Profile, codes: set[Code], late: float, *, threaded: bool) -> None:
+        self.codes = codes
+        self.late = late
+        self._threaded = threaded
+        self._free_at = 0.0
+        self.pair = Pair(SyntheticWorld(2, 3), profile, fault=self._fault)
+        self.client: Client = self.pair.client(limits=Limits(query=2.0)).connect()
+        self.client.do(self.client.conversation.register(["agent"]))
+
+    @property
+    def machine(self) -> ClientMachine:
+        return self.client.conversation.machine
+
+    def _fault(self, datagram: Datagram) -> Iterable[float]:
+        now = self.pair.now
+        if not datagram.to_server and datagram.data[0] in self.codes:
+            self._free_at = max(now, self._free_at) + self.late
+            return (self.late,)
+        if datagram.to_server and not self._threaded:
+            return (max(0.0, self._free_at - now),)
+        return (0.0,)
+
+    def reset(self, seed: int = 1) -> list[Any]:
+        """Notices of it."""
+        self.client.do(self.client.conversation.reset(seed))
+        return list(self.client.conversation.take_notices())
+
+    def step(self) -> None:
+        outcome = self.client.do(self.client.conversation.step({"agent": np.zeros(2, np.float32)}))
+        assert outcome["agent"].outputs[0] == pytest.approx((self.steps + 1) / 1024)
+
+    @property
+    def steps(self) -> int:
+        """That ran since the latest reset."""
+        kinds = [entry["kind"] for entry in self.pair.ledger]
+        return kinds[::-1].index("reset") if "reset" in kinds else len(kinds)
+
+    @property
+    def resets(self) -> int:
+        return sum(entry["kind"] == "reset" for entry in self.pair.ledger)
+
+    @property
+    def votes(self) -> int:
+        return sum(d.to_server and d.data[0] == Code.RESET_SIMULATION for d in self.pair.sent)
+
+
+@BOTH
+@pytest.mark.parametrize("threaded", [True, False])
+def test_a_reset_that_takes_two_seconds_is_voted_for_once(profile: Profile, threaded: bool) -> None:
+    slow = Slow(profile, RESET, 2.0, threaded=threaded)
+    slow.reset()
+    slow.step()
+    notices = slow.reset()
+    slow.pair.settle()
+    notices += slow.client.conversation.take_notices()
+    assert slow.votes == slow.resets == 2
+    assert not [notice for notice in notices if isinstance(notice, WorldReset)]
+    slow.step()
+    assert slow.client.do(slow.client.conversation.audit()) == ""
+
+
+@BOTH
+def test_once_it_is_known_how_long_resets_take_one_that_takes_so_long_is_nothing_to_note(
+    profile: Profile,
+) -> None:
+    slow = Slow(profile, RESET, 2.0, threaded=True)
+    slow.reset()
+    slow.step()
+    assert not slow.machine.guarded
+    assert slow.machine.reset_took == pytest.approx(2.0, abs=0.1)
+    assert not [notice for notice in slow.reset() if isinstance(notice, Anomaly)]
+
+
+@BOTH
+def test_a_reset_that_takes_longer_than_it_was_waited_for_is_told_and_learned_from(profile: Profile) -> None:
+    slow = Slow(profile, RESET, 0.0, threaded=True)
+    slow.reset()
+    slow.step()
+    slow.late = 2.5
+    slow.reset()
+    slow.pair.settle(5.0)
+    assert [notice for notice in slow.client.conversation.take_notices() if isinstance(notice, WorldReset)]
+    slow.step()
+    for _ in range(2):
+        slow.reset()
+        slow.pair.settle(5.0)
+        assert not [n for n in slow.client.conversation.take_notices() if isinstance(n, WorldReset)]
+        slow.step()
+    assert slow.votes == slow.resets == 4
+
+
+@BOTH
+@pytest.mark.parametrize("codes, steps", [(RESET, 2), (STEP, 4)], ids=["reset", "step"])
+def test_a_server_with_one_thread_may_work_for_longer_than_it_may_take_to_answer(
+    profile: Profile, codes: set[Code], steps: int
+) -> None:
+    slow = Slow(profile, codes, 7.0, threaded=False)
+    slow.reset()
+    for _ in range(steps):
+        slow.step()
+    slow.reset()
+    slow.step()
+    assert slow.client.do(slow.client.conversation.audit()) == ""
+    assert slow.votes == slow.resets == 2
+    assert slow.steps == 1
+
+
+@BOTH
+@pytest.mark.parametrize("code", [Code.RESET_SIMULATION, Code.NEXT_SIMULATION_STEP])
+def test_one_that_stays_silent_is_given_up_at_the_limit_of_what_it_was_asked_for(
+    profile: Profile, code: Code
+) -> None:
+    slow = Slow(profile, set(), 0.0, threaded=True)
+    slow.reset()
+    slow.step()
+    begun = slow.pair.now
+    voted: list[Datagram] = []
+
+    def silent(datagram: Datagram) -> Iterable[float]:
+        if datagram.data[0] == code:
+            voted.append(datagram)
+        return () if voted else (0.0,)
+
+    slow.pair.fault = silent
+    exchange: Any = slow.client.conversation.reset(2)
+    if code == Code.NEXT_SIMULATION_STEP:
+        exchange = slow.client.conversation.step({"agent": np.zeros(2, np.float32)})
+    with pytest.raises(SessionLost, match="fell silent in the middle of a"):
+        slow.client.do(exchange)
+    limit = slow.machine.limits.reset if code == Code.RESET_SIMULATION else slow.machine.limits.step
+    assert limit <= slow.pair.now - begun < limit + 5.0
+
+
+def test_a_simulator_whose_completions_come_behind_its_clock_is_given_more_time_from_then_on() -> None:
+    slow = Slow(DOCUMENT, set(), 0.0, threaded=True)
+    slow.reset()
+    slow.step()
+    slow.codes, slow.late = STEP, 1.5
+    slow.client.do(slow.client.conversation.step({"agent": np.zeros(2, np.float32)}))
+    assert slow.machine.behind == 0.0
+    slow.pair.settle(5.0)
+    assert slow.machine.behind == pytest.approx(1.5, abs=0.1)
+    slow.client.conversation.take_notices()
+    slow.reset()
+    for _ in range(3):
+        slow.step()
+        slow.pair.settle(5.0)
+    told = [n.text for n in slow.client.conversation.take_notices() if "came late" in n.text]
+    assert told == []
+    assert slow.client.do(slow.client.conversation.audit()) == ""
