@@ -37,6 +37,8 @@ __all__ = ["MOST_PATTERNS", "HubAnswers"]
 
 MOST_PATTERNS: Final = 1024
 """Names and globs that one request may give."""
+LONGEST: Final = 3600.0
+"""Seconds that clients wait at most for the steps of one action, or of one reset, together."""
 
 
 class HubAnswers:
@@ -133,12 +135,13 @@ class HubAnswers:
         self._attachments.update((a.name, a) for a in attachments)
         self._annotates = self._annotates or request.annotates
         limits = conductor.settings.limits
+        tasks = [attachment.held.task for attachment in attachments]
         return Attached(
             [_description(a.held) for a in attachments],
             conductor.profile,
             conductor.outputs_normalised,
-            limits.step,
-            limits.reset,
+            _together(limits.step, max(task.action_repeat for task in tasks)),
+            limits.reset + _together(limits.step, max(task.settle_steps for task in tasks)),
         )
 
     async def _reset(self, request: Reset) -> Feedbacks:
@@ -163,6 +166,11 @@ class HubAnswers:
 
     async def _since(self, request: MomentsSince) -> Moments:
         return await self._conductor.observers.since(request.agent, self, request.after, request.wait)
+
+
+def _together(limit: float, steps: int) -> float:
+    """Seconds that several steps may take, each of which has a limit of its own."""
+    return max(limit, min(limit * steps, LONGEST))
 
 
 def _description(held: HeldAgent) -> AgentDescription:

@@ -83,11 +83,27 @@ class HubGroup:
         for note in self.next_notes.values():
             note.clear()
         encode(Reset(list(self.interfaces), seed, threading.get_native_id()), self._buffer)
+        try:
+            client.send(self._buffer, self._reset_limit)
+        except HubLost as error:
+            self._ask_again(error)
+
+    def _ask_again(self, error: HubLost) -> None:
+        """The daemon hung up, before it was asked or meanwhile: a reset may be asked for twice. Raises HubLost."""
+        client = self._client
+        if not client.hung_up:
+            raise error
+        self._attach_again()
         client.send(self._buffer, self._reset_limit)
 
     def begun(self) -> Found:
         """The answer to ``ask_reset``."""
-        found = self._feedbacks(self._client.receive(self._reset_limit))
+        try:
+            reply = self._client.receive(self._reset_limit)
+        except HubLost as error:
+            self._ask_again(error)
+            reply = self._client.receive(self._reset_limit)
+        found = self._feedbacks(reply)
         self._playing = list(found)
         return found
 

@@ -51,16 +51,24 @@ class Vote:
         self.done = StepCompletedAck(agent.id).encode(end=profile.end_marker)
         """The acknowledgement of this agent's completion."""
 
+    def _unfit(self, inputs: ArrayLike, why: str = "") -> LocalProtocolError:
+        return LocalProtocolError(
+            f"agent {self.agent.name!r} has {len(self.inputs)} inputs, got {np.shape(inputs)}{why}",
+            hint="`ospbridge describe AGENT` lists them in order",
+        )
+
     def fill(self, inputs: ArrayLike) -> None:
         """Take over the inputs of the next step. Raises LocalProtocolError for a wrong number, NaN or infinity."""
         mine = self.inputs
         try:
-            mine[:] = inputs
+            # What is one number only would be written to all.
+            fits = len(inputs) == len(mine)  # type: ignore[arg-type]  # what has no length is told
+            if fits:
+                mine[:] = inputs
         except (ValueError, TypeError) as error:
-            raise LocalProtocolError(
-                f"agent {self.agent.name!r} has {len(mine)} inputs, got {np.shape(inputs)}: {error}",
-                hint="`ospbridge describe AGENT` lists them in order",
-            ) from None
+            raise self._unfit(inputs, f": {error}") from None
+        if not fits:
+            raise self._unfit(inputs)
         few = self._few
         # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
         if not (isfinite(sum(few)) if few is not None else np.isfinite(mine).all()):

@@ -85,6 +85,8 @@ class HubClient:
         self._stream: PatientStream | None = None
         self._greeted = False
         """A hub it is, for it has answered as one."""
+        self.hung_up = False
+        """The connection was lost because the daemon ended it, not because it was slow."""
         self._closed: str = ""
         """Why this client cannot be used any more."""
         _clients.add(self)
@@ -205,6 +207,7 @@ class HubClient:
                 self._send_rest(stream, frame, sent, monotonic() + limit)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
             refused = self._refused(stream, error)
+            self._note(error)
             self.lose()
             raise refused or self._told(error) from None
 
@@ -226,8 +229,12 @@ class HubClient:
         try:
             return self._receive(stream, limit, read)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
+            self._note(error)
             self.lose()
             raise self._told(error) from None
+
+    def _note(self, error: BaseException) -> None:
+        self.hung_up = isinstance(error, OSError) and not isinstance(error, TimeoutError)
 
     def _told(self, error: BaseException) -> BaseException:
         """What ended an exchange, in the words of a user of the hub."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.errors import SessionLost
+from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import AnnotatedStep, Attached, Feedbacks, Reset, Step
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
@@ -61,7 +61,10 @@ class HubSeat:
         self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
 
     def reset(self, seed: int) -> Feedback:
-        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
+        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost.
+
+        So also where that shows only now: a reset may be asked for twice.
+        """
         client = self._client
         client.check()
         if self.next_note is not None:
@@ -69,7 +72,13 @@ class HubSeat:
         if client.lost:
             self._attach_again()
         request = Reset([self.interface.name], seed, threading.get_native_id())
-        reply = client.ask(request, Feedbacks, self._reset_limit)
+        try:
+            reply = client.ask(request, Feedbacks, self._reset_limit)
+        except HubLost:
+            if not client.hung_up:
+                raise
+            self._attach_again()
+            reply = client.ask(request, Feedbacks, self._reset_limit)
         return feedback_of(reply.agents[0], self._info_names)
 
     def _attach_again(self) -> None:

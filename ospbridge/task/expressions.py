@@ -25,6 +25,14 @@ def _sign(value: float) -> float:
     return math.copysign(1.0, value) if value else 0.0
 
 
+def _floor(value: float) -> float:
+    return float(math.floor(value))
+
+
+def _ceil(value: float) -> float:
+    return float(math.ceil(value))
+
+
 def _clip(value: float, low: float, high: float) -> float:
     return low if value < low else min(value, high)
 
@@ -45,8 +53,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "atan2": math.atan2,
     "tanh": math.tanh,
     "hypot": math.hypot,
-    "floor": math.floor,
-    "ceil": math.ceil,
+    "floor": _floor,
+    "ceil": _ceil,
     "sign": _sign,
     "clip": _clip,
     "isfinite": math.isfinite,

@@ -90,7 +90,10 @@ def _wrong(text: str, why: str) -> ConfigurationError:
 
 
 def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
-    """The numeric address of ``endpoint``. Raises ConfigurationError for a name that does not resolve."""
+    """The numeric address of ``endpoint``. Raises ConfigurationError for a name that does not resolve.
+
+    Of a name with several the first of IPv4: simulators seldom listen at another, whatever "localhost" is first.
+    """
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
@@ -98,5 +101,5 @@ def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
             f"the host name {endpoint.host!r} does not resolve: {error.strerror}",
             hint="check the spelling, or write the IP address",
         ) from None
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, Endpoint(str(address[0]), int(address[1]))

@@ -12,8 +12,10 @@ from ospbridge.daemon import hub_server
 from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.errors import HubError, LocalProtocolError
+from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
+from ospbridge.task.plain import PlainTask
 from tests.daemon.hubs import serving
 
 if TYPE_CHECKING:
@@ -26,6 +28,23 @@ pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 async def connected(path: Path) -> HubClient:
     return await trio.to_thread.run_sync(partial(HubClient.connect, f"unix:{path}"))
+
+
+class Repeats(PlainTask):
+    action_repeat = 4
+    settle_steps = 3
+
+
+async def test_clients_wait_as_long_as_all_steps_of_an_action_and_of_a_reset_may_take(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "hub"
+    limits = Limits(step=2.0, reset=5.0)
+    async with serving(document, path, make_task=Repeats, limits=limits):
+        client = await connected(path)
+        told = await trio.to_thread.run_sync(client.attach_all, ["agent1"])
+        assert (told.step_timeout, told.reset_timeout) == (8.0, 11.0)
+        client.close()
 
 
 async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(

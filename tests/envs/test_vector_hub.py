@@ -112,6 +112,27 @@ def test_a_daemon_that_was_killed_truncates_its_environments_and_is_attached_to_
             envs.close()
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
+    several: bool, hubs: list[Path]
+) -> None:
+    with cart_poles(1) as addresses:
+        with connected(addresses[0], hubs[0]) as daemon:
+            env: Any = (
+                attached(hubs[:1], 1)
+                if several
+                else gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hubs[0]}")
+            )
+            first, _ = env.reset(seed=3)
+            daemon.send_signal(signal.SIGKILL)
+            daemon.wait()
+        with connected(addresses[0], hubs[0]):
+            again, _ = env.reset(seed=3)
+            np.testing.assert_array_equal(again, first)
+            assert not np.any(env.step(np.ones_like(env.action_space.sample()))[3])
+            env.close()
+
+
 def test_mistakes_are_told_and_agents_given_back(hubs: list[Path]) -> None:
     with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
         with pytest.raises(UsageError, match="num_envs is 3, but 2 agents were found"):

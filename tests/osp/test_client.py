@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,6 +282,10 @@ def test_inputs_of_the_wrong_number_or_agent_are_refused() -> None:
     client = joined(pair, "agent")
     with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
         client.do(client.conversation.step({"agent": [0.0, 1.0]}))
+    one: Any
+    for one in ([0.5], 0.5, np.full(1, 0.5, np.float32), np.float32(0.5), None, ["a", "b", "c"]):
+        with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
+            client.do(client.conversation.step({"agent": one}))
     with pytest.raises(LocalProtocolError, match=r"missing \['agent'\], not controlled \['other'\]"):
         client.do(client.conversation.step({"other": [0.0]}))
 

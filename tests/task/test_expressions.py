@@ -130,6 +130,8 @@ def test_any_text_is_an_expression_or_wrong_and_nothing_else(text: str) -> None:
 def test_powers_of_whole_numbers_do_not_run_for_ever() -> None:
     with pytest.raises(OverflowError):
         value("9 ** 9 ** 9")
+    with pytest.raises(OverflowError):
+        value("floor(9) ** ceil(9) ** floor(9)")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from typing import Any
+
 import pytest
 
 from ospbridge.errors import ConfigurationError
@@ -75,3 +78,16 @@ def test_where_to_listen_is_not_written_as_clients_write_it() -> None:
 def test_what_no_resolver_takes_is_no_address(host: str) -> None:
     with pytest.raises(ConfigurationError, match="can be no host's name"):
         resolve(parse_endpoint(f"{host}:9"))
+
+
+def test_of_several_addresses_the_one_is_taken_that_simulators_listen_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def looked_up(host: str, port: int, **_: object) -> list[Any]:
+        six = (socket.AF_INET6, socket.SOCK_DGRAM, 17, "", ("::1", port, 0, 0))
+        four = (socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))
+        return [six] if host == "six" else [six, four]
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    assert resolve(Endpoint("localhost", 9)) == (socket.AF_INET, Endpoint("127.0.0.1", 9))
+    assert resolve(Endpoint("six", 9)) == (socket.AF_INET6, Endpoint("::1", 9))
