@@ -135,7 +135,8 @@ class HubAnswers:
         self._attachments.update((a.name, a) for a in attachments)
         self._annotates = self._annotates or request.annotates
         limits = conductor.settings.limits
-        tasks = [attachment.held.task for attachment in attachments]
+        # All agents step together, as often as the one that wants it most.
+        tasks = [held.task for held in conductor.lockstep.held.values()]
         return Attached(
             [_description(a.held) for a in attachments],
             conductor.profile,

@@ -161,6 +161,8 @@ class SessionKeeper:
                     raise
                 self.broken = error.message
                 self._lost_to = error
+                if session.over:
+                    self._absence = Absence(session.server)
             finally:
                 self.session = None
                 self._measures.left(session.machine.retries)

@@ -127,10 +127,11 @@ class SharedSession:
                 return self.session.register(*(agent.name for agent in self.agents))
             except (QueryTimeout, SessionLost):
                 # It fell silent again, or has gone again, while it was joined.
+                absence = Absence(self.session.server) if self.session.over else None
                 self.session.close()
-                if monotonic() >= give_up or not self.budget.spend(monotonic()):
+                away = absence is not None and absence.settled()
+                if monotonic() >= give_up or not (away or self.budget.spend(monotonic())):
                     raise
-                away = False
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""

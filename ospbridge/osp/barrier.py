@@ -164,13 +164,6 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         m.clock.believe(None)
         return True
     moved = m.clock.judge(time)
-    if moved is Moved.NO and not m.disturbed:
-        # Nothing was ever lost, late or doubled: these are no older completions, the clock lags behind or stands.
-        time, moved = yield from _looked_again(m, s)
-        if moved is Moved.NO:
-            does_not_count_steps(m)
-            m.clock.believe(None)
-            return True
     if moved is Moved.NO:
         s.distrust()
         return False
@@ -180,15 +173,6 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         raise _uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     m.clock.believe(time)
     return True
-
-
-def _looked_again(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None, Moved]]:
-    """What the clock shows a moment later."""
-    until = m.now + m.profile.patience
-    while (reply := (yield until)) is not None:
-        s.take(reply)
-    time = yield from read_clock(m, s.take)
-    return time, Moved.UNKNOWN if time is None else m.clock.judge(time)
 
 
 def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
@@ -248,13 +232,12 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             # question now would be eaten in its place.
             asked_others = True
         elif missing:
-            restored_at = yield from _decided(m, s, limit)
-            if restored_at is not None:
-                m.clock.believe(restored_at)
+            lost = yield from _decided(m, s, limit)
+            if lost is not None:
                 m.vote_outstanding = False
-                for agent_id in s.missing:
-                    m.read_back[agent_id] = s.began
-                return (yield from _filled(m, s, lost=s.missing))
+                result = yield from _filled(m, s, lost)
+                m.read_back.update(dict.fromkeys(lost, s.moved_at))
+                return result
         if not s.finished:
             until = min(m.now + waits.next(), limit)
             while not s.finished:
@@ -267,8 +250,8 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             return (yield from _filled(m, s))
 
 
-def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[float | None]:
-    """Gather the evidence and act on it; what the clock shows where completions are to be read back, None to wait."""
+def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[int] | None]:
+    """Gather the evidence and act on it: whose completions are to be read back of a step that ran; None to wait."""
     if m.now >= limit:
         if s.silent:
             m.suspect = "the simulator fell silent in the middle of a step"
@@ -289,7 +272,13 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[float 
     if row is None:
         return None
     if row.action is Action.RESTORE:
-        return time
+        m.clock.believe(time)
+        return s.missing
+    if row.action is Action.BELIEVE:
+        does_not_count_steps(m)
+        m.clock.believe(None)
+        s.done = s.disowned
+        return []
     if row.action is Action.GIVE_UP:
         raise _uncertain(m, row.reason)
     return None
@@ -308,14 +297,20 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
             m, "the world was reset in the middle of it, by another client or by a doubled request"
         )
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
+    if moved is not Moved.ONCE:
+        s.moved_at = m.now
     s.waited = s.waited or (moved is Moved.NO and not s.unacked and not s.unsent)
     sole, doubled = True, s.mixed_up or s.overtaken
-    if moved is Moved.NO and s.unacked:
+    disowned = s.disowned_for_long
+    if moved is Moved.NO and (s.unacked or disowned):
         yield from overview(m, stray=s.take)
         if s.finished:
             return time, None
         sole, doubled = not m.foreign, s.mixed_up
-    row = decide(STEP_TABLE, Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, doubled))
+    row = decide(
+        STEP_TABLE,
+        Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, disowned, doubled),
+    )
     if row.action is Action.RESEND:
         # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
         # the last look at the clock before the one repetition.

@@ -57,6 +57,8 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 NOTICES_KEPT: Final = 256
 LATEST: Final = 30.0
 """Seconds that a datagram may be late: so long after an anomaly inputs are read back."""
+RESET_LATEST: Final = 10.0
+"""Seconds behind a reset that was taken for done: what completes later was another."""
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 RESET_COMPLETED: Final = {
@@ -126,9 +128,9 @@ class ClientMachine:
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
         self.behind = 0.0
-        """Seconds from a vote to a completion that came when the clock had long shown that the step ran, at most."""
+        """Seconds, at most, that a completion came behind what the clock showed."""
         self.read_back: dict[int, float] = {}
-        """When the step was begun whose completion was taken for lost, by agent."""
+        """Of the latest step, agents whose completion was taken for lost: when the clock had moved."""
         self.reset_took = 0.0
         """Seconds that the longest reset took of which that is known."""
         self.reset_begun: float | None = None
@@ -284,6 +286,7 @@ class ClientMachine:
 
     def completed(self, reply: StepCompleted) -> None:
         """A completion was believed."""
+        self.read_back.pop(reply.agent_id, None)
         self._remember_the_way()
         self._remembered.add(reply, for_long=self.disturbed)
 
@@ -326,9 +329,9 @@ class ClientMachine:
 
     def came_behind(self, agent_id: int) -> None:
         """A completion came that is not the one awaited: it may be one that was taken for lost."""
-        began = self.read_back.pop(agent_id, None)
-        if began is not None and self.now - began <= LATEST:
-            self.behind = max(self.behind, self.now - began)
+        moved_at = self.read_back.pop(agent_id, None)
+        if moved_at is not None and self.now - moved_at <= LATEST:
+            self.behind = max(self.behind, self.now - moved_at)
 
     def _remember_the_way(self) -> None:
         if self._way is not None:
@@ -363,7 +366,8 @@ class ClientMachine:
             self.resets_outstanding = 0
             if self.reset_begun is not None:
                 # It may be that one's, and so long must be waited for the next.
-                self.reset_took = max(self.reset_took, min(self.now - self.reset_begun, LATEST))
+                took = self.now - self.reset_begun
+                self.reset_took = max(self.reset_took, took if took <= RESET_LATEST else 0.0)
                 self.reset_begun = None
             self.notices.append(WorldReset("the world was reset without this session having asked"))
         elif isinstance(message, StepCompleted):

@@ -36,13 +36,11 @@ class StepClock:
         "base",
         "count",
         "decimals",
-        "error",
         "known",
         "outlasts_resets",
         "resolution",
         "size",
         "usual",
-        "usual_error",
         "value_id",
     )
 
@@ -56,9 +54,6 @@ class StepClock:
         self.count = 0
         self.usual: float | None = None
         """Seconds a step in the episode before, while nobody of ours has set a variable since."""
-        self.error = 0.0
-        """Seconds by which ``size`` may be wrong, because the clock prints few digits."""
-        self.usual_error = 0.0
         self.decimals = 0
         """How many it prints always; 0 while that is not known."""
         self.resolution = 0.0
@@ -82,8 +77,7 @@ class StepClock:
 
     def forget(self) -> None:
         """The base is not valid any more: a reset, or a variable that was set."""
-        if self.size:
-            self.usual, self.usual_error = self.size, self.error
+        self.usual = self.size or self.usual
         self.base = None
         self.size = None
         self.count = 0
@@ -100,7 +94,7 @@ class StepClock:
         self.count = 0
 
     def steps_shown(self, time: float) -> int | None:
-        """How many steps ``time`` is away from the base; None while the step size is not known well enough.
+        """How many steps ``time`` is away from the base; None while the step size is not known.
 
         -1 where it is no whole number of them: then the step that the size was learned from was not one.
         """
@@ -109,21 +103,16 @@ class StepClock:
         steps = (time - self.base) / self.size
         if not isfinite(steps):
             return None
-        if self._doubt(steps) >= UNEVEN:
-            return None
         return round(steps) if abs(steps - round(steps)) < UNEVEN else -1
 
-    def uneven(self, time: float) -> bool:
-        """Whether no number of steps of this size shows such a time: the clock goes its own way."""
+    def goes_its_own_way(self, time: float) -> bool:
+        """Whether ``time`` is no number of steps at all, or what few digits may make of ``count`` of them."""
         if self.base is None or not self.size:
             return False
         steps = (time - self.base) / self.size
-        return isfinite(steps) and abs(steps - round(steps)) > EXACT + self._doubt(steps)
-
-    def _doubt(self, steps: float) -> float:
-        """By how many steps the clock's digits may mislead when it shows so many."""
-        assert self.size is not None
-        return (abs(steps) * self.error + self.resolution) / self.size
+        if not isfinite(steps) or abs(steps - round(steps)) > EXACT:
+            return True
+        return abs(time - self.base - self.count * self.size) <= (self.count + 1) * self.resolution
 
     def judge(self, time: float) -> Moved:
         """What ``time`` says about the step after the ``count`` steps believed so far."""
@@ -131,8 +120,6 @@ class StepClock:
             return Moved.UNKNOWN
         shown = self.steps_shown(time)
         if shown is None:
-            if self.size:
-                return Moved.UNKNOWN
             if time == self.base:
                 return Moved.NO
             return Moved.OTHERWISE if self._several(time) else Moved.ONCE
@@ -145,7 +132,8 @@ class StepClock:
         if self.base is None or self.usual is None or self.size is not None:
             return False
         steps = (time - self.base) / self.usual
-        several = steps > 1.5 and abs(steps - round(min(steps, 1e9))) < 1e-3
+        rounded = time - self.base - self.usual <= self.resolution
+        several = steps > 1.5 and not rounded and abs(steps - round(min(steps, 1e9))) < 1e-3
         if several:
             # Said once: somebody else may have changed the step size.
             self.usual = None
@@ -154,22 +142,12 @@ class StepClock:
     def believe(self, time: float | None) -> None:
         """One more step ran; ``time`` is what the clock shows now, where it was read."""
         self.count += 1
-        if time is not None:
-            self.learn(time)
-
-    def learn(self, time: float) -> None:
-        """``time`` is what the clock shows after the ``count`` steps believed so far."""
-        if self.base is None or not self.count:
-            return
-        error = self.resolution / self.count
-        if self.size is not None and error >= self.error:
+        if time is None or self.size is not None or self.base is None:
             return
         size = (time - self.base) / self.count
         if size > 0:
-            if self.usual is not None and self.usual_error < error and abs(size - self.usual) <= error:
-                size, error = self.usual, self.usual_error
-            self.size, self.error = size, error
-        elif self.size is None:
+            self.size = size
+        else:
             # The very first step zeroed the clock.
             self.start(time)
 

@@ -23,6 +23,8 @@ __all__ = ["ConnectMachine"]
 
 COLLECT: Final = 0.12
 """Seconds to wait for a second answer after the last INIT, when more than one was sent."""
+ASKED: Final = 3
+"""So often both forms of INIT are sent before a refusal of the one counts for both."""
 SLOWEST: Final = 1.0
 """Seconds that a second answer is awaited at most where the first was slow."""
 STRANGERS_NAMED: Final = 3
@@ -60,6 +62,8 @@ class ConnectMachine:
         self._inits = 0
         self._answer: tuple[Endpoint, Profile] | None = None
         self._refusal: VersionRefused | None = None
+        self._refusing: list[Endpoint] = []
+        """Handlers that answered with another version."""
         self._collecting = COLLECT
         self._strangers: list[str] = []
         self._ask(now)
@@ -86,7 +90,7 @@ class ConnectMachine:
             self._stranger(f"{type(reply).__name__} from {source}")
             return
         if (reply.major, reply.minor) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
-            self._other_version(reply, source, now)
+            self._other_version(reply, source)
             return
         if self._answer is not None:
             if source != self._answer[0] and source not in self.surplus:
@@ -100,22 +104,24 @@ class ConnectMachine:
             self._collecting += min(now - self._started, SLOWEST)
         self._adopt_when_due(now)
 
-    def _other_version(self, reply: InitAck, source: Endpoint, now: float) -> None:
-        """Who misreads the one form of INIT may know the other: the refusal counts once no answer comes to that."""
+    def _other_version(self, reply: InitAck, source: Endpoint) -> None:
+        """Who misreads the one form of INIT may know the other: the refusal counts when that has no answer either."""
         self._refusal = VersionRefused(
             f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}"
         )
         if self._inits == 1:
             raise self._refusal
-        self.surplus.append(source)
-        self.outgoing.append((End().encode(), source))
-        if self._answer is None:
-            self.deadline = max(now, self._last_sent + self._collecting)
+        if source not in self._refusing:
+            self._refusing.append(source)
 
     def _adopt_when_due(self, now: float) -> None:
         assert self._answer is not None
         if self._inits == 1 or now >= (due := self._last_sent + self._collecting):
             self.adopted, self.profile = self._answer
+            for source in self._refusing:
+                if source not in (self.adopted, *self.surplus):
+                    self.surplus.append(source)
+                    self.outgoing.append((End().encode(end=self.profile.end_marker), source))
         else:
             self.deadline = due
 
@@ -126,7 +132,7 @@ class ConnectMachine:
         if self._answer is not None:
             self._adopt_when_due(now)
             return
-        if self._refusal is not None:
+        if self._refusal is not None and self._inits >= ASKED * len(self._wanted):
             raise self._refusal
         if now >= self._give_up:
             raise self._silent(now)

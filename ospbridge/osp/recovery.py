@@ -30,6 +30,7 @@ class Action(Enum):
 
     WAIT = "the votes are counted: wait, until the limit if need be, never resend"
     RESTORE = "it ran and the completion is lost: read back what it brought"
+    BELIEVE = "the clock counts no steps: believe the completions that it disowned, and do without it"
     RESEND = "the request is lost: send it again, once"
     REPEAT = "vote again for all agents: one more reset does no harm to a world that nobody else controls"
     POLL = "cannot be told: look at the clock until the limit, never resend"
@@ -50,6 +51,8 @@ class Evidence:
     """The request was sent again already."""
     hasty: bool = False
     """Completions of this simulator came later than now, although the clock had moved."""
+    disowned: bool = False
+    """Completions came that the clock has disowned, long ago, and no others since."""
     doubled: bool = False
     """A vote may have been counted for another one: it was acknowledged twice, or a completion came before its vote
     was acknowledged, while several agents or clients vote."""
@@ -67,6 +70,7 @@ class Row:
     punctual: bool | None = None
     resent: bool | None = None
     hasty: bool | None = None
+    disowned: bool | None = None
     doubled: bool | None = None
 
     def fits(self, evidence: Evidence) -> bool:
@@ -77,6 +81,7 @@ class Row:
             and (self.punctual is None or evidence.punctual is self.punctual)
             and (self.resent is None or evidence.resent is self.resent)
             and (self.hasty is None or evidence.hasty is self.hasty)
+            and (self.disowned is None or evidence.disowned is self.disowned)
             and (self.doubled is None or evidence.doubled is self.doubled)
         )
 
@@ -96,6 +101,15 @@ STEP_TABLE: Final = (
     ),
     Row(Action.WAIT, "completions come behind what the clock shows", moved=Moved.ONCE, hasty=True),
     Row(Action.RESTORE, "the step ran, its completion is lost", moved=Moved.ONCE),
+    Row(
+        Action.BELIEVE,
+        "what came for all votes is never followed by anything else",
+        acknowledged=_ALL,
+        moved=Moved.NO,
+        sole=True,
+        disowned=True,
+        doubled=False,
+    ),
     Row(Action.WAIT, "the votes are counted, others are missing", acknowledged=_ALL),
     Row(Action.POLL, "other clients hold agents: a vote must never be given twice", sole=False),
     Row(Action.POLL, "there is no clock to tell whether the vote was lost", moved=Moved.UNKNOWN),

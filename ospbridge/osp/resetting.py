@@ -71,7 +71,7 @@ class _Reset:
     def patient_until(self) -> float:
         """Until then it is too early to believe that the completion is lost: worlds take their time to begin anew."""
         usual = max(2.0 * self.m.reset_took, USUAL if self.before else USUAL_UNSEEN)
-        return self.voted + usual * 2.0 ** min(self.repeated, REPEATED)
+        return self.voted + min(usual * 2.0 ** min(self.repeated, REPEATED), self.m.limits.reset / 4.0)
 
     @property
     def finished(self) -> bool:
@@ -155,7 +155,10 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
             return False
         # Nothing was ever late or doubled, or votes were repeated and complete.
         m.clock.outlasts_resets = True
-    if r.finished:
+    if m.foreign:
+        # How long it took says more of the others.
+        pass
+    elif r.finished:
         m.reset_took = max(m.reset_took, took)
     else:
         m.reset_begun = r.began

@@ -21,14 +21,16 @@ class StepUnderWay:
     """``way``: where it stood when it was left; None: nothing was sent yet."""
 
     __slots__ = (
-        "began",
         "cut",
+        "disowned",
+        "disowned_at",
         "disputed",
         "done",
         "doubled",
         "early",
         "familiar",
         "m",
+        "moved_at",
         "owed",
         "owing",
         "resent",
@@ -43,7 +45,11 @@ class StepUnderWay:
 
     def __init__(self, m: ClientMachine, votes: Sequence[Vote], way: StraightWay | None = None) -> None:
         self.m = m
-        self.began = m.now if way is None else way.began
+        self.moved_at = m.now if way is None else way.began
+        """When the clock was last not known to have moved by one step."""
+        self.disowned: dict[int, StepCompleted] = {}
+        """Completions that the clock has disowned."""
+        self.disowned_at = 0.0
         self.votes = {vote.agent_id: vote for vote in votes}
         self.unsent = deque(votes if way is None else way.unsent)
         self.unacked = set() if way is None else way.unacknowledged
@@ -94,7 +100,19 @@ class StepUnderWay:
     @property
     def hasty(self) -> bool:
         """It is too early to believe that the completion is lost: others came behind what the clock showed."""
-        return self.m.now - self.began < min(2.0 * self.m.behind, self.m.limits.step / 2.0)
+        return self.m.now - self.moved_at < min(2.0 * self.m.behind, self.m.limits.step / 4.0)
+
+    @property
+    def disowned_for_long(self) -> bool:
+        """The clock has disowned what came, and stood still since: but all votes are in, and nothing else came."""
+        m = self.m
+        return (
+            len(self.disowned) == len(self.votes)
+            and not self.done
+            and not (self.unacked or self.unsent or self.doubled or self.early or self.cut)
+            and m.now - self.disowned_at >= m.limits.step / 2.0
+            and not any(m.recalls(reply) for reply in self.disowned.values())
+        )
 
     @property
     def missing(self) -> list[int]:
@@ -184,7 +202,8 @@ class StepUnderWay:
         """What was believed to be this step's completion was an older one."""
         for agent_id in self.done:
             self.m.came_behind(agent_id)
-        self.done.clear()
+        self.disowned, self.done = (self.done if not self.disputed and not self.cut else {}), {}
+        self.disowned_at = self.m.now
         self.cut.clear()
         self.disputed.clear()
         self.familiar.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from math import ceil
 from select import POLLIN, poll
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,13 +38,19 @@ class Absence:
         except ConfigurationError:
             # No way there: joining will say why.
             self._closed = True
+        except OSError:
+            # No descriptor is left: nothing can be seen.
+            self._closed = False
         else:
             self._closed = self._refused()
 
     def settled(self) -> bool:
         """Whether the simulator was away, without delay; else False, once it may be joined again."""
         try:
-            while not self._closed and self._probe is not None and (left := self._left) > 0:
+            while not self._closed and (left := self._left) > 0:
+                if self._probe is None:
+                    sleep(left)
+                    break
                 waiting = poll()
                 waiting.register(self._probe, POLLIN)
                 waiting.poll(ceil(left * 1000))
@@ -56,7 +62,10 @@ class Absence:
     async def settle(self) -> bool:
         """``settled`` for a trio task."""
         try:
-            while not self._closed and self._probe is not None and (left := self._left) > 0:
+            while not self._closed and (left := self._left) > 0:
+                if self._probe is None:
+                    await trio.sleep(left)
+                    break
                 with trio.move_on_after(left):
                     await trio.lowlevel.wait_readable(self._probe)
                 self._closed = self._refused()

@@ -123,6 +123,7 @@ class HubClient:
                     raise hub_not_found(self.address, error) from None
                 sleep(PAUSE)
         self._stream = stream
+        self.hung_up = False
         self._incoming = Incoming()
         self._greeted = False
         try:
@@ -183,6 +184,7 @@ class HubClient:
         """The error for a reply that is not the one awaited."""
         if isinstance(reply, Refusal):
             return raised_again(reply)
+        self.hung_up = False
         self.lose()
         return HubLost(
             f"the daemon at {self.address} gave an answer that was not asked for: {type(reply).__name__}"

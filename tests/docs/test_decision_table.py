@@ -41,6 +41,7 @@ def rendered(table: tuple[Row, ...]) -> str:
                 (row.resent, "sent again already", "not sent again yet"),
                 (row.punctual, "never a late datagram", "datagrams come late"),
                 (row.hasty, "not so late yet", ""),
+                (row.disowned, "completions were disowned long ago", ""),
                 (row.doubled, "a vote acknowledged twice", ""),
             )
             if (text := {None: "", True: yes, False: no}[value])

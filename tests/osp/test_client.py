@@ -30,7 +30,7 @@ from ospbridge.errors import (
 from ospbridge.interface import Endpoint, ValueEntry
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import COLLECT, ConnectMachine
+from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End, InitAck
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
@@ -97,11 +97,12 @@ def test_an_answer_of_another_version_is_refused() -> None:
 
 def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    misread = Endpoint(MAIN.host, 50000)
-    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), misread, 0.05)
-    assert machine.outgoing == [(End().encode(), misread)]
-    assert machine.deadline == pytest.approx(COLLECT)
+    for at in range(2):
+        machine.receive(
+            InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000 + at), machine.deadline - 0.1
+        )
+        machine.handle_timer(machine.deadline)
+        assert machine.adopted is None
     with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0, expected 1\.1"):
         machine.handle_timer(machine.deadline)
 
@@ -117,6 +118,18 @@ def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(r
     assert machine.adopted == Endpoint(MAIN.host, 50001)
     assert machine.profile == DOCUMENT
     assert machine.surplus == [Endpoint(MAIN.host, 50000)]
+    assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
+
+
+def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    handler = Endpoint(MAIN.host, 50000)
+    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), handler, 0.05)
+    machine.receive(InitAck(form=InitForm.INTS).encode(), handler, 0.06)
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == handler
+    assert machine.outgoing == []
 
 
 def test_the_second_answer_of_a_slow_server_is_waited_for_and_its_handler_sent_away() -> None:

@@ -117,8 +117,10 @@ def test_what_a_clock_prints_tells_how_far_it_is_rounded() -> None:
     assert np.isnan(clock.read("soon"))
 
 
-def test_a_rounded_clock_does_not_judge_where_its_digits_do_not_suffice() -> None:
+def test_a_first_step_that_is_rounded_up_is_not_taken_for_two() -> None:
     clock = StepClock()
     clock.start(clock.read("0.00"))
-    clock.believe(clock.read("0.02"))
-    assert clock.judge(clock.read("0.05")) is Moved.UNKNOWN
+    clock.size = 0.005
+    clock.forget()
+    clock.start(clock.read("0.00"))
+    assert clock.judge(clock.read("0.01")) is Moved.ONCE

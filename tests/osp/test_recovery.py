@@ -12,9 +12,9 @@ from ospbridge.osp.messages import REQUESTS
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Evidence, decide
 
 EVERYTHING = [
-    Evidence(acknowledged, moved, sole, punctual, resent=resent, hasty=hasty, doubled=doubled)
+    Evidence(acknowledged, moved, *rest)
     for acknowledged, moved in itertools.product(Acknowledged, Moved)
-    for sole, punctual, resent, hasty, doubled in itertools.product((False, True), repeat=5)
+    for rest in itertools.product((False, True), repeat=6)
 ]
 
 
@@ -53,6 +53,9 @@ def test_a_vote_is_sent_again_once_only_and_never_by_a_session_that_saw_a_late_d
         (Evidence(Acknowledged.ALL, Moved.NO, False, False), Action.WAIT),
         (Evidence(Acknowledged.ALL, Moved.ONCE, True, True), Action.RESTORE),
         (Evidence(Acknowledged.ALL, Moved.ONCE, True, True, hasty=True), Action.WAIT),
+        (Evidence(Acknowledged.ALL, Moved.NO, True, True, disowned=True), Action.BELIEVE),
+        (Evidence(Acknowledged.ALL, Moved.NO, False, True, disowned=True), Action.WAIT),
+        (Evidence(Acknowledged.ALL, Moved.ONCE, True, True, disowned=True), Action.RESTORE),
         (Evidence(Acknowledged.ALL_BUT_ONE, Moved.ONCE, False, True), Action.RESTORE),
         (Evidence(Acknowledged.ALL_BUT_ONE, Moved.NO, True, True), Action.RESEND),
         (Evidence(Acknowledged.ALL_BUT_ONE, Moved.NO, True, False), Action.POLL),

@@ -14,7 +14,7 @@ from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import Client, Datagram, Pair
+from tests.osp.pair import Client, Datagram, Hang, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,3 +177,115 @@ def test_a_simulator_whose_completions_come_behind_its_clock_is_given_more_time_
     told = [n.text for n in slow.client.conversation.take_notices() if "came late" in n.text]
     assert told == []
     assert slow.client.do(slow.client.conversation.audit()) == ""
+
+
+@BOTH
+def test_a_completion_that_is_doubled_later_says_nothing_of_how_late_others_are(profile: Profile) -> None:
+    slow = Slow(profile, set(), 0.0, threaded=True)
+    fate: list[tuple[float, ...]] = []
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        return fate.pop() if fate and not datagram.to_server and datagram.data[0] in STEP else (0.0,)
+
+    slow.pair.fault = fault
+    slow.reset()
+    slow.step()
+    for _ in range(2):
+        fate.append(())
+        begun = slow.pair.now
+        slow.step()
+        assert slow.pair.now - begun < 1.0
+        slow.pair.settle(8.0)
+        fate.append((0.0, 0.03))
+        slow.step()
+        slow.pair.settle(0.5)
+    assert slow.machine.behind == 0.0
+
+
+class Two:
+    """Two clients of one world, each with an agent."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.pair = Pair(SyntheticWorld(1, 2, names=["mine", "theirs"]), profile)
+        self.mine, self.theirs = (self.pair.client(profile).connect() for _ in range(2))
+        for client, name in ((self.theirs, "theirs"), (self.mine, "mine")):
+            client.do(client.conversation.register([name]))
+        self.theirs.do(self.theirs.conversation.overview())
+
+    def act(self, client: Client, value: float = 0.25) -> Any:
+        (name,) = client.conversation.votes
+        return client.conversation.step({name: np.array([value], np.float32)})
+
+    def wait(self, client: Client, seconds: float) -> bool:
+        """Whether ``client`` was done within that time, or before."""
+        until = self.pair.now + seconds
+        while not client.finished:
+            try:
+                self.pair.advance(until=until)
+            except Hang:
+                self.pair.now = until
+                return False
+        return True
+
+    @property
+    def steps(self) -> int:
+        return sum(entry["kind"] == "step" for entry in self.pair.ledger)
+
+
+@BOTH
+def test_a_doubled_completion_is_not_this_steps_though_nothing_was_ever_late_before(profile: Profile) -> None:
+    two = Two(profile)
+    mine, theirs = two.mine, two.theirs
+    two.pair.run((mine, mine.conversation.reset(7)), (theirs, theirs.conversation.reset(7)))
+    two.pair.run((mine, two.act(mine)), (theirs, two.act(theirs)))
+    agent_id = mine.conversation.votes["mine"].agent_id
+    doubled: list[Datagram] = []
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        of_mine = not datagram.to_server and datagram.data[0] in STEP and datagram.data[1] == agent_id
+        if of_mine and not doubled:
+            doubled.append(datagram)
+            return (0.0, 0.05)
+        return (0.0,)
+
+    two.pair.fault = fault
+    two.pair.run((mine, two.act(mine)), (theirs, two.act(theirs)))
+    assert doubled
+    ran = two.steps
+    mine.begin(two.act(mine, 0.5))
+    assert not two.wait(mine, 20.0)
+    assert two.steps == ran
+    theirs.begin(two.act(theirs))
+    assert two.wait(mine, 20.0)
+    assert two.steps == ran + 1
+    assert mine.conversation.machine.clock.available
+    assert mine.outcome()["mine"].outputs[0] == pytest.approx(0.5 + (ran + 1 + 7) / 1024)
+
+
+@BOTH
+@pytest.mark.parametrize("late", [0.0, 40.0])
+def test_how_late_others_were_in_one_reset_is_not_waited_for_in_the_next(
+    profile: Profile, late: float
+) -> None:
+    two = Two(profile)
+    mine, theirs = two.mine, two.theirs
+    mine.begin(mine.conversation.reset(7))
+    assert not two.wait(mine, late)
+    theirs.begin(theirs.conversation.reset(7))
+    assert two.wait(mine, 5.0)
+    mine.outcome()
+    assert two.wait(theirs, 5.0)
+    two.pair.run((mine, two.act(mine)), (theirs, two.act(theirs)))
+    lost: list[Datagram] = []
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if not datagram.to_server and datagram.data[0] in RESET and len(lost) < 2:
+            lost.append(datagram)
+            return ()
+        return (0.0,)
+
+    two.pair.fault = fault
+    begun = two.pair.now
+    two.pair.run((mine, mine.conversation.reset(8)), (theirs, theirs.conversation.reset(8)))
+    assert len(lost) == 2
+    assert two.pair.now - begun < 3.0

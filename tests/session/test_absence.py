@@ -11,6 +11,7 @@ import trio
 
 from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import RESTART_SETTLES
+from ospbridge.session import absence
 from ospbridge.session.absence import Absence
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ def test_a_closed_main_port_shows_that_the_simulator_was_away(
 def test_a_simulator_that_came_back_since_was_away(ask: Callable[[Absence], bool]) -> None:
     sock, server = bound()
     sock.close()
-    absence = Absence(server)
+    looked = Absence(server)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as returned:
         returned.bind((server.host, server.port))
-        assert ask(absence)
+        assert ask(looked)
 
 
 @WAYS
@@ -70,11 +71,11 @@ def test_a_simulator_that_is_there_is_left_alone_until_it_may_be_joined(
 def test_what_answers_is_there(ask: Callable[[Absence], bool]) -> None:
     sock, server = bound()
     with sock:
-        absence = Absence(server)
+        looked = Absence(server)
         _, peer = sock.recvfrom(16)
         sock.sendto(b"\x01x", peer)
         begun = monotonic()
-        assert not ask(absence)
+        assert not ask(looked)
         assert monotonic() - begun > RESTART_SETTLES / 2
 
 
@@ -83,7 +84,22 @@ def test_no_way_to_it_is_no_presence(ask: Callable[[Absence], bool]) -> None:
     assert ask(Absence(Endpoint("255.255.255.255", 9)))
 
 
+@WAYS
+def test_without_a_descriptor_left_it_is_waited_for_as_if_the_simulator_were_there(
+    ask: Callable[[Absence], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(absence, "closed_port_probe", none_left)
+    begun = monotonic()
+    looked = Absence(Endpoint("127.0.0.1", 9))
+    monkeypatch.undo()
+    assert not ask(looked)
+    assert monotonic() - begun >= RESTART_SETTLES * 0.99
+
+
 def test_it_may_be_forgotten_twice() -> None:
-    absence = Absence(Endpoint("127.0.0.1", 9))
-    absence.close()
-    absence.close()
+    looked = Absence(Endpoint("127.0.0.1", 9))
+    looked.close()
+    looked.close()
