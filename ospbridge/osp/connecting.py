@@ -132,7 +132,7 @@ class ConnectMachine:
         if self._answer is not None:
             self._adopt_when_due(now)
             return
-        if self._refusal is not None and self._inits >= ASKED * len(self._wanted):
+        if self._refusal is not None and (self._inits >= ASKED * len(self._wanted) or now >= self._give_up):
             raise self._refusal
         if now >= self._give_up:
             raise self._silent(now)

@@ -107,6 +107,14 @@ def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered
         machine.handle_timer(machine.deadline)
 
 
+def test_a_refusal_is_told_at_the_limit_and_not_that_nobody_answered() -> None:
+    machine = ConnectMachine(MAIN, None, limits=Limits(connect=0.4), now=0.0)
+    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    machine.handle_timer(machine.deadline)
+    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0"):
+        machine.handle_timer(machine.deadline)
+
+
 @pytest.mark.parametrize("refused_first", [True, False])
 def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(refused_first: bool) -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
