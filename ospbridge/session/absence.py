@@ -6,9 +6,9 @@ server that is joined at once may die of it.
 
 from __future__ import annotations
 
+import select
 import socket
 from math import ceil
-from select import POLLIN, poll
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
@@ -51,8 +51,8 @@ class Absence:
                 if self._probe is None:
                     sleep(left)
                     break
-                waiting = poll()
-                waiting.register(self._probe, POLLIN)
+                waiting = select.poll()
+                waiting.register(self._probe, select.POLLIN)
                 waiting.poll(ceil(left * 1000))
                 self._closed = self._refused()
         finally:

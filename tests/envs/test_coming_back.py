@@ -93,10 +93,10 @@ def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_i
 
 def test_a_simulator_that_dies_and_is_back_at_once_uses_up_no_rebuild() -> None:
     port = free_port()
+    env: Any = None
     for number in range(2 * CAPACITY):
         with UdpSimulator(SyntheticWorld(2, 3), port=port) as simulator:
-            if number == 0:
-                env = single(str(simulator.address))
+            env = env or single(str(simulator.address))
             env.reset(seed=number)
             step(env)
         *_, truncated, info = step(env)

@@ -63,6 +63,8 @@ def config(arguments: argparse.Namespace) -> PPOConfig:
             num_env_runners=arguments.runners,
             # Ray 2.47 asks the local one for the spaces. It listens at the base port then, and samples nothing.
             create_local_env_runner=not arguments.runners or ray.__version__.startswith("2.47."),
+            # On a busy machine a runner that does not listen yet would be taken for dead.
+            validate_env_runners_after_construction=False,
             # A simulator may be slow: no sample is ever given up.
             sample_timeout_s=1e6,
         )

@@ -23,6 +23,7 @@ import ospbridge.daemon.relay.link
 import ospbridge.daemon.service
 import ospbridge.envs.sharing
 import ospbridge.record.spool
+import ospbridge.session.absence
 import ospbridge.session.blocking
 import ospbridge.session.hub_client
 import ospbridge.session.hub_seat
@@ -184,6 +185,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         },
         ospbridge.daemon.hub_watch: {"select": polls, "monotonic": trio.current_time},
         ospbridge.daemon.service: {"HubSocket": HubListener},
+        ospbridge.session.absence: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},
         ospbridge.session.blocking: {"select": polls, "monotonic": trio.current_time},
         ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
