@@ -92,8 +92,9 @@ class SharedSession:
         if self.users <= 0:
             if self._absence is not None:
                 self._absence.close()
-            if _shared.get(self.key) is self:
-                del _shared[self.key]
+            with _lock:
+                if _shared.get(self.key) is self:
+                    del _shared[self.key]
             self.session.close()
             if self.trace is not None:
                 self.trace.close()
@@ -147,6 +148,8 @@ class SharedSession:
 
 _shared: dict[tuple[object, ...], SharedSession] = {}
 _lock = threading.RLock()
+"""Held while the sessions are looked through, or one comes or goes, as it may by Python's looking for garbage; never
+while anything is waited for."""
 
 
 def acquire(terms: Terms, agent: str | None, trace: Path | None = None) -> SharedSession:
@@ -154,34 +157,34 @@ def acquire(terms: Terms, agent: str | None, trace: Path | None = None) -> Share
 
     Raises AgentsInUse for a second agent of one simulator in one thread, and whatever connecting raises.
     """
-    with _lock:
-        here = _of_this_thread(terms.simulator)
-        for shared in here:
-            alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
-            if alone:
-                shared.users += 1
-                return shared
-        if here:
-            raise _in_use(here[0], agent)
-        return _join(terms, lambda session: (_chosen(session, agent),), trace)
+    here = _of_this_thread(terms.simulator)
+    for shared in here:
+        alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
+        if alone:
+            shared.users += 1
+            return shared
+    if here:
+        raise _in_use(here[0], agent)
+    return _join(terms, lambda session: (_chosen(session, agent),), trace)
 
 
 def acquire_all(terms: Terms, patterns: Sequence[str], trace: Path | None = None) -> SharedSession:
     """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
-    with _lock:
-        here = _of_this_thread(terms.simulator)
-        if here:
-            raise _in_use(here[0], " ".join(patterns))
-        shared = _join(terms, lambda session: session.matching(patterns), trace)
-        shared.exclusive = True
-        return shared
+    here = _of_this_thread(terms.simulator)
+    if here:
+        raise _in_use(here[0], " ".join(patterns))
+    shared = _join(terms, lambda session: session.matching(patterns), trace)
+    shared.exclusive = True
+    return shared
 
 
 def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
     thread = threading.get_ident()
+    with _lock:
+        every = list(_shared.values())
     return [
         shared
-        for shared in _shared.values()
+        for shared in every
         # A session that could not be built anew keeps nobody waiting.
         if shared.key[0] == thread and shared.terms.simulator == simulator and not shared.session.closed
     ]
@@ -210,7 +213,8 @@ def _join(
         stack.pop_all()
     key = (threading.get_ident(), terms.simulator, *(interface.name for interface in interfaces))
     shared = SharedSession(terms, session, interfaces, key, writer, users=1)
-    _shared[key] = shared
+    with _lock:
+        _shared[key] = shared
     return shared
 
 

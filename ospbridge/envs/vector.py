@@ -15,11 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.annotating import annotate_rows, check_annotates, not_annotated
+from ospbridge.envs.beginning_again import groups_in_mask, mode_named
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group_seats import GroupSeats
 from ospbridge.envs.infos import InfoColumns, in_columns
-from ospbridge.envs.masks import groups_in_mask
 from ospbridge.envs.onlookers import Onlookers, looked_on
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.rows import FeedbackRows
@@ -83,8 +83,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     ) -> None:
         check_render_mode(render_mode)
         check_annotates(annotates, simulator)
+        self.autoreset_mode = mode_named(autoreset_mode)
         try:
-            self.autoreset_mode = AutoresetMode(autoreset_mode)
             limits = Limits(
                 connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import multiprocessing
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ospbridge
+from ospbridge.envs import sharing
 from ospbridge.envs.seeding import LARGEST_SEED, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
@@ -248,6 +250,40 @@ def test_two_threads_step_an_agent_each_through_one_barrier(two_agents: UdpSimul
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loopback
+def test_an_environment_is_made_while_another_thread_waits_for_a_simulator_that_is_away(
+    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, made_here = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def pause(_seconds: float) -> None:
+        waits.set()
+        made_here.wait(30)
+
+    def wait() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind(("127.0.0.1", 0))
+            away = f"127.0.0.1:{taken.getsockname()[1]}"
+        try:
+            gymnasium.make("ospbridge/Agent-v0", simulator=away, wait=0.2)
+        except SimulatorNotFound as error:
+            told.append(error.message)
+
+    monkeypatch.setattr(sharing, "sleep", pause)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    try:
+        assert waits.wait(30)
+        env = made(two_agents, "agent1")
+        assert not told
+        env.close()
+    finally:
+        made_here.set()
+        waiting.join(30)
+    assert told
 
 
 @pytest.mark.loopback

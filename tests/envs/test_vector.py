@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import ospbridge
+from ospbridge.envs.beginning_again import mode_named
 from ospbridge.errors import (
     AgentsInUse,
     AgentTaken,
@@ -267,6 +268,21 @@ def test_disabled_waits_for_a_reset_of_those_that_ended() -> None:
         assert (after[mask] != before[mask]).any()
         envs.step(carts(2))
         envs.close()
+
+
+@pytest.mark.parametrize(
+    "given", [*AutoresetMode, *(m.name for m in AutoresetMode), *(m.value for m in AutoresetMode)]
+)
+def test_a_mode_is_known_by_its_constant_its_name_and_its_value(given: Any) -> None:
+    mode = mode_named(given)
+    assert isinstance(mode, AutoresetMode)
+    assert given in {mode, mode.name, mode.value}
+
+
+@pytest.mark.parametrize("given", ["sometimes", "next_step", None, 1])
+def test_another_mode_is_refused_with_those_that_there_are(given: Any) -> None:
+    with pytest.raises(UsageError, match=rf"NEXT_STEP, SAME_STEP, DISABLED, got {given!r}"):
+        mode_named(given)
 
 
 def test_a_mask_covers_a_simulator_wholly_or_not_at_all() -> None:

@@ -1,17 +1,32 @@
-"""``options["reset_mask"]``: which worlds it covers, as gymnasium's SyncVectorEnv says it and OSP allows it."""
+"""How episodes of a vector environment begin again: which mode, and which worlds ``options["reset_mask"]`` covers.
+
+Both as gymnasium's SyncVectorEnv says them and OSP allows them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from ospbridge.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["groups_in_mask"]
+__all__ = ["groups_in_mask", "mode_named"]
+
+
+def mode_named(given: str | AutoresetMode) -> AutoresetMode:
+    """Gymnasium's constant, its name or its value. Raises UsageError for anything else."""
+    for mode in AutoresetMode:
+        if given in (mode, mode.name, mode.value):
+            return mode
+    raise UsageError(
+        f"autoreset_mode is one of {', '.join(AutoresetMode.__members__)}, got {given!r}",
+        hint="see gymnasium.vector.AutoresetMode",
+    )
 
 
 def groups_in_mask(mask: Any, sizes: Sequence[int]) -> list[int]:
