@@ -44,6 +44,7 @@ class Datagrams(ABC):
         "_left_way",
         "_machine",
         "_port",
+        "_sleeping",
         "_socket",
         "_spinning",
         "_tally",
@@ -75,6 +76,7 @@ class Datagrams(ABC):
         self._spinning = Spinning(spins)
         self._waiting = Spinning(spins)
         """The same for completions, which a simulator may take its time for while it acknowledges at once."""
+        self._sleeping = Spinning(0)
         self._touched = clock()
         self._left_way: StraightWay | None = None
         self._left: bytes | OSError | None = None
@@ -87,20 +89,22 @@ class Datagrams(ABC):
 
     # --- the straight way of a step --------------------------------------------------------------------------------
 
-    def _along(self, way: StraightWay, first: Sequence[bytearray]) -> bool:
+    def _along(self, way: StraightWay, first: Sequence[bytearray], *, woken: bool = False) -> bool:
         """From where the way stands to its end, with nothing between it and the socket. False where it was left.
 
-        ``first`` is what is still to be sent before anything comes.
+        ``first`` is what is still to be sent before anything comes. ``woken``: what comes first was slept for.
         """
         sock = self._socket
         receive, send = sock.recv, sock.send
         came = way.came
-        spinning = self._spinning
+        # Beside a simulator that thinks for long, all that spinning could save of its acknowledgements is next to
+        # nothing, and one that was woken on this very core waits for it.
+        spinning = self._spinning if self._waiting.tries else self._sleeping
         try:
             if first:
                 for datagram in first:
                     send(datagram, MSG_DONTWAIT)
-                if spinning.tries or way.count > 1:
+                if self._spinning.tries or way.count > 1:
                     way.prepare()
             for head, size, answer, completes in way.expected[len(came) :] if came else way.expected:
                 if completes:
@@ -120,7 +124,9 @@ class Datagrams(ABC):
                     data = slept_for
                     tries = spinning.most
                 if tries < spinning.most:
-                    spinning.paid()
+                    if not woken:
+                        spinning.paid()
+                    woken = False
                 if not data.startswith(head) or (
                     len(data) != size and (len(data) != size + 1 or data[-1] != DATAGRAM_END)
                 ):

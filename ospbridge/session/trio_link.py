@@ -101,7 +101,7 @@ class TrioLink(Datagrams):
                 self._leave(way, None)
                 return None
             spinning.in_vain(now - began)
-            if self._along(way, ()):
+            if self._along(way, (), woken=True):
                 return self._arrived(way)
             if self.pausing is None:
                 return None
