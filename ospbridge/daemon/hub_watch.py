@@ -2,7 +2,7 @@
 
 Their tasks rest meanwhile. What comes is handed to the connection at once, which can take an action without its task;
 so a step of many environments costs no switch of tasks. And while steps come thick and fast one of the tasks leads: it
-looks again and again, runs the steps that are due, and lets the scheduler have its turn once a millisecond.
+looks again and again, runs the steps that are due, and lets the scheduler have its turn every few milliseconds.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ CORES: Final = 3
 """Of the environment, the daemon and the simulator: with fewer, spinning here delays the one that is waited for."""
 LINGER: Final = 0.001
 """Seconds that whoever leads waits for the next request in its look, in which no other task runs."""
+GIVE_WAY: Final = 0.004
+"""Seconds after which whoever leads lets other tasks have their turn; steps do so too, while they are waited for."""
 AT_ONCE: Final = 10e-6
 """Seconds in which nobody has slept."""
 LONGEST_REST: Final = 64
@@ -134,7 +136,7 @@ class HubWatch:
                     self._not_again = self._in_vain
                     return
                 now = monotonic()
-                if self.woke or now - checked > LINGER:
+                if self.woke or now - checked > GIVE_WAY:
                     # Others have their turn, here and in the scheduler.
                     self.look()
                     self.woke = False

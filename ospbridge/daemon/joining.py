@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["join"]
 
 log = logs.get(__name__)
+LINGER: Final = 0.002
+"""Seconds for which a step waits for its simulator before other tasks have their turn, where there is one simulator
+only: the scheduler takes as long as a short step."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
 """Seconds: a simulator that comes back is joined within two."""
@@ -145,6 +148,7 @@ async def _connected(settings: Settings, left: float, trace: TraceWriter | None,
         profile=settings.profile,
         limits=limits,
         spin=settings.spin,
+        linger=LINGER if settings.spin else 0.0,
         trace=trace,
         tally=tally,
     )

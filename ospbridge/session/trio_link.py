@@ -1,11 +1,12 @@
 """Moving one machine's datagrams over a connected UDP socket, for trio.
 
 The socket is an ordinary non-blocking one: receive first, and ask trio to wait only when nothing is there. That
-leaves the scheduler out of most steps; a checkpoint every millisecond keeps the other tasks alive.
+leaves the scheduler out of most steps; checkpoints keep the other tasks alive, while the simulator is at work if it is.
 """
 
 from __future__ import annotations
 
+import select
 from socket import MSG_DONTWAIT
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -31,13 +32,18 @@ T = TypeVar("T")
 SPINS: Final = 200
 """Tries of a receive before it waits, at most: some 100 us in which no other task runs."""
 CHECKPOINT_EVERY: Final = 0.001
-"""Seconds between checkpoints while datagrams keep coming."""
+"""Seconds between checkpoints, where they delay nothing that is there already."""
+LATEST: Final = 0.004
+"""Seconds after which there is one even where a step waits for it."""
 
 
 class TrioLink(Datagrams):
-    """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
+    """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``.
 
-    __slots__ = ("_checked", "checkpoint_due", "pausing")
+    ``linger``: seconds for which a step waits for a datagram without the scheduler, in which no other task runs.
+    """
+
+    __slots__ = ("_checked", "_linger", "_poll", "checkpoint_due", "pausing")
 
     def __init__(
         self,
@@ -48,12 +54,17 @@ class TrioLink(Datagrams):
         spin: bool,
         trace: TraceWriter | None,
         tally: Tally | None = None,
+        linger: float = 0.0,
     ) -> None:
         spins = SPINS if spin else 0
         super().__init__(
             sock, machine, port=port, trace=trace, clock=trio.current_time, spins=spins, tally=tally
         )
         self._checked = 0.0
+        self._linger = round(linger * 1000)
+        """In milliseconds."""
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self.checkpoint_due = False
         """No other task had its turn for a while."""
         self.pausing: StraightWay | None = None
@@ -66,7 +77,7 @@ class TrioLink(Datagrams):
         """
         self._left_way = None
         now = trio.current_time()
-        if now - self._checked > CHECKPOINT_EVERY:
+        if now - self._checked > LATEST:
             self.checkpoint_due = True
             return None
         if now - self._touched > IDLE:
@@ -93,10 +104,16 @@ class TrioLink(Datagrams):
             spinning = self._waiting if way.completing else self._spinning
             before = len(way.came)
             began = trio.current_time()
-            with trio.move_on_at(began + machine.profile.patience) as waiting:
-                await trio.lowlevel.wait_readable(self._socket)
-            self._checked = now = trio.current_time()
-            if waiting.cancelled_caught or (now - began > LONG and not way.completing):
+            if began - self._checked > CHECKPOINT_EVERY:
+                await self.give_way()
+            came = bool(self._linger and self._poll.poll(self._linger))
+            if not came:
+                with trio.move_on_at(began + machine.profile.patience):
+                    await trio.lowlevel.wait_readable(self._socket)
+                    came = True
+                self._checked = trio.current_time()
+            now = trio.current_time()
+            if not came or (now - began > LONG and not way.completing):
                 # An exchange minds its deadline exactly.
                 self._leave(way, None)
                 return None

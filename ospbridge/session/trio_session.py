@@ -51,6 +51,7 @@ class TrioSession:
         spin: bool,
         trace: TraceWriter | None,
         tally: Tally | None = None,
+        linger: float = 0.0,
     ) -> None:
         self.conversation = conversation
         self.machine = conversation.machine
@@ -63,6 +64,7 @@ class TrioSession:
             spin=spin,
             trace=trace,
             tally=tally,
+            linger=linger,
         )
 
     async def _run(self, exchange: Exchange[T]) -> T:
@@ -85,8 +87,12 @@ class TrioSession:
         tally: Tally | None = None,
         leases: Path | None = None,
         reclaim_stale: bool = True,
+        linger: float = 0.0,
     ) -> Self:
-        """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``."""
+        """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``.
+
+        ``linger``: seconds for which a step waits for each datagram before other tasks have their turn.
+        """
         limits = limits or Limits()
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
@@ -110,7 +116,7 @@ class TrioSession:
         conversation = Conversation(
             server, handler, Endpoint(host, port), found, limits=limits, leases=leases
         )
-        session = cls(sock, conversation, spin=spin, trace=trace, tally=tally)
+        session = cls(sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
         session._link.take_early(early)
         if reclaim_stale:
             try:

@@ -84,6 +84,35 @@ async def test_a_session_of_a_daemon_hardly_tries_beside_a_simulator_that_thinks
     assert counting.in_vain <= 4 * STEPS
 
 
+@pytest.mark.loopback
+@pytest.mark.trio
+@pytest.mark.parametrize("think", [0.0, 0.001, 0.004])
+async def test_other_tasks_have_their_turn_beside_one_that_steps_and_lingers(think: float) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    with UdpSimulator(SyntheticWorld(2, 3, think=think), port=0, profile=DOCUMENT) as simulator:
+        async with trio.open_nursery() as nursery:
+            async with await TrioSession.connect(str(simulator.address), linger=0.002) as session:
+                (agent,) = await session.register("agent")
+                await session.reset(1)
+                nursery.start_soon(other)
+                await trio.lowlevel.checkpoint()
+                turns, began, steps = 0, trio.current_time(), 0
+                while trio.current_time() < began + 0.3:
+                    outcome = (await session.step({agent.name: np.zeros(2, np.float32)}))[agent.name]
+                    steps += 1
+                    assert not outcome.restored
+                # Once every 4 ms while steps follow each other, and in each step that is waited for.
+                assert turns >= (steps / 2 if think else 10), (turns, steps)
+            nursery.cancel_scope.cancel()
+
+
 def test_sleeping_in_vain_halves_the_tries_and_a_near_miss_doubles_them() -> None:
     spinning = Spinning(200, cores=1)
     for _ in range(10):
