@@ -112,8 +112,8 @@ def hub_runs(counts: Sequence[int] = COUNTS, exercise: Exercise = HUB, *, told: 
     subjects: dict[str, Subject] = {}
     steps = exercise.steps
 
-    def stage(agents: int, *, apart: bool = True) -> Stage:
-        return programs.enter_context(Stage.of(exercise, agents=agents, apart=apart))
+    def stage(agents: int) -> Stage:
+        return programs.enter_context(Stage.of(exercise, agents=agents, apart=True))
 
     for count in counts:
         bare = stage(count)
@@ -122,7 +122,9 @@ def hub_runs(counts: Sequence[int] = COUNTS, exercise: Exercise = HUB, *, told: 
             CONDUCTOR: partial(conducted, bare, steps, WARM_UP),
         }
         subjects |= {hub_row(count, name): values_of(measure) for name, measure in measures.items()}
-        subjects[hub_row(count, PROCESSES)] = _Hub(stage(count, apart=False), programs, steps=steps).processes
+        # They need all cores: the simulator sleeps between steps, as simulators do.
+        shared = programs.enter_context(Stage.of(exercise, agents=count, sleeps=True))
+        subjects[hub_row(count, PROCESSES)] = _Hub(shared, programs, steps=steps).processes
         if count > 1:
             subjects[hub_row(count, ONE_CLIENT)] = _Hub(stage(count), programs, steps=steps).one_client
     return runs_of(subjects, told, programs)

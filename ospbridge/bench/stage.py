@@ -97,6 +97,7 @@ class Stage:
         agents: int = 1,
         simulators: int = 1,
         apart: bool = False,
+        sleeps: bool = False,
     ) -> Self:
         """For this exercise."""
         return cls(
@@ -107,6 +108,7 @@ class Stage:
             agents=agents,
             simulators=simulators,
             apart=apart,
+            sleeps=sleeps,
         )
 
     def __enter__(self) -> Self:
