@@ -276,7 +276,6 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         return s.missing
     if row.action is Action.BELIEVE:
         does_not_count_steps(m)
-        m.clock.believe(None)
         s.done = s.disowned
         return []
     if row.action is Action.GIVE_UP:

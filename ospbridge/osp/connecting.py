@@ -116,7 +116,8 @@ class ConnectMachine:
 
     def _adopt_when_due(self, now: float) -> None:
         assert self._answer is not None
-        if self._inits == 1 or now >= (due := self._last_sent + self._collecting):
+        due = self._last_sent + self._collecting
+        if self._inits == 1 or now >= due:
             self.adopted, self.profile = self._answer
             for source in self._refusing:
                 if source not in (self.adopted, *self.surplus):

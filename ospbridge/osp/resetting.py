@@ -32,8 +32,6 @@ USUAL: Final = 1.0
 """Seconds that a reset may take before its completion is taken for lost, where the clock shows that it ran."""
 USUAL_UNSEEN: Final = 3.0
 """The same where nothing shows that it ran: the votes are given again then."""
-REPEATED: Final = 6
-"""So often that patience doubles."""
 
 
 class _Reset:
@@ -45,6 +43,7 @@ class _Reset:
         "began",
         "completed",
         "m",
+        "patience",
         "repeated",
         "sent",
         "silent",
@@ -63,15 +62,17 @@ class _Reset:
         # Votes of a reset that was given up still count: a second one could stand for another client's.
         self.sent = self.acked = min(m.resets_outstanding, self.wanted)
         self.completed = False
-        self.repeated = 0
+        self.repeated = False
+        usual = max(2.0 * m.reset_took, USUAL if before else USUAL_UNSEEN)
+        self.patience = min(usual, m.limits.reset / 4.0)
+        """Seconds from the votes in which the completion is not lost yet: worlds take their time to begin anew."""
         self.silent = False
         """The simulator did not answer the latest question."""
 
     @property
     def patient_until(self) -> float:
-        """Until then it is too early to believe that the completion is lost: worlds take their time to begin anew."""
-        usual = max(2.0 * self.m.reset_took, USUAL if self.before else USUAL_UNSEEN)
-        return self.voted + min(usual * 2.0 ** min(self.repeated, REPEATED), self.m.limits.reset / 4.0)
+        """Until then it is too early to believe that the completion is lost."""
+        return self.voted + self.patience
 
     @property
     def finished(self) -> bool:
@@ -81,6 +82,14 @@ class _Reset:
         self.sent += 1
         self.m.resets_outstanding += 1
         self.m.send(self.votes)
+
+    def vote_again(self) -> None:
+        self.repeated = True
+        self.patience = min(2.0 * self.patience, self.m.limits.reset / 4.0)
+        self.acked = 0
+        self.voted = self.m.now
+        for _ in range(self.wanted):
+            self.m.send(self.votes)
 
     def take(self, reply: Reply) -> None:
         if type(reply) is ResetSimulationAck:
@@ -155,13 +164,12 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
             return False
         # Nothing was ever late or doubled, or votes were repeated and complete.
         m.clock.outlasts_resets = True
-    if m.foreign:
-        # How long it took says more of the others.
-        pass
-    elif r.finished:
-        m.reset_took = max(m.reset_took, took)
-    else:
-        m.reset_begun = r.began
+    if not m.foreign:
+        # With others, how long it took would say more of them.
+        if r.finished:
+            m.reset_took = max(m.reset_took, took)
+        else:
+            m.reset_begun = r.began
     m.vote_outstanding = False
     m.resets_outstanding = 0
     _look_for_a_step(m)
@@ -214,11 +222,7 @@ def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool
     if r.finished or row.action is Action.RESTORE:
         return True
     if row.action is Action.REPEAT:
-        r.repeated += 1
-        r.acked = 0
-        r.voted = m.now
-        for _ in range(r.wanted):
-            m.send(r.votes)
+        r.vote_again()
     return False
 
 

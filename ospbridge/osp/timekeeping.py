@@ -60,7 +60,7 @@ def seconds(m: ClientMachine, text: str | None) -> float | None:
 
 
 def does_not_count_steps(m: ClientMachine) -> None:
-    """The clock was seen to go its own way, on a network where nothing speaks against the steps: do without it."""
+    """The clock was seen to go its own way, and nothing else can explain what it shows: do without it."""
     m.clock.give_up()
     m.notices.append(
         Notice(
