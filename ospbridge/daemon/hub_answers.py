@@ -38,7 +38,7 @@ __all__ = ["MOST_PATTERNS", "HubAnswers"]
 MOST_PATTERNS: Final = 1024
 """Names and globs that one request may give."""
 LONGEST: Final = 3600.0
-"""Seconds that clients wait at most for the steps of one action, or of one reset, together."""
+"""Seconds that are reckoned at most for the steps of one action, or of one reset, together."""
 
 
 class HubAnswers:
