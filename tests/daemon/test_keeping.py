@@ -14,12 +14,13 @@ from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import ConfigurationError, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
+from ospbridge.session.absence import Absence
+from ospbridge.session.trio_session import TrioSession
 from tests.daemon.stage import ONE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from ospbridge.session.trio_session import TrioSession
     from ospbridge.simulator.udp import UdpSimulator
     from ospbridge.task.base import Task
 
@@ -97,6 +98,33 @@ async def test_a_simulator_that_is_lost_before_its_agents_are_there_is_joined_ag
         assert conductor.rebuilds == 2
         assert conductor.connection == "joined"
         assert len(conductor.attach(["*"], ONE)) == 2
+
+
+async def test_who_is_evicted_before_its_agents_are_there_lets_the_restart_settle_first(
+    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away: list[bool] = []
+    known: list[list[bool]] = []
+
+    class Looked(Absence):
+        async def settle(self) -> bool:
+            away.append(await super().settle())
+            return away[-1]
+
+    async def evicted(session: TrioSession, tasks: Sequence[Task]) -> None:
+        known.append(list(away))
+        if len(known) == 1:
+            async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
+                await other.restart_communication()
+            await session.agents()
+        await equip(session, tasks)
+
+    monkeypatch.setattr(keeping, "Absence", Looked)
+    monkeypatch.setattr(keeping, "equip", evicted)
+    async with running(document) as conductor:
+        await until(lambda: conductor.ready)
+        assert known == [[], [False]]
+        assert conductor.rebuilds == 1
 
 
 async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(

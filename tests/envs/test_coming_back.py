@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import ospbridge
+from ospbridge.envs import sharing
 from ospbridge.errors import LocalProtocolError, SessionLost, SimulatorNotFound, TaskError
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.timing import RESTART_SETTLES
+from ospbridge.session.absence import Absence
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -22,6 +24,8 @@ from tests.peers.ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from ospbridge.interface import AgentInterface
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -87,6 +91,39 @@ def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_i
         assert truncated
         env.reset(seed=2)
         assert time.monotonic() - begun > RESTART_SETTLES
+        step(env)
+        env.close()
+
+
+def test_whoever_is_thrown_out_again_while_it_joins_lets_that_restart_settle_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away: list[bool] = []
+    registers = BlockingSession.register
+    restarts = iter([True, False])
+
+    class Looked(Absence):
+        def settled(self) -> bool:
+            away.append(super().settled())
+            return away[-1]
+
+    def register(session: BlockingSession, *names: str) -> tuple[AgentInterface, ...]:
+        if next(restarts):
+            with BlockingSession.connect(str(simulator.address), reclaim_stale=False) as other:
+                other.restart_communication()
+        return registers(session, *names)
+
+    monkeypatch.setattr(sharing, "Absence", Looked)
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        env = single(str(simulator.address))
+        env.reset(seed=1)
+        with BlockingSession.connect(str(simulator.address), reclaim_stale=False) as other:
+            other.restart_communication()
+        *_, truncated, _ = step(env)
+        assert truncated
+        monkeypatch.setattr(BlockingSession, "register", register)
+        env.reset(seed=2)
+        assert away == [False, False]
         step(env)
         env.close()
 
