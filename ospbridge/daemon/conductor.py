@@ -21,6 +21,7 @@ from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.keeping import SessionKeeper
 from ospbridge.daemon.lockstep import LockStep
 from ospbridge.daemon.measures import Measures
+from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.observers import Observers
 from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
@@ -230,7 +231,8 @@ class Conductor:
         seed, lockstep.wanted_seed = lockstep.wanted_seed or random.randint(1, LARGEST_SEED), 0
         try:
             async with self._keeper.turn() as session:
-                session.take_notices()
+                # What others did before this reset concerns no episode of ours.
+                foreign_reset(session)
                 values = lockstep.start_values(seed)
                 if not lockstep.waiting:
                     return

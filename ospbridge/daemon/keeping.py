@@ -14,6 +14,7 @@ import trio
 from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
+from ospbridge.daemon.notices import foreign_reset
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
 from ospbridge.session.absence import Absence
@@ -205,7 +206,8 @@ class SessionKeeper:
                 await session.agents()
             except OspBridgeError as error:
                 self.give_up(error)
-        for notice in session.take_notices():
-            log.debug("notice", text=notice.text)
+        reset = foreign_reset(session)
+        if reset:
+            log.debug("notice", text=reset)
         if session.machine.lost is not None:
             self.give_up(session.machine.lost)

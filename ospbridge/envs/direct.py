@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ospbridge.envs.noticing import tell, tell_at_once
 from ospbridge.errors import (
     BarrierStuck,
     LocalProtocolError,
@@ -20,7 +21,6 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import StepOutcome
-from ospbridge.osp.notices import WorldReset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class DirectSeat:
                 self._equip_anew(shared)
             try:
                 # What others did before this reset concerns no episode of ours.
-                shared.session.take_notices()
+                tell(shared.session.take_notices())
                 outcome = self._settled(shared.session, seed)
             except BarrierStuck as error:
                 shared.give_up(error.message)
@@ -93,6 +93,8 @@ class DirectSeat:
                 if tried + 1 == TRIES:
                     raise
                 continue
+            if shared.session.machine.notices:
+                tell_at_once(shared.session.conversation)
             self._playing = True
             feedback = self._task.begin(outcome, seed=seed)
             self._last = feedback.observation
@@ -157,15 +159,16 @@ class DirectSeat:
         return feedback
 
     def _look_at_notices(self, feedback: Feedback) -> None:
-        for notice in self.shared.session.take_notices():
-            if isinstance(notice, WorldReset) and not feedback.truncated:
-                self._truncate(feedback, notice.text)
+        reset = tell(self.shared.session.take_notices())
+        if reset and not feedback.truncated:
+            self._truncate(feedback, reset)
 
     def _audit(self, feedback: Feedback) -> None:
         try:
             reason = self.shared.session.audit()
         except OspBridgeError as error:
             reason = error.message
+        tell(self.shared.session.conversation.take_notices())
         if reason:
             self.shared.give_up(reason)
             self._truncate(feedback, reason)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from ospbridge.envs.noticing import tell, tell_at_once
 from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
@@ -22,7 +23,6 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import StepOutcome
-from ospbridge.osp.notices import WorldReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +137,7 @@ class DirectGroup:
         if shared.broken:
             self._rebuild()
         # What others did before this reset concerns no episode of ours.
-        shared.session.take_notices()
+        tell(shared.session.take_notices())
         return self._settled(shared.session.conversation, seed)
 
     def begun(self, result: Found | Exception) -> Found:
@@ -146,6 +146,9 @@ class DirectGroup:
             if isinstance(result, (BarrierStuck, *LOSSES)):
                 self.shared.give_up(result.message)
             raise result
+        conversation = self.shared.session.conversation
+        if conversation.machine.notices:
+            tell_at_once(conversation)
         self._playing = list(self._tasks)
         self._remember(result)
         return result
@@ -246,7 +249,7 @@ class DirectGroup:
         self._found = found
         reason = ""
         if conversation.machine.notices:
-            reason = next((n.text for n in conversation.take_notices() if isinstance(n, WorldReset)), "")
+            reason = tell(conversation.take_notices())
         if reason or ended:
             self._end(found, reason or (yield from self._audit(conversation)))
         return found
@@ -261,6 +264,7 @@ class DirectGroup:
             reason = yield from conversation.audit()
         except OspBridgeError as error:
             reason = error.message
+        tell(conversation.take_notices())
         if reason:
             self.shared.give_up(reason)
         return reason

@@ -56,7 +56,6 @@ from ospbridge.osp.messages import (
     Truncated,
     ValueContent,
 )
-from ospbridge.osp.notices import Notice
 
 __all__ = [
     "agent_info",
@@ -113,9 +112,7 @@ def ask(
             found = match(message)
             if found is not None:
                 if isinstance(reply, Truncated):
-                    m.notices.append(
-                        Notice(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
-                    )
+                    m.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
                 return found
             (stray or m.unexpected)(reply)
         if m.now >= give_up:

@@ -147,6 +147,7 @@ class ClientMachine:
         self._result: Any = None
         self._error: BaseException | None = None
         self.finished = True
+        self._remarked: set[str] = set()
         self._remembered = Remembered()
         self.straight: StraightWay | None = None
         """Looks at datagrams first, while the exchange under way has set it."""
@@ -283,6 +284,12 @@ class ClientMachine:
         self.disturbed = True
         self.disturbed_at = self.now
         self.notices.append(Anomaly(text))
+
+    def remark(self, text: str, *, about: str = "") -> None:
+        """What users should know of this simulator: once in a session, or once of what it is ``about``."""
+        if (about or text) not in self._remarked and len(self._remarked) < NOTICES_KEPT:
+            self._remarked.add(about or text)
+            self.notices.append(Notice(text))
 
     def completed(self, reply: StepCompleted) -> None:
         """A completion was believed."""

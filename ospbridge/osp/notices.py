@@ -9,7 +9,7 @@ __all__ = ["Anomaly", "Notice", "WorldReset"]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something happened that no exchange asked for."""
+    """Something happened that no exchange asked for; by itself what users should know of the simulator."""
 
     text: str
 

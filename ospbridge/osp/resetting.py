@@ -17,7 +17,6 @@ from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
-from ospbridge.osp.notices import Notice
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
@@ -192,12 +191,12 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
         entry = None
     if entry is None:
         m.seedless = True
-        m.notices.append(Notice(f"{m.peer} has no variable {SEED}: seeds have no effect"))
+        m.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
         return
     try:
         yield from set_value(m, entry.id, str(seed), name=SEED)
     except ValueRejected:
-        m.notices.append(Notice(f"{m.peer} refused the seed {seed}"))
+        m.remark(f"{m.peer} refused the seed {seed}", about=SEED)
 
 
 def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool]:

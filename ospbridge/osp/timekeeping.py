@@ -9,7 +9,6 @@ from ospbridge.errors import QueryTimeout
 from ospbridge.osp.asking import get_value, settled_value
 from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.listing import find_value
-from ospbridge.osp.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,10 +61,8 @@ def seconds(m: ClientMachine, text: str | None) -> float | None:
 def does_not_count_steps(m: ClientMachine) -> None:
     """The clock was seen to go its own way, and nothing else can explain what it shows: do without it."""
     m.clock.give_up()
-    m.notices.append(
-        Notice(
-            f"{SIMULATION_TIME} of {m.peer} does not advance evenly with the steps: it cannot tell their number"
-        )
+    m.remark(
+        f"{SIMULATION_TIME} of {m.peer} does not advance evenly with the steps: it cannot tell their number"
     )
 
 

@@ -14,7 +14,6 @@ from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
-from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.notices import Notice
 
 __all__ = ["BlockingSession"]
 
@@ -220,8 +220,8 @@ class BlockingSession:
         finally:
             self._drop()
 
-    def take_notices(self) -> list[Anomaly | WorldReset]:
-        """What happened unasked: resets by others, late and doubled datagrams."""
+    def take_notices(self) -> list[Notice]:
+        """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
         self.link.drain()
         return self.conversation.take_notices()
 

@@ -33,7 +33,6 @@ from ospbridge.osp import asking, barrier
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
-from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
 from ospbridge.session.matching import choose, unknown
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from ospbridge.osp.notices import Notice
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.timing import Limits
@@ -384,8 +384,8 @@ class Conversation:
         """The error for use after closing."""
         return SessionClosed(f"the session with {self.server} was closed")
 
-    def take_notices(self) -> list[Anomaly | WorldReset]:
+    def take_notices(self) -> list[Notice]:
         """What happened unasked since the last call."""
-        notices = [n for n in self.machine.notices if isinstance(n, Anomaly | WorldReset)]
+        notices = list(self.machine.notices)
         self.machine.notices.clear()
         return notices

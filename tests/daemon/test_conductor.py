@@ -29,7 +29,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import Endpoint, Feedback
-from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.timing import Limits
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
@@ -575,6 +575,22 @@ async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) 
     feedback = await play(conductor, a, 0.5)
     assert feedback.truncated
     assert feedback.reason == "the world was reset"
+
+
+async def test_what_to_know_of_the_simulator_is_logged_whenever_it_is_learned(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    with capture_logs() as logs:
+        session.machine.notices = [Notice("seeds have no effect")]
+        await conductor.reset([a], 9, 1)
+        session.machine.notices = [Anomaly("it came late"), Notice("its clock is uneven")]
+        assert not (await play(conductor, a, 0.5)).truncated
+    told = [
+        (line["log_level"], line["reason"]) for line in logs if line["event"] == "the simulator is limited"
+    ]
+    assert told == [("warning", "seeds have no effect"), ("warning", "its clock is uneven")]
 
 
 async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environment(

@@ -1,0 +1,35 @@
+"""What a simulator told beside its answers: what users should know of it is a warning, once in each session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gymnasium import logger
+
+from ospbridge.osp.notices import Anomaly, WorldReset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ospbridge.osp.notices import Notice
+    from ospbridge.session.conversation import Conversation
+
+__all__ = ["tell", "tell_at_once"]
+
+
+def tell(notices: Iterable[Notice]) -> str:
+    """Warn of what these say of the simulator. Returns what is said of a reset by others, empty where none came."""
+    reset = ""
+    for notice in notices:
+        if isinstance(notice, WorldReset):
+            reset = reset or notice.text
+        elif not isinstance(notice, Anomaly):
+            logger.warn("%s", notice.text)
+    return reset
+
+
+def tell_at_once(conversation: Conversation) -> None:
+    """The same for what is there, and leave a reset by others to the next step, whose episode it ends."""
+    notices = conversation.take_notices()
+    conversation.machine.notices.extend(n for n in notices if isinstance(n, WorldReset))
+    tell(notices)

@@ -1,0 +1,101 @@
+"""What users should know of a simulator is a warning, once in each session."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.envs import sharing
+from ospbridge.envs.noticing import tell_at_once
+from ospbridge.osp import resetting
+from ospbridge.osp.notices import Anomaly, Notice, WorldReset
+from ospbridge.osp.profile import NERD
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ospbridge.session.conversation import Conversation
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+def single(address: str) -> Any:
+    return gymnasium.make("ospbridge/Agent-v0", simulator=address).unwrapped
+
+
+def vector(address: str) -> Any:
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, simulator=address)
+
+
+def actions(env: Any) -> Any:
+    return np.zeros(env.action_space.shape, np.float32)
+
+
+def conversation() -> Conversation:
+    """Of the only environment."""
+    (shared,) = sharing._shared.values()
+    return shared.session.conversation
+
+
+@pytest.fixture
+def simulator() -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=NERD) as running:
+        yield running
+
+
+BOTH = pytest.mark.parametrize("made", [single, vector])
+
+
+@BOTH
+def test_a_simulator_that_takes_no_seed_is_told_of_with_the_first_reset_alone(
+    simulator: UdpSimulator, made: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resetting, "SEED", "/No/Seed")
+    env = made(str(simulator.address))
+    with pytest.warns(UserWarning, match="no variable /No/Seed: seeds have no effect"):
+        env.reset(seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.step(actions(env))
+        env.reset(seed=2)
+        env.step(actions(env))
+        env.close()
+
+
+@BOTH
+def test_so_is_what_is_learned_in_an_episode_whose_anomalies_are_not(
+    simulator: UdpSimulator, made: Callable[[str], Any]
+) -> None:
+    env = made(str(simulator.address))
+    env.reset(seed=1)
+    notices = conversation().machine.notices
+    notices += [Anomaly("it came late"), Notice("its clock is uneven, by 5 %")]
+    with pytest.warns(UserWarning, match="its clock is uneven, by 5 %") as caught:
+        *_, truncated, _ = env.step(actions(env))
+    assert len(caught) == 1
+    assert not np.any(truncated)
+    notices += [WorldReset("somebody reset it"), Notice("it cuts")]
+    with pytest.warns(UserWarning, match="it cuts"):
+        *_, truncated, _ = env.step(actions(env))
+    assert np.all(truncated)
+    env.close()
+
+
+def test_a_reset_by_others_behind_our_own_still_ends_the_episode(simulator: UdpSimulator) -> None:
+    env = single(str(simulator.address))
+    env.reset(seed=1)
+    conversation().machine.notices += [Notice("it cuts"), WorldReset("somebody reset it")]
+    with pytest.warns(UserWarning, match="it cuts"):
+        tell_at_once(conversation())
+    *_, truncated, info = env.step(actions(env))
+    assert truncated
+    assert info["reason"] == "somebody reset it"
+    env.close()
