@@ -15,6 +15,7 @@ from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
 from ospbridge.daemon.notices import foreign_reset
+from ospbridge.daemon.returning import Returning
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
 from ospbridge.session.absence import Absence
@@ -120,7 +121,11 @@ class SessionKeeper:
             self._idle.unpark_all()
 
     async def run(self) -> Never:
-        """Join, listen, and rebuild what is lost, until cancelled. Raises SessionLost when that happens too often."""
+        """Join, listen, and rebuild what is lost, until cancelled.
+
+        Raises SessionLost when that happens too often, and at first what the tasks want in vain; a simulator that comes
+        back without it is left alone for a while, and tried again.
+        """
         try:
             await self._stay_joined()
         finally:
@@ -131,8 +136,10 @@ class SessionKeeper:
         settings = self._settings
         budget = Budget(trio.current_time())
         forcing = Forcing(settings)
-        away = False
+        returning = Returning(settings)
+        away = fitted = False
         while True:
+            unfit: OspBridgeError | None = None
             session, interfaces = await join(
                 settings,
                 number=self.number + 1,
@@ -149,6 +156,8 @@ class SessionKeeper:
                 tasks = [settings.make_task(interface, bounded=bounded) for interface in interfaces]
                 await equip(session, tasks)
                 self._lockstep.take_agents(tasks)
+                fitted = True
+                returning.fits()
                 # Only now: whoever finds it joined may attach.
                 self.session = session
                 self.broken = ""
@@ -164,11 +173,22 @@ class SessionKeeper:
                 self._lost_to = error
                 if session.over:
                     self._absence = Absence(session.server)
+            except OspBridgeError as error:
+                # At first it may be a mistake of the user's.
+                if self.session is not None or not fitted:
+                    raise
+                self.broken = error.message
+                unfit = error
             finally:
                 self.session = None
                 self._measures.left(session.machine.retries)
                 await session.aclose()
             self.connection = self.broken
+            if unfit is not None:
+                await returning.refused(unfit)
+                # It costs no rebuild, so that none is to be given back.
+                away = True
+                continue
             absence, self._absence = self._absence, None
             away = absence is not None and await absence.settle()
             if not away and not budget.spend(trio.current_time()):

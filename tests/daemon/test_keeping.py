@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
-from ospbridge.daemon import keeping
+from ospbridge.daemon import keeping, returning
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.settings import Settings
@@ -53,8 +54,8 @@ def equipping(monkeypatch: pytest.MonkeyPatch) -> Equipping:
 
 
 @asynccontextmanager
-async def running(simulator: UdpSimulator) -> AsyncIterator[Conductor]:
-    conductor = Conductor(Settings(hub=Path("hub"), simulator=simulator.address))
+async def running(simulator: UdpSimulator, **settings: Any) -> AsyncIterator[Conductor]:
+    conductor = Conductor(Settings(hub=Path("hub"), simulator=simulator.address, **settings))
 
     async def run() -> NoReturn:
         await conductor.run()
@@ -136,6 +137,51 @@ async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
         async with running(document):
             await trio.sleep_forever()
     assert caught.group_contains(SessionLost, match="lost too often")
+
+
+async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(
+    document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "FIRST_PAUSE", 0.01)
+    equipping.may.set()
+    with capture_logs() as logs:
+        async with running(document) as conductor:
+            await until(lambda: conductor.ready)
+            equipping.may = trio.Event()
+            equipping.reached = trio.Event()
+            equipping.errors = [ConfigurationError("there is no such event", hint="name another")] * 3
+            async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
+                await other.restart_communication()
+            await equipping.reached.wait()
+            equipping.may.set()
+            await until(lambda: conductor.connection == "there is no such event")
+            with pytest.raises(SimulatorNotFound, match="there is no such event"):
+                conductor.attach(["agent1"], ONE)
+            await until(lambda: conductor.ready)
+            assert len(conductor.attach(["agent1"], ONE)) == 1
+            assert conductor.rebuilds == 1
+    (said,) = [line for line in logs if line["event"] == "the simulator came back otherwise"]
+    assert (said["reason"], said["hint"]) == ("there is no such event", "name another")
+
+
+async def test_so_it_is_for_as_long_as_a_simulator_is_waited_for(
+    document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "FIRST_PAUSE", 0.01)
+    equipping.may.set()
+
+    async def come_back() -> NoReturn:
+        async with running(document, wait=0.5) as conductor:
+            await until(lambda: conductor.ready)
+            equipping.errors = [ConfigurationError("there is no such event", hint="name another")] * 1000
+            async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
+                await other.restart_communication()
+            await trio.sleep_forever()
+        raise AssertionError("it ended")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await come_back()
+    assert caught.group_contains(ConfigurationError, match="there is no such event")
 
 
 async def test_what_a_task_asks_for_in_vain_ends_the_daemon(
