@@ -2,6 +2,9 @@
 
 Nothing controls the flow, so single pieces get lost, or the tail of a burst that is larger than the receive buffer.
 Count and index are checked, never trusted; the pieces of several tries are merged by index.
+
+The document can be read otherwise than servers are that can still be run: so that each piece is acknowledged before the
+next one comes, or that pieces count from 1. Both are understood where nothing else explains what comes.
 """
 
 from __future__ import annotations
@@ -22,49 +25,112 @@ MOST_PIECES: Final = 1_000_000
 """More pieces than this no list of a simulator has; an announced count above it is an error."""
 FEW_PIECES: Final = 16
 """So few missing pieces are always worth asking again for."""
+FROM_ONE: Final = 3
+"""In so many tries must all pieces but the first come, and one behind the last, to be taken for ones counted from 1."""
 
 
 class _Burst:
     """What has arrived of one list."""
 
-    __slots__ = ("announced", "disputed", "m", "pieces", "total", "what")
+    __slots__ = (
+        "ack",
+        "alone",
+        "announced",
+        "behind",
+        "behind_came",
+        "disputed",
+        "from_one",
+        "m",
+        "one_by_one",
+        "pieces",
+        "total",
+        "what",
+    )
 
-    def __init__(self, m: ClientMachine, what: str) -> None:
+    def __init__(self, m: ClientMachine, what: str, ack: Message | None) -> None:
         self.m = m
         self.what = what
+        self.ack = ack
+        self.alone = False
+        """One piece was there when it was asked again, and no head has come since."""
+        self.one_by_one = False
+        """Each piece is to be acknowledged."""
         self.announced: Message | None = None
         self.disputed = False
         """Two heads came: one of them is late from another question, and what is complete may be its list."""
         self.total = 0
         self.pieces: dict[int, Message] = {}
+        self.behind: Message | None = None
+        """The piece behind the last one, which there is where they count from 1."""
+        self.behind_came = False
+        self.from_one = 0
+        """Tries in which it came, and the first one did not."""
 
     @property
     def complete(self) -> bool:
         return self.announced is not None and len(self.pieces) == self.total
 
+    def asked(self) -> int:
+        """The question goes out; how many pieces are there already."""
+        self.alone = len(self.pieces) == 1
+        self.one_by_one = False
+        return len(self.pieces)
+
     def begin(self, head: Message, count: int) -> None:
         if not 0 <= count <= MOST_PIECES:
             raise RemoteProtocolError(f"{self.what}: a count of {count} pieces", data=head.encode(), offset=1)
         if self.announced is not None and self.announced != head:
-            self.pieces.clear()
+            self._forget()
             self.disputed = True
             self.m.anomaly(f"{self.what}: two heads came")
         self.announced, self.total = head, count
+        self.alone = False
 
     def settle(self) -> None:
         """Nothing is on its way any more: what comes from now on is the answer to this question."""
         self.disputed = False
         self.announced = None
+        self._forget()
+
+    def _forget(self) -> None:
         self.pieces.clear()
+        self.behind = None
+        self.behind_came = False
+        self.from_one = 0
+
+    def fell_silent(self) -> None:
+        """A try is over. Pieces that prove to count from 1 are complete then."""
+        if self.complete:
+            return
+        self.from_one += self.behind_came
+        self.behind_came = False
+        if self.from_one >= FROM_ONE and self.behind is not None and len(self.pieces) == self.total - 1:
+            self.m.counts_from_one = True
+            last = {self.total - 1: self.behind}
+            self.pieces = {index - 1: piece for index, piece in self.pieces.items()} | last
 
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece; False for one without a head: it will come again with the next try."""
-        if self.announced is None or not 0 <= index < self.total:
+        if self.announced is None or not 0 <= index <= self.total:
             return False
+        if index == self.total:
+            if self.behind is not None and self.behind != piece:
+                self.from_one = 0
+            self.behind = piece
+            self.behind_came = True
+            return False
+        if index == 0:
+            self.behind = None
+            self.behind_came = False
+            self.from_one = 0
         if self.pieces.setdefault(index, piece) != piece:
             # One of the two is late from another question: believe neither.
             self.pieces.clear()
             self.m.anomaly(f"{self.what}: piece {index} came in two versions")
+        # The question was taken for the acknowledgement of the first piece then, and brought the second one alone.
+        self.one_by_one = self.one_by_one or (self.alone and len(self.pieces) == 2)
+        if self.one_by_one and self.ack is not None and not self.complete:
+            self.m.send(self.ack)
         return True
 
 
@@ -90,7 +156,7 @@ def collect(
     give_up = m.now + m.limits.query
     end = m.now + max(m.limits.listing, m.limits.query)
     waits = m.waits()
-    burst = _Burst(m, what)
+    burst = _Burst(m, what, ack)
     tried = 0
     while True:
         if tried:
@@ -99,7 +165,7 @@ def collect(
         m.send(request)
         tried += 1
         patience = waits.next()
-        had = len(burst.pieces)
+        had = burst.asked()
         quiet_at = min(m.now + patience, give_up)
         while not burst.complete or burst.disputed:
             reply = yield min(quiet_at, end)
@@ -113,12 +179,13 @@ def collect(
             elif index is None:
                 (stray or m.unexpected)(reply)
                 continue
-            elif not burst.add(index, message):
+            elif not burst.add(index - m.counts_from_one, message):
                 continue
             quiet_at = m.now + patience
         if burst.disputed and m.now < give_up:
             burst.settle()
             continue
+        burst.fell_silent()
         if burst.complete and not burst.disputed:
             assert burst.announced is not None
             if ack is not None and not _of_nobody(burst.announced):

@@ -120,6 +120,8 @@ class ClientMachine:
         self.echo = Echo()
         self.punctual = True
         """Cleared when a datagram came later than the patience."""
+        self.counts_from_one = False
+        """Its lists' pieces do."""
         self.seedless = False
         """The simulator has no variable to take a seed by."""
         self.vote_outstanding = False
