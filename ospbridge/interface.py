@@ -22,6 +22,7 @@ __all__ = [
     "AgentInterface",
     "BoxSpace",
     "DiscreteSpace",
+    "DrawnSeed",
     "Endpoint",
     "Feedback",
     "InterfaceValue",
@@ -38,6 +39,12 @@ DEFAULT_PORT = 45454
 def fits(name: str, pattern: str) -> bool:
     """Whether a name is meant by a name or shell glob; a name may itself look like a glob."""
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+class DrawnSeed(int):
+    """A seed that was drawn because none was given: where several programs reset together, a given one counts."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

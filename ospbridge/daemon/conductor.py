@@ -29,6 +29,7 @@ from ospbridge.errors import (
     OspBridgeError,
     SessionLost,
 )
+from ospbridge.interface import DrawnSeed
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:
@@ -228,7 +229,8 @@ class Conductor:
         self._keeper.busy = True
         self._keeper.busy_since = trio.current_time()
         lockstep = self.lockstep
-        seed, lockstep.wanted_seed = lockstep.wanted_seed or random.randint(1, LARGEST_SEED), 0
+        wanted, lockstep.wanted_seed = lockstep.wanted_seed, 0
+        seed = int(wanted) or random.randint(1, LARGEST_SEED)
         try:
             async with self._keeper.turn() as session:
                 # What others did before this reset concerns no episode of ours.
@@ -255,8 +257,10 @@ class Conductor:
             if isinstance(error, BarrierStuck) or self._failed_resets >= RESET_TRIES:
                 self._failed_resets = 0
                 lockstep.refuse(error)
-            elif not lockstep.wanted_seed:
-                lockstep.wanted_seed = seed
+            else:
+                # As if it had been asked for before those that have come since.
+                latest, lockstep.wanted_seed = lockstep.wanted_seed, wanted or DrawnSeed(seed)
+                lockstep.want_seed(latest)
         finally:
             self._keeper.busy = False
             self._changed()

@@ -25,6 +25,7 @@ from ospbridge.hub.messages import (
     Step,
 )
 from ospbridge.hub.refusals import refusal
+from ospbridge.interface import DrawnSeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -149,7 +150,8 @@ class HubAnswers:
         attachments = self._named(request.agents)
         if not attachments:
             raise LocalProtocolError("this connection is attached to no agent", hint="attach first")
-        await self._conductor.reset(attachments, request.seed, request.thread)
+        seed = DrawnSeed(request.seed) if request.drawn else request.seed
+        await self._conductor.reset(attachments, seed, request.thread)
         return Feedbacks([_feedback(attachment) for attachment in attachments])
 
     def _detach(self, request: Detach) -> Detached:

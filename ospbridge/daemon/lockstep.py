@@ -17,6 +17,7 @@ from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
 from ospbridge.daemon.choosing import choose
 from ospbridge.daemon.holding import Holds
 from ospbridge.errors import OspBridgeError, SessionLost, TaskError
+from ospbridge.interface import DrawnSeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -286,7 +287,12 @@ class LockStep:
             attachment.error = None
             attachment.feedback = None
             attachment.thread = thread
-        if seed:
+        self.want_seed(seed)
+
+    def want_seed(self, seed: int) -> None:
+        """For the next reset; 0: don't care. The latest counts, but none that was drawn behind one that was given."""
+        given = self.wanted_seed and not isinstance(self.wanted_seed, DrawnSeed)
+        if seed and not (given and isinstance(seed, DrawnSeed)):
             self.wanted_seed = seed
 
     @property

@@ -74,7 +74,7 @@ class DirectSeat:
         """Take the agent over, reset the world, take the neutral step."""
         shared = self._open()
         shared.owner = self
-        self._seed = seed
+        self._seed = seed = int(seed)
         self._playing = False
         for tried in range(TRIES):
             if shared.broken:

@@ -132,7 +132,7 @@ class DirectGroup:
     def resetting(self, seed: int) -> Exchange[Found]:
         """The exchange of a reset, whose result or error ``begun`` takes. Rebuilds the session where it was lost."""
         shared = self._open()
-        self._seed = seed
+        self._seed = seed = int(seed)
         self._playing = []
         if shared.broken:
             self._rebuild()

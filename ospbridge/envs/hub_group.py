@@ -13,7 +13,7 @@ from ospbridge.envs.rows import FeedbackRows
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import AnnotatedStep, Feedbacks, Reset, Step
-from ospbridge.interface import BoxSpace, Feedback
+from ospbridge.interface import BoxSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
 from ospbridge.session.hub_seat import feedback_of
 from ospbridge.task.base import choice, finite, vector
@@ -82,7 +82,8 @@ class HubGroup:
         self._playing = []
         for note in self.next_notes.values():
             note.clear()
-        encode(Reset(list(self.interfaces), seed, threading.get_native_id()), self._buffer)
+        drawn = isinstance(seed, DrawnSeed)
+        encode(Reset(list(self.interfaces), int(seed), threading.get_native_id(), drawn), self._buffer)
         try:
             client.send(self._buffer, self._reset_limit)
         except HubLost as error:

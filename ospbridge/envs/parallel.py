@@ -157,12 +157,9 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         """Reset the world; all agents play. Raises BarrierStuck where others do not vote."""
         group = self._open()
         self.agents = []
-        if seed is None:
-            effective = drawn_seed(self._random)
-        else:
+        if seed is not None:
             self._random, _ = np_random(seed)
-            effective = osp_seed(seed)
-        found = group.reset(effective)
+        found = group.reset(drawn_seed(self._random) if seed is None else osp_seed(seed))
         self.agents = list(self.possible_agents)
         return _each(found, "observation"), _each(found, "info")
 

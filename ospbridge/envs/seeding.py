@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.errors import UsageError
+from ospbridge.interface import DrawnSeed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +31,9 @@ def osp_seed(seed: int) -> int:
     return int.from_bytes(digest[:8], "little") % LARGEST_SEED + 1
 
 
-def drawn_seed(random: np.random.Generator) -> int:
+def drawn_seed(random: np.random.Generator) -> DrawnSeed:
     """A seed from the environment's own generator."""
-    return int(random.integers(1, LARGEST_SEED, endpoint=True))
+    return DrawnSeed(random.integers(1, LARGEST_SEED, endpoint=True))
 
 
 def each_seed(seed: int | Sequence[int | None] | None, count: int) -> Sequence[int | None]:

@@ -89,11 +89,15 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
-    """Wait for the next reset. ``seed`` 0: don't care. ``thread`` identifies the caller's thread within its process."""
+    """Wait for the next reset. ``seed`` 0: don't care. ``thread`` identifies the caller's thread within its process.
+
+    ``drawn``: nobody gave that seed; one that another client was given counts.
+    """
 
     agents: list[str]
     seed: Seed = 0
     thread: int = 0
+    drawn: bool = False
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):

@@ -10,7 +10,7 @@ import numpy as np
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import AnnotatedStep, Attached, Feedbacks, Reset, Step
-from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
 from ospbridge.task.base import choice, take_vector
 
@@ -71,7 +71,9 @@ class HubSeat:
             self.next_note.clear()
         if client.lost:
             self._attach_again()
-        request = Reset([self.interface.name], seed, threading.get_native_id())
+        request = Reset(
+            [self.interface.name], int(seed), threading.get_native_id(), isinstance(seed, DrawnSeed)
+        )
         try:
             reply = client.ask(request, Feedbacks, self._reset_limit)
         except HubLost:

@@ -28,7 +28,7 @@ from ospbridge.errors import (
     TaskError,
     UsageError,
 )
-from ospbridge.interface import Endpoint, Feedback
+from ospbridge.interface import DrawnSeed, Endpoint, Feedback
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.timing import Limits
 from ospbridge.task.plain import PlainTask
@@ -223,6 +223,18 @@ async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autoj
     await together(lambda: conductor.reset([a], 5, 1), lambda: conductor.reset([b], 6, 2))
     assert session.seeds == [6]
     assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 6
+
+
+@pytest.mark.parametrize("seeds", [(5, DrawnSeed(6)), (DrawnSeed(6), 5), (DrawnSeed(4), DrawnSeed(5))])
+async def test_a_seed_that_was_drawn_gives_way_to_one_that_was_given(
+    session: FakeSession, autojump_clock: object, seeds: tuple[int, int]
+) -> None:
+    conductor = conductor_of(session, quorum=2)
+    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
+    await together(lambda: conductor.reset([a], seeds[0], 1), lambda: conductor.reset([b], seeds[1], 2))
+    assert session.seeds == [5]
+    assert type(session.seeds[0]) is int
+    assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 5
 
 
 async def test_too_slow_is_truncated_with_a_reason_and_rests(

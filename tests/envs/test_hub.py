@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import ospbridge
 from ospbridge.errors import HubNotFound, LocalProtocolError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -181,6 +184,36 @@ def test_a_daemon_killed_in_mid_step_leaves_nothing_taken_for_the_next(profile: 
             session.register("agent1")
             session.reset(1)
             session.step({"agent1": [0.0]})
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_seed_that_was_given_counts_though_another_process_draws_one_later(
+    hub: Path, several: bool
+) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator,
+        connected(simulator.address, hub, "--quorum", "2"),
+        closing(HubClient.connect(f"unix:{hub}")) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        env = attached(hub, "agent1")
+        told = pool.submit(env.reset, seed=7)
+        give_up = time.monotonic() + 20
+        while client.status().agents[0].state != "waiting for reset":
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        if several:
+            others = gymnasium.make_vec(
+                "ospbridge/Agent-v0", num_envs=1, bridge=f"unix:{hub}", agents="agent2"
+            )
+            assert others.reset()[1]["osp_seed"].tolist() == [7]
+            others.close()
+        else:
+            other = attached(hub, "agent2")
+            assert other.reset()[1]["osp_seed"] == 7
+            other.close()
+        assert told.result(20)[1]["osp_seed"] == 7
+        env.close()
 
 
 def test_without_a_daemon_the_hint_says_how_to_start_one(hub: Path) -> None:
