@@ -85,8 +85,12 @@ class LeaseFile:
                 # Somebody else's, at a place that everybody may write to: what stands there cannot be believed.
                 return False
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return False
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            os.close(descriptor)
             return False
         self._descriptor, self._path = descriptor, path
         return True

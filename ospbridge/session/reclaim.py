@@ -35,8 +35,12 @@ def successor(lease: Lease, limits: Limits) -> tuple[socket.socket, ClientMachin
     family, handler = resolve(Endpoint(lease.server, lease.handler_port))
     try:
         sock = open_udp(family, local_port=lease.local_port, local_host=lease.local_host)
+    except OSError:
+        return None
+    try:
         sock.connect((handler.host, handler.port))
     except OSError:
+        sock.close()
         return None
     return sock, ClientMachine(
         profile, limits=limits, jitter=random.random, peer=f"the old handler {handler}"

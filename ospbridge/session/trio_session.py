@@ -128,15 +128,20 @@ class TrioSession:
 
     async def _reclaim(self, leases: Path | None) -> None:
         for lease, file in stale_leases(self.conversation.server, leases):
-            found = successor(lease, self.machine.limits)
-            heard = True
-            if found is not None:
-                sock, machine = found
-                link = TrioLink(sock, machine, port=lease.handler_port, spin=False, trace=None)
-                with suppress(OspBridgeError):
-                    heard = await link.run(reclaim(machine, lease))
-                heard = heard or link.gone
-                sock.close()
+            try:
+                found = successor(lease, self.machine.limits)
+                heard = True
+                if found is not None:
+                    sock, machine = found
+                    with sock:
+                        link = TrioLink(sock, machine, port=lease.handler_port, spin=False, trace=None)
+                        with suppress(OspBridgeError):
+                            heard = await link.run(reclaim(machine, lease))
+                        heard = heard or link.gone
+            except BaseException:
+                # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
+                file.abandon()
+                raise
             file.tried(lease, heard=heard)
 
     # --- the protocol ----------------------------------------------------------------------------------------------
