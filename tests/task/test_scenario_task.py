@@ -204,6 +204,18 @@ def test_what_is_not_finite_is_as_the_scenario_says(number: float, policy: str, 
     np.testing.assert_equal(feedback.observation[2], number if policy == "pass" else 0.0)
 
 
+@pytest.mark.parametrize("policy", ["zero", "pass"])
+def test_expressions_see_what_is_not_finite_as_it_came_and_can_ask(policy: str) -> None:
+    tried = task(
+        f'{NAMES}[agent.observe]\nnot_finite = "{policy}"\n[agent.episode]\n'
+        'reward = "left if isfinite(left) else -3.0"\ntruncated = "not isfinite(prev.left)"\n'
+    )
+    tried.begin(outcome(), seed=1)
+    told = [step(tried, left) for left in (0.5, float("nan"), 0.25)]
+    assert [feedback.reward for feedback in told] == [0.5, -3.0, 0.25]
+    assert [feedback.truncated for feedback in told] == [False, False, True]
+
+
 @pytest.mark.parametrize("expression", ['reward = "-left * left"', 'terminated = "left > 0.5"'])
 def test_what_ends_an_episode_since_it_is_no_number_need_not_be_judged(expression: str) -> None:
     tried = task(NAMES + f"[agent.episode]\n{expression}\n")
