@@ -116,7 +116,8 @@ class StepOutcome(msgspec.Struct):
 
     ``outputs``: float32[n_outputs], ``infos``: float32[n_infos], in the unit the simulator sends.
     ``events`` are all that the session was told of with this step: they are the simulator's, not the agent's.
-    ``restored`` says that the completion was lost or cut and read back from the repository; events are lost then.
+    ``restored`` says that the completion was lost, or cut in front of events, and read back from the repository;
+    events are lost then.
     """
 
     outputs: NDArray[np.float32]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.messages import Truncated
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.votes import Vote
 
@@ -202,12 +203,21 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
                 m.suspect = error.message
             raise
         s.done[agent_id] = whole
+        if cut is not None and _lacks_events(cut):
+            restored.add(agent_id)
     m.owed_acks |= s.unacked
     for reply in s.done.values():
         _fits(m, s, reply)
         m.completed(reply)
     _doubt_earlier(m, s)
     return StepResult(s.done, frozenset(restored), s.values)
+
+
+def _lacks_events(cut: Truncated) -> bool:
+    """Whether events were among what the server cut off: nothing brings them back."""
+    message = cut.message
+    assert isinstance(message, StepCompleted)
+    return message.announced is not None and len(message.events) < message.announced[2]
 
 
 def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepResult]:

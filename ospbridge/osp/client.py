@@ -110,6 +110,8 @@ class ClientMachine:
         self.events: dict[int, str] = {}
         self.ever_registered_events = False
         self.values: dict[str, ValueEntry] = {}
+        self.listed = False
+        """``values`` has held the whole repository."""
         self.observed: dict[int, str] = {}
         self.guarded = False
         """Set by the first anomaly: from then on each step is verified by the clock."""

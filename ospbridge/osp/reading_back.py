@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import IncompleteListing, QueryTimeout
 from ospbridge.osp.asking import settled_value
-from ospbridge.osp.listing import list_values
-from ospbridge.osp.restore import find_interface_values
+from ospbridge.osp.restore import known_ids, list_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,12 +55,12 @@ def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
     if agent.looked:
         return
     names = [value.name for value in vote.agent.inputs]
-    found = find_interface_values(m.values.values(), vote.agent.name, names)
+    found = known_ids(m, vote.agent.name, names)
     if None in found and m.echo.listings < LISTINGS_AT_MOST:
         m.echo.listings += 1
         try:
-            yield from list_values(m, ".*")
+            yield from list_all(m)
         except (IncompleteListing, QueryTimeout):
             return
-        found = find_interface_values(m.values.values(), vote.agent.name, names)
+        found = known_ids(m, vote.agent.name, names)
     agent.found(found)

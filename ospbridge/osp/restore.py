@@ -17,14 +17,14 @@ from ospbridge.osp.listing import list_values
 from ospbridge.osp.messages import StepCompleted, Truncated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, ValueEntry
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["find_interface_values", "restore"]
+__all__ = ["find_interface_values", "known_ids", "list_all", "restore"]
 
 
 def restore(
@@ -41,12 +41,14 @@ def restore(
     names = [value.name for value in (*agent.outputs, *agent.infos)]
     values: NDArray[np.float32] = np.empty(len(names), np.float32)
     there = 0
+    events: tuple[int, ...] = ()
     if cut is not None:
         message = cut.message
         assert isinstance(message, StepCompleted)
         got = np.concatenate([message.outputs, message.infos])
         there = min(len(got), len(names))
         values[:there] = got[:there]
+        events = message.events
     if there < len(names):
         ids = yield from _ids(m, agent, names[there:])
         for at, value_id in enumerate(ids, start=there):
@@ -55,14 +57,26 @@ def restore(
                 values[at] = _number(m, agent, names[at], text)
     outputs = len(agent.outputs)
     values.flags.writeable = False
-    return StepCompleted(agent.id, values[:outputs], values[outputs:])
+    return StepCompleted(agent.id, values[:outputs], values[outputs:], events)
+
+
+def known_ids(m: ClientMachine, agent: str, names: Sequence[str]) -> list[int | None]:
+    """``find_interface_values`` among what is known of the repository, which may be little."""
+    others = frozenset(m.agent_names.values()) - {agent}
+    return find_interface_values(m.values.values(), agent, names, others=others, certain=not m.listed)
+
+
+def list_all(m: ClientMachine) -> Exchange[None]:
+    """Know the whole repository."""
+    yield from list_values(m, ".*")
+    m.listed = True
 
 
 def _ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> Exchange[list[int]]:
-    found = find_interface_values(m.values.values(), agent.name, names)
+    found = known_ids(m, agent.name, names)
     if None in found:
-        yield from list_values(m, ".*")
-        found = find_interface_values(m.values.values(), agent.name, names)
+        yield from list_all(m)
+        found = known_ids(m, agent.name, names)
     missing = [name for name, value_id in zip(names, found, strict=True) if value_id is None]
     if missing:
         raise OutputsIncomplete(
@@ -73,11 +87,19 @@ def _ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> Excha
     return [value_id for value_id in found if value_id is not None]
 
 
-def find_interface_values(values: Iterable[ValueEntry], agent: str, names: Sequence[str]) -> list[int | None]:
+def find_interface_values(
+    values: Iterable[ValueEntry],
+    agent: str,
+    names: Sequence[str],
+    *,
+    others: Container[str] = (),
+    certain: bool = False,
+) -> list[int | None]:
     """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
 
     By type where servers type interface values so, else by the end of the name. Agents of equal interface are told
-    apart by the agent's name as a part of the path.
+    apart by the agent's name as a part of the path. What stands alone is the agent's also without that, unless it
+    stands where one of the ``others`` does, or is to be ``certain``.
     """
     by_name: dict[str, list[ValueEntry]] = {}
     wanted = set(names)
@@ -93,14 +115,17 @@ def find_interface_values(values: Iterable[ValueEntry], agent: str, names: Seque
                     by_name.setdefault(tail, []).append(entry)
                     break
                 at = entry.name.find("/", at + 1)
-    return [_only(by_name.get(name, ()), agent, name) for name in names]
+    return [_only(by_name.get(name, ()), agent, name, others, certain=certain) for name in names]
 
 
-def _only(candidates: Sequence[ValueEntry], agent: str, name: str) -> int | None:
+def _only(
+    candidates: Sequence[ValueEntry], agent: str, name: str, others: Container[str], *, certain: bool
+) -> int | None:
     typed = [entry for entry in candidates if entry.type == name] or list(candidates)
-    if len(typed) > 1:
-        typed = [entry for entry in typed if agent in entry.name.removesuffix(name).split("/")]
-    return typed[0].id if len(typed) == 1 else None
+    own = [entry for entry in typed if agent in entry.name.removesuffix(name).split("/")]
+    if not own and not certain and len(typed) == 1:
+        own = [e for e in typed if not any(part in others for part in e.name.removesuffix(name).split("/"))]
+    return own[0].id if len(own) == 1 else None
 
 
 def _number(m: ClientMachine, agent: AgentInterface, name: str, text: str | None) -> float:

@@ -1,0 +1,91 @@
+"""Reading back what a completion held: whose values these are, and which events are lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import OutputsIncomplete
+from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
+from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.messages import StepCompleted, Truncated
+from ospbridge.osp.profile import NERD
+from ospbridge.osp.restore import find_interface_values, restore
+from ospbridge.simulator.synthetic import MARK, SyntheticWorld
+from tests.osp.pair import Client, Pair
+from tests.osp.test_client import joined
+
+ONE = ["/Knee/Angle"]
+
+
+def of(*paths: str) -> list[ValueEntry]:
+    return [ValueEntry(number, f"{path}/Knee/Angle", "/Knee/Angle") for number, path in enumerate(paths, 1)]
+
+
+def test_a_value_that_stands_alone_is_the_agents_unless_another_agent_stands_there() -> None:
+    assert find_interface_values(of("/Sim/Model"), "A", ONE, others={"B"}) == [1]
+    assert find_interface_values(of("/Sim/B"), "A", ONE, others={"B"}) == [None]
+    assert find_interface_values(of("/Sim/B", "/Sim/A"), "A", ONE, others={"B"}) == [2]
+    assert find_interface_values(of("/Sim/A", "/Other/A"), "A", ONE, others={"B"}) == [None]
+
+
+def test_where_little_is_known_only_what_stands_at_the_agent_is_certain() -> None:
+    assert find_interface_values(of("/Sim/Model"), "A", ONE, certain=True) == [None]
+    assert find_interface_values(of("/Sim/A"), "A", ONE, certain=True) == [1]
+
+
+def equal_agents() -> tuple[Pair, Client]:
+    pair = Pair(SyntheticWorld(1, 1, names=["A", "B"]), NERD)
+    client = joined(pair)
+    talk = client.conversation
+    client.do(talk.register(("A", "B")))
+    client.do(talk.reset(7))
+    client.do(talk.step({"A": [0.25], "B": [0.5]}))
+    # Nothing of A is known yet.
+    client.do(talk.get("/Sim/B/sensor/0"))
+    assert set(talk.machine.values) >= {"/Sim/B/sensor/0"}
+    assert "/Sim/A/sensor/0" not in talk.machine.values
+    return pair, client
+
+
+def test_what_is_known_of_one_agent_is_never_taken_for_another_ones() -> None:
+    _, client = equal_agents()
+    talk = client.conversation
+    outcome = client.do(talk.step({"A": [0.25], "B": [0.5]}))
+    whole = client.do(restore(talk.machine, talk.votes["A"].agent, None))
+    assert outcome["A"].outputs.tolist() != outcome["B"].outputs.tolist()
+    assert whole.outputs.tolist() == outcome["A"].outputs.tolist()
+
+
+def test_nor_where_the_repository_has_the_other_one_alone() -> None:
+    pair, client = equal_agents()
+    del pair.server.repository.variables["/Sim/A/sensor/0"]
+    with pytest.raises(OutputsIncomplete, match="/sensor/0"):
+        client.do(restore(client.conversation.machine, client.conversation.votes["A"].agent, None))
+
+
+# --- completions that were cut --------------------------------------------------------------------------------------
+
+
+def test_what_was_cut_in_front_of_its_events_says_that_they_are_lost() -> None:
+    pair = Pair(SyntheticWorld(2, 300), NERD)
+    client = joined(pair, "agent")
+    talk = client.conversation
+    client.do(talk.register_event(MARK))
+    client.do(talk.reset(7))
+    outcomes = [client.do(talk.step({"agent": [0.25, 0.5]}))["agent"] for _ in range(20)]
+    assert [number for number, outcome in enumerate(outcomes, 1) if outcome.restored] == [10, 20]
+    assert not any(outcome.events for outcome in outcomes)
+
+
+def test_events_that_came_with_what_was_cut_are_kept() -> None:
+    values = tuple(InterfaceValue(f"/{name}", -1.0, 1.0) for name in "ab")
+    agent = AgentInterface(1, "agent", (), values, ())
+    message = StepCompleted(
+        1, np.array([0.25, 0.5], np.float32), np.empty(0, np.float32), (3, 5), announced=(2, 0, 3)
+    )
+    exchange = restore(ClientMachine(NERD), agent, Truncated(message, 4, 5))
+    with pytest.raises(StopIteration) as done:
+        next(exchange)
+    assert done.value.value.outputs.tolist() == [0.25, 0.5]
+    assert done.value.value.events == (3, 5)
