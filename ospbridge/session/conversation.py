@@ -106,13 +106,18 @@ class Conversation:
     def _entry(self, name: str) -> Exchange[AgentEntry]:
         if not self.agents:
             yield from self.overview()
-        found = next((entry for entry in self.agents if entry.name == name), None)
+        found = self._called(name)
         if found is None:
             yield from self.overview()
-            found = next((entry for entry in self.agents if entry.name == name), None)
+            found = self._called(name)
         if found is None:
             raise unknown(self.agents, name, server=self.server)
         return found
+
+    def _called(self, name: str) -> AgentEntry | None:
+        """Of several agents of that name one that is free, where there is one."""
+        called = [entry for entry in self.agents if entry.name == name]
+        return next((entry for entry in called if entry.available), called[0] if called else None)
 
     def matching(self, patterns: Sequence[str], *, available: bool = True) -> Exchange[tuple[str, ...]]:
         """Names of agents that fit one of ``patterns`` (shell globs; none given: every available agent)."""

@@ -26,10 +26,11 @@ def choose(
 ) -> tuple[str, ...]:
     """Names of agents that fit one of ``patterns``; none given: every available agent, or one of ``mine``.
 
-    ``available``: where all that fit a pattern are taken by others, that is an error.
+    ``available``: where all that fit a pattern are taken by others, that is an error. Of several agents of one name one
+    is meant.
     """
     if not patterns:
-        free = tuple(entry.name for entry in agents if entry.available or entry.name in mine)
+        free = tuple(dict.fromkeys(entry.name for entry in agents if entry.available or entry.name in mine))
         if not free:
             taken = ", ".join(entry.name for entry in agents)
             if taken:
@@ -41,11 +42,12 @@ def choose(
         hits = [entry for entry in agents if fits(entry.name, pattern)]
         if not hits:
             raise unknown(agents, pattern, server=server)
-        held = [e.name for e in hits if not e.available and e.name not in mine]
-        if available and len(held) == len(hits):
-            raise AgentTaken(f"agent {', '.join(held)} of {server} is controlled by another client")
-        names += [e.name for e in hits if e.name not in held and e.name not in names]
-    return tuple(names)
+        usable = [e.name for e in hits if e.available or e.name in mine]
+        if available and not usable:
+            held = ", ".join(e.name for e in hits)
+            raise AgentTaken(f"agent {held} of {server} is controlled by another client")
+        names += usable
+    return tuple(dict.fromkeys(names))
 
 
 def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> AgentNotFound:
