@@ -242,12 +242,14 @@ class StepBarrier:
             # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
             inputs = dict(lockstep.actions) if self._channels else None
             ended = False
-            for repeats in range(lockstep.action_repeat):
+            most = lockstep.action_repeat
+            for repeats in range(most):
                 outcomes = await session.step(lockstep.actions)
                 self.steps += 1
                 self._measures.stepped(-began + (began := clock()))
                 ended = lockstep.stepped(outcomes, repeats=repeats)
                 if ended:
+                    lockstep.cut_actions(most - repeats - 1)
                     break
             lockstep.counted()
             if inputs is not None:

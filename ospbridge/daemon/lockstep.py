@@ -186,6 +186,12 @@ class LockStep:
             ended = ended or feedback.terminated or feedback.truncated
         return ended
 
+    def cut_actions(self, missing: int) -> None:
+        """An episode ended ``missing`` steps before the end of an action: the others' actions end there as well."""
+        for attachment in self.playing if missing else ():
+            if attachment.feedback is not None and not _is_over(attachment.feedback):
+                attachment.feedback.truncated = attachment.held.task.cut_action(missing)
+
     def counted(self) -> None:
         """The actions of all who play are done."""
         for attachment in self.playing:

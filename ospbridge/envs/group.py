@@ -236,7 +236,7 @@ class DirectGroup:
         """The step, repeated as the tasks want it: equally often for all, because all step together."""
         found: Found = {}
         ended = False
-        for _ in range(repeats):
+        for number in range(repeats):
             outcomes = yield from conversation.go_on(None)
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
@@ -244,6 +244,9 @@ class DirectGroup:
                 found[name].reward += feedback.reward
             ended = any(feedback.terminated or feedback.truncated for feedback in found.values())
             if ended:
+                missing = repeats - number - 1
+                for name in [name for name in found if missing and not over(found[name])]:
+                    found[name].truncated = tasks[name].cut_action(missing)
                 break
         self._remember(found)
         self._found = found

@@ -69,6 +69,13 @@ class Task:
         """float32[n_inputs] for an action of ``action_space``. Raises LocalProtocolError for anything else."""
         return vector(action, len(self.agent.inputs), self.agent.name)
 
+    def cut_action(self, missing: int) -> bool:
+        """The action under way ends here, ``missing`` steps early, because another agent's episode ended.
+
+        Returns whether the episode has had all its actions, and is to be truncated.
+        """
+        return False
+
     def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
         """float32[n]: the observation of an outcome; an array of the caller's own."""
         return outcome.outputs

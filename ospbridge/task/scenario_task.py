@@ -65,7 +65,9 @@ class ScenarioTask(Task):
         self.events = episode.terminated_on
         self._zeros = episode.reset_observation is ResetObservation.ZEROS
         self.settle_steps = 0 if self._zeros else episode.settle_steps or 1
-        self._last_step = (episode.max_steps or 0) * scenario.action_repeat
+        self._horizon = self._last_step = (episode.max_steps or 0) * scenario.action_repeat
+        self._phase = 1
+        """Which step was the first one of an action."""
         self._ends = frozenset(episode.terminated_on)
         self._actor = Actor(agent, rules.action, self.neutral, mistakes)
         self._observer = Observer(agent, rules.observe, mistakes, bounded=bounded)
@@ -176,8 +178,16 @@ class ScenarioTask(Task):
         if self._observer.plain and all_finite(outputs):
             self._observer.reason = ""
             return outputs
-        repeated = (self.steps - 1) % self.action_repeat != 0
+        repeated = (self.steps - self._phase) % self.action_repeat != 0
         return self._observer.observe(outcome, repeated=repeated)
+
+    def cut_action(self, missing: int) -> bool:
+        """The next step is the first one of an action, and what is missing is not made up for."""
+        self._phase = self.steps + 1
+        if not self._horizon:
+            return False
+        self._last_step -= missing
+        return self.steps >= self._last_step
 
     def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
         """Reward, terminated, truncated, as the expressions say. Raises TaskError where one fails."""
@@ -199,6 +209,8 @@ class ScenarioTask(Task):
     def restart(self, outcome: StepOutcome) -> None:
         """An episode begins: nothing was given, and what is seen now is what was seen before."""
         self.steps = 0
+        self._last_step = self._horizon
+        self._phase = 1
         self._actor.restart()
         self._before = (0.0,) * len(self._used) if self._zeros else self._numbers(outcome)
 

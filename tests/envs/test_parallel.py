@@ -286,3 +286,36 @@ def test_a_daemon_that_dies_truncates_all_and_the_next_reset_attaches_to_its_suc
             env.reset(seed=2)
             assert not any(env.step(zeros(env))[3].values())
             env.close()
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("hub", [False, True])
+def test_an_action_that_anothers_end_cuts_short_counts_as_one(
+    hub: bool, tmp_path: Path, runtime_directory: Path
+) -> None:
+    scenario = tmp_path / "two.toml"
+    scenario.write_text(
+        'name = "two"\naction_repeat = 4\n'
+        '[[agent]]\nmatch = { name = "agent1" }\n[agent.episode]\nreward = "1"\nterminated = "step > 1"\n'
+        '[[agent]]\nmatch = { name = "agent2" }\n[agent.episode]\nreward = "1"\nmax_steps = 3\n',
+        encoding="utf-8",
+    )
+    path = runtime_directory / "hub"
+    with ExitStack() as stack:
+        simulator = stack.enter_context(UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0))
+        where = {"simulator": str(simulator.address), "scenario": str(scenario)}
+        if hub:
+            stack.enter_context(connected(simulator.address, path, "--scenario", str(scenario)))
+            where = {"bridge": f"unix:{path}"}
+        env = parallel_env(**where)
+        stack.callback(env.close)
+        for _ in range(2):
+            env.reset(seed=1)
+            told = []
+            while env.agents:
+                _, rewards, terminated, truncated, _ = env.step(
+                    {name: np.zeros(1, np.float32) for name in env.agents}
+                )
+                told.append((rewards["agent2"], truncated["agent2"]))
+                assert terminated.get("agent1", True)
+            assert told == [(2.0, False), (4.0, False), (4.0, True)]

@@ -322,6 +322,25 @@ def test_the_horizon_truncates_without_a_reason_of_the_bridges() -> None:
         assert told[-1].reason == ""
 
 
+def test_an_action_that_ends_early_counts_as_one_and_the_next_begins_behind_it() -> None:
+    tried = task(
+        '[agent.observe]\noutputs = ["/Force"]\nhistory = 2\n[agent.episode]\nmax_steps = 3\n',
+        "action_repeat = 4",
+    )
+    for _ in range(2):
+        tried.begin(outcome(0, 0, 1), seed=1)
+        step(tried, 0, 0, 2)
+        assert step(tried, 0, 0, 3).observation.tolist() == [1, 3]
+        assert not tried.cut_action(2)
+        told = [step(tried, 0, 0, force) for force in range(4, 12)]
+        assert [feedback.observation.tolist() for feedback in told[2:6]] == [[3, 6], [3, 7], [7, 8], [7, 9]]
+        assert [feedback.truncated for feedback in told] == [False] * 7 + [True]
+    tried.begin(outcome(), seed=1)
+    for _ in range(9):
+        assert not step(tried).truncated
+    assert tried.cut_action(3), "it was the last one"
+
+
 def test_an_expression_that_fails_is_an_error_with_its_values() -> None:
     tried = task(NAMES + '[agent.episode]\nreward = "1 / force"\n')
     tried.begin(outcome(), seed=1)
