@@ -30,6 +30,7 @@ READ_AT_MOST: Final = 8
 """Inputs of one agent that are read after one step."""
 DOUBTS_AT_MOST: Final = 8
 """An input that so often shows something else than its scale says is moved by others too: it tells nothing."""
+ODD_AT_MOST: Final = 64
 CLOSE: Final = 1e-5
 """Of the span of a scale: repositories print numbers with 8 digits at least."""
 
@@ -45,6 +46,10 @@ class InputSeen:
     sure: bool = False
     """A third step showed what the points say."""
     doubts: int = 0
+    odd: list[tuple[float, float]] = field(default_factory=list)
+    """Points of this episode that did not fit others, before it was known which of them were true."""
+    carried: int = 0
+    """So many of the points are an earlier episode's."""
 
     @property
     def usable(self) -> bool:
@@ -53,21 +58,41 @@ class InputSeen:
     def clamped(self, given: float) -> float:
         return min(max(given, self.low), self.high) if self.low < self.high else given
 
-    def contradicts(self, given: float, read: float) -> bool:
-        """Whether ``read`` cannot come of ``given``. Learns from it; what is not known yet contradicts nothing."""
+    def contradiction(self, given: float, read: float) -> tuple[float, float] | None:
+        """What was given in a step, and what was read that cannot come of it: in this step, or earlier in its episode.
+
+        Learns from it; what is not known yet contradicts nothing until it is.
+        """
         given = self.clamped(given)
         expected = self._expected(given)
         if expected is None:
             self.points.append((given, read))
-            return False
-        if abs(read - expected) <= CLOSE * self._span:
-            self.sure = self.sure or len(self.points) > 1
-            return False
+            return None
+        if self._fits(read, expected):
+            if self.sure or len(self.points) < 2:
+                return None
+            self.sure = True
+            found = next(
+                (point for point in self.odd if not self._fits(point[1], self._expected(point[0]))), None
+            )
+            self.odd = []
+            self.doubts += found is not None
+            return found
         if self.sure:
             self.doubts += 1
-            return True
+            return given, read
+        self.odd = [*self.odd, *self.points[self.carried :]][-ODD_AT_MOST:]
         self.points = [(given, read)]
-        return False
+        self.carried = 0
+        return None
+
+    def begin(self) -> None:
+        """An episode begins: what an earlier one was given matters no more."""
+        self.odd = []
+        self.carried = len(self.points)
+
+    def _fits(self, read: float, expected: float | None) -> bool:
+        return expected is None or abs(read - expected) <= CLOSE * self._span
 
     @property
     def _span(self) -> float:
@@ -175,6 +200,12 @@ class Echo:
             known.remember(np.clip(np.zeros_like(vote.inputs), *_bounds(known)))
             self.agents[vote.agent_id] = known
         return self.agents[vote.agent_id]
+
+    def begin(self) -> None:
+        """An episode begins."""
+        for agent in self.agents.values():
+            for seen in agent.inputs:
+                seen.begin()
 
     def forget(self, agent_id: int) -> None:
         """The agent was registered anew: its interface may have changed."""

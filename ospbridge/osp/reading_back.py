@@ -41,10 +41,12 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
             except ValueError:
                 agent.ids[at] = None
                 continue
-            if agent.inputs[at].contradicts(float(vote.inputs[at]), read):
+            found = agent.inputs[at].contradiction(float(vote.inputs[at]), read)
+            if found is not None:
+                given, read = found
                 return (
                     f"{vote.agent.inputs[at].name} of agent {vote.agent.name!r} reads {read:.7g}, it was given "
-                    f"{vote.inputs[at]:.7g}: an earlier request came late and took the place of this one"
+                    f"{given:.7g}: an earlier request came late and took the place of this one"
                 )
         agent.remember(vote.inputs)
     return ""

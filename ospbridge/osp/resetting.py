@@ -171,6 +171,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
             m.reset_begun = r.began
     m.vote_outstanding = False
     m.resets_outstanding = 0
+    m.echo.begin()
     _look_for_a_step(m)
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import select
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -114,7 +114,7 @@ class BlockingSession:
                 heard = True
                 if found is not None:
                     sock, machine = found
-                    with sock:
+                    with closing(sock):
                         link = Link(sock, machine, port=lease.handler_port, spin=False, trace=None)
                         with suppress(OspBridgeError):
                             heard = link.run(reclaim(machine, lease))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import trio
@@ -133,7 +133,7 @@ class TrioSession:
                 heard = True
                 if found is not None:
                     sock, machine = found
-                    with sock:
+                    with closing(sock):
                         link = TrioLink(sock, machine, port=lease.handler_port, spin=False, trace=None)
                         with suppress(OspBridgeError):
                             heard = await link.run(reclaim(machine, lease))

@@ -33,34 +33,57 @@ def seen(*, low: float = -1.0, high: float = 1.0) -> InputSeen:
 # --- the scale of one input ---------------------------------------------------------------------------------------
 
 
+def contradicts(motor: InputSeen, given: float, read: float) -> bool:
+    return motor.contradiction(given, read) is not None
+
+
 def test_a_scale_contradicts_once_a_third_step_has_confirmed_it() -> None:
     motor = seen()
-    assert [motor.contradicts(at, 120 * at) for at in (0.0, 0.5, -0.25)] == [False] * 3
-    assert motor.contradicts(0.75, 60.0)
-    assert not motor.contradicts(0.75, 90.0)
+    assert [contradicts(motor, at, 120 * at) for at in (0.0, 0.5, -0.25)] == [False] * 3
+    assert contradicts(motor, 0.75, 60.0)
+    assert not contradicts(motor, 0.75, 90.0)
+
+
+def test_what_was_read_before_the_scale_was_known_is_held_against_it_then() -> None:
+    motor = seen()
+    # The first of these ran with a request of before, which gave 0.
+    honest = [(at, 120 * at) for at in (-0.5, 0.25, 0.75)]
+    assert not any(contradicts(motor, at, read) for at, read in [(0.5, 0.0), *honest[:2]])
+    assert [motor.contradiction(at, read) for at, read in [honest[2], (1.0, 120.0)]] == [None, (0.5, 0.0)]
+    assert not contradicts(motor, 0.125, 15.0)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_what_was_read_in_an_earlier_episode_is_held_against_none_that_follows(after: int) -> None:
+    motor = seen()
+    for number, at in enumerate((0.5, -0.5, 0.25, 0.75, 1.0, -1.0)):
+        if number == after:
+            motor.begin()
+        assert not contradicts(motor, at, 120 * at if number else 0.0)
+    assert motor.sure
 
 
 def test_two_choices_are_enough_to_know_a_scale() -> None:
     motor = seen()
-    assert not any(motor.contradicts(at, 30 * at) for at in (1.0, -1.0, 1.0))
-    assert motor.contradicts(1.0, -30.0)
+    assert not any(contradicts(motor, at, 30 * at) for at in (1.0, -1.0, 1.0))
+    assert contradicts(motor, 1.0, -30.0)
 
 
 def test_numbers_beyond_the_range_count_as_its_end() -> None:
     motor = seen()
     for at, read in ((0.0, 0.0), (1.0, 120.0), (-3.0, -120.0), (7.0, 120.0)):
-        assert not motor.contradicts(at, read)
+        assert not contradicts(motor, at, read)
 
 
 def test_what_follows_no_scale_is_never_believed_and_at_last_not_even_read() -> None:
     motor = seen()
     random = np.random.default_rng(7)
-    assert not any(motor.contradicts(at, float(random.uniform())) for at in np.linspace(-1, 1, 50))
+    assert not any(contradicts(motor, at, float(random.uniform())) for at in np.linspace(-1, 1, 50))
     motor = seen()
     for at in (0.0, 0.5, 1.0):
-        motor.contradicts(at, at)
+        contradicts(motor, at, at)
     for _ in range(20):
-        motor.contradicts(0.25, 0.9)
+        contradicts(motor, 0.25, 0.9)
     assert not motor.usable
 
 
@@ -74,7 +97,7 @@ def test_an_honest_server_of_any_scale_is_never_contradicted(
 ) -> None:
     motor = seen()
     for number in numbers:
-        assert not motor.contradicts(number, float(f"{number * scale + shift:.8g}"))
+        assert not contradicts(motor, number, float(f"{number * scale + shift:.8g}"))
 
 
 # --- which inputs are read ----------------------------------------------------------------------------------------
