@@ -246,7 +246,7 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             if lost is not None:
                 m.vote_outstanding = False
                 result = yield from _filled(m, s, lost)
-                m.read_back.update(dict.fromkeys(lost, s.moved_at))
+                m.lateness.taken_for_lost(lost, s.moved_at)
                 return result
         if not s.finished:
             until = min(m.now + waits.next(), limit)

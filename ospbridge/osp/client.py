@@ -25,6 +25,7 @@ from ospbridge.errors import (
 from ospbridge.osp.clock import StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import Echo
+from ospbridge.osp.lateness import LATEST, Lateness
 from ospbridge.osp.messages import (
     EndAck,
     Message,
@@ -55,10 +56,6 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
 NOTICES_KEPT: Final = 256
-LATEST: Final = 30.0
-"""Seconds that a datagram may be late: so long after an anomaly inputs are read back."""
-RESET_LATEST: Final = 10.0
-"""Seconds behind a reset that was taken for done: what completes later was another."""
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 RESET_COMPLETED: Final = {
@@ -131,14 +128,7 @@ class ClientMachine:
         """Reset votes that were sent and not seen to be used up."""
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
-        self.behind = 0.0
-        """Seconds, at most, that a completion came behind what the clock showed."""
-        self.read_back: dict[int, float] = {}
-        """Of the latest step, agents whose completion was taken for lost: when the clock had moved."""
-        self.reset_took = 0.0
-        """Seconds that the longest reset took of which that is known."""
-        self.reset_begun: float | None = None
-        """When the reset was begun whose completion was taken for lost."""
+        self.lateness = Lateness()
         self.owed_acks: set[int] = set()
         """Agents whose last vote ran although its acknowledgement never came."""
         self.suspect = ""
@@ -297,7 +287,7 @@ class ClientMachine:
 
     def completed(self, reply: StepCompleted) -> None:
         """A completion was believed."""
-        self.read_back.pop(reply.agent_id, None)
+        self.lateness.believed(reply.agent_id)
         self._remember_the_way()
         self._remembered.add(reply, for_long=self.disturbed)
 
@@ -338,12 +328,6 @@ class ClientMachine:
         self.clock.count += 1
         way.latest = way.came
 
-    def came_behind(self, agent_id: int) -> None:
-        """A completion came that is not the one awaited: it may be one that was taken for lost."""
-        moved_at = self.read_back.pop(agent_id, None)
-        if moved_at is not None and self.now - moved_at <= LATEST:
-            self.behind = max(self.behind, self.now - moved_at)
-
     def _remember_the_way(self) -> None:
         if self._way is not None:
             self._remembered.take_over(self._way)
@@ -375,15 +359,11 @@ class ClientMachine:
             self.acknowledge_reset(message.CODE)
             self.clock.forget()
             self.resets_outstanding = 0
-            if self.reset_begun is not None:
-                # It may be that one's, and so long must be waited for the next.
-                took = self.now - self.reset_begun
-                self.reset_took = max(self.reset_took, took if took <= RESET_LATEST else 0.0)
-                self.reset_begun = None
+            self.lateness.reset_completed_behind(self.now)
             self.notices.append(WorldReset("the world was reset without this session having asked"))
         elif isinstance(message, StepCompleted):
             self.send(StepCompletedAck(message.agent_id))
-            self.came_behind(message.agent_id)
+            self.lateness.came_behind(message.agent_id, self.now)
             if self.recalls(message):
                 self.anomaly(f"completion of agent {message.agent_id} came late or twice")
             else:

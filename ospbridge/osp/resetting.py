@@ -62,7 +62,7 @@ class _Reset:
         self.sent = self.acked = min(m.resets_outstanding, self.wanted)
         self.completed = False
         self.repeated = False
-        usual = max(2.0 * m.reset_took, USUAL if before else USUAL_UNSEEN)
+        usual = max(2.0 * m.lateness.reset_took, USUAL if before else USUAL_UNSEEN)
         self.patience = min(usual, m.limits.reset / 4.0)
         """Seconds from the votes in which the completion is not lost yet: worlds take their time to begin anew."""
         self.silent = False
@@ -120,7 +120,7 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
     before = yield from settled_clock(m)
     if m.clock.outlasts_resets:
         before = None
-    m.reset_begun = None
+    m.lateness.begin_reset()
     r = _Reset(m, seed, before)
     limit = m.now + m.limits.reset
     waits = m.waits()
@@ -151,7 +151,7 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
 
 def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     """Learn where the clock stands behind the reset. False where what completed was an older one."""
-    took = m.now - r.began
+    at = m.now
     m.clock.forget()
     m.suspect = ""
     yield from start_clock(m)
@@ -165,10 +165,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
         m.clock.outlasts_resets = True
     if not m.foreign:
         # With others, how long it took would say more of them.
-        if r.finished:
-            m.reset_took = max(m.reset_took, took)
-        else:
-            m.reset_begun = r.began
+        m.lateness.reset_ran(r.began, at, completed=r.finished)
     m.vote_outstanding = False
     m.resets_outstanding = 0
     m.echo.begin()

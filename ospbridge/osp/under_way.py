@@ -100,7 +100,7 @@ class StepUnderWay:
     @property
     def hasty(self) -> bool:
         """It is too early to believe that the completion is lost: others came behind what the clock showed."""
-        return self.m.now - self.moved_at < min(2.0 * self.m.behind, self.m.limits.step / 4.0)
+        return self.m.now - self.moved_at < min(2.0 * self.m.lateness.behind, self.m.limits.step / 4.0)
 
     @property
     def disowned_for_long(self) -> bool:
@@ -201,7 +201,7 @@ class StepUnderWay:
     def distrust(self) -> None:
         """What was believed to be this step's completion was an older one."""
         for agent_id in self.done:
-            self.m.came_behind(agent_id)
+            self.m.lateness.came_behind(agent_id, self.m.now)
         self.disowned, self.done = (self.done if not self.disputed and not self.cut else {}), {}
         self.disowned_at = self.m.now
         self.cut.clear()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ospbridge.osp.client import LATEST
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.codes import COMMAND_CLASS
 from ospbridge.osp.echo import READ_AT_MOST
+from ospbridge.osp.lateness import LATEST
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
 from ospbridge.osp.resetting import USUAL, USUAL_UNSEEN

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue
-from ospbridge.osp.client import LATEST
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import AgentEcho, InputSeen
+from ospbridge.osp.lateness import LATEST
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.votes import Vote
 from ospbridge.osp.world import Variable

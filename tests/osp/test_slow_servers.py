@@ -96,7 +96,7 @@ def test_once_it_is_known_how_long_resets_take_one_that_takes_so_long_is_nothing
     slow.reset()
     slow.step()
     assert not slow.machine.guarded
-    assert slow.machine.reset_took == pytest.approx(2.0, abs=0.1)
+    assert slow.machine.lateness.reset_took == pytest.approx(2.0, abs=0.1)
     assert not [notice for notice in slow.reset() if isinstance(notice, Anomaly)]
 
 
@@ -166,9 +166,9 @@ def test_a_simulator_whose_completions_come_behind_its_clock_is_given_more_time_
     slow.step()
     slow.codes, slow.late = STEP, 1.5
     slow.client.do(slow.client.conversation.step({"agent": np.zeros(2, np.float32)}))
-    assert slow.machine.behind == 0.0
+    assert slow.machine.lateness.behind == 0.0
     slow.pair.settle(5.0)
-    assert slow.machine.behind == pytest.approx(1.5, abs=0.1)
+    assert slow.machine.lateness.behind == pytest.approx(1.5, abs=0.1)
     slow.client.conversation.take_notices()
     slow.reset()
     for _ in range(3):
@@ -199,7 +199,7 @@ def test_a_completion_that_is_doubled_later_says_nothing_of_how_late_others_are(
         fate.append((0.0, 0.03))
         slow.step()
         slow.pair.settle(0.5)
-    assert slow.machine.behind == 0.0
+    assert slow.machine.lateness.behind == 0.0
 
 
 class Two:
