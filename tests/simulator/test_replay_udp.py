@@ -159,7 +159,8 @@ def test_a_recorded_world_of_physics_is_played_by_a_vector_environment() -> None
     with replaying(RECORDINGS / "o01_ode_arena.jsonl") as (address, machine, told):
         envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=3, simulator=str(address), agents="*")
         try:
-            envs.reset(seed=1)
+            with pytest.warns(UserWarning, match="seeds have no effect"):
+                envs.reset(seed=1)
             inputs = np.full((3, 2), 0.8, np.float32)
             for _ in range(150):
                 envs.step(inputs)
