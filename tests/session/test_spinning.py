@@ -11,7 +11,6 @@ import trio
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.link import SPINS
 from ospbridge.session.spinning import AGAIN_AFTER, NEAR_MISS, Spinning
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -21,8 +20,8 @@ THINK = 0.002
 ADAPTING = 20
 """Steps after which the number of tries has come down."""
 STEPS = 30
-HARDLY = 4 * STEPS + 2 * SPINS
-"""Tries in vain, with two times that a link looked whether it pays again; spinning in each step is 200 times STEPS."""
+ROUNDS = 5
+"""Of so many steps: on a busy machine who steps may itself be so late that it seems to pay."""
 
 
 class Counting:
@@ -59,12 +58,15 @@ def test_a_blocking_session_hardly_tries_beside_a_simulator_that_thinks(profile:
         session.reset(1)
         link: Any = session.link
         link._socket = counting = Counting(link._socket)
-        for step in range(ADAPTING + STEPS):
-            if step == ADAPTING:
-                assert counting.in_vain, "the socket is another one"
-                counting.in_vain = 0
+        for _ in range(ADAPTING):
             session.step({agent.name: np.zeros(2, np.float32)})
-    assert counting.in_vain <= HARDLY
+        rounds = []
+        for _ in range(ROUNDS):
+            before = counting.in_vain
+            for _ in range(STEPS):
+                session.step({agent.name: np.zeros(2, np.float32)})
+            rounds.append(counting.in_vain - before)
+    assert 0 < min(rounds) <= 4 * STEPS, rounds
 
 
 @pytest.mark.loopback
@@ -79,12 +81,15 @@ async def test_a_session_of_a_daemon_hardly_tries_beside_a_simulator_that_thinks
                 await session.reset(1)
                 link: Any = session._link
                 link._socket = counting = Counting(link._socket)
-                for step in range(ADAPTING + STEPS):
-                    if step == ADAPTING:
-                        assert counting.in_vain, "the socket is another one"
-                        counting.in_vain = 0
+                for _ in range(ADAPTING):
                     await session.step({agent.name: np.zeros(2, np.float32)})
-    assert counting.in_vain <= HARDLY
+                rounds = []
+                for _ in range(ROUNDS):
+                    before = counting.in_vain
+                    for _ in range(STEPS):
+                        await session.step({agent.name: np.zeros(2, np.float32)})
+                    rounds.append(counting.in_vain - before)
+    assert 0 < min(rounds) <= 4 * STEPS, rounds
 
 
 @pytest.mark.loopback
