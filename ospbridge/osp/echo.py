@@ -33,6 +33,7 @@ DOUBTS_AT_MOST: Final = 8
 ODD_AT_MOST: Final = 64
 CLOSE: Final = 1e-5
 """Of the span of a scale: repositories print numbers with 8 digits at least."""
+FAR: Final = 1000.0
 
 
 @dataclass(slots=True)
@@ -68,16 +69,18 @@ class InputSeen:
         if expected is None:
             self.points.append((given, read))
             return None
-        if self._fits(read, expected):
-            if self.sure or len(self.points) < 2:
-                return None
-            self.sure = True
-            found = next(
-                (point for point in self.odd if not self._fits(point[1], self._expected(point[0]))), None
-            )
-            self.odd = []
-            self.doubts += found is not None
-            return found
+        far = self._far(given)
+        if far > FAR:
+            # Two points so close to each other say nothing of this one.
+            self.points[-1] = (given, read)
+            self.sure = False
+            return None
+        if self._fits(given, read):
+            sure = self.sure or len(self.points) > 1
+            if far > 1.0:
+                # The farther apart they are the better they tell.
+                self.points[-1] = (given, read)
+            return None if sure is self.sure else self._made_sure()
         if self.sure:
             self.doubts += 1
             return given, read
@@ -91,8 +94,23 @@ class InputSeen:
         self.odd = []
         self.carried = len(self.points)
 
-    def _fits(self, read: float, expected: float | None) -> bool:
-        return expected is None or abs(read - expected) <= CLOSE * self._span
+    def _made_sure(self) -> tuple[float, float] | None:
+        """It is known now what numbers look like: what did not, earlier in this episode."""
+        self.sure = True
+        found = next((point for point in self.odd if not self._fits(*point)), None)
+        self.odd = []
+        self.doubts += found is not None
+        return found
+
+    def _fits(self, given: float, read: float) -> bool:
+        """As far as can be known: what is read was rounded, which tells the less the farther away it was given."""
+        expected = self._expected(given)
+        return expected is None or abs(read - expected) <= CLOSE * self._span * max(1.0, self._far(given))
+
+    def _far(self, given: float) -> float:
+        """How far from the first point, as a multiple of how far the other one is."""
+        given_1, given_2 = self.points[0][0], self.points[-1][0]
+        return 0.0 if given_1 == given_2 else abs((given - given_1) / (given_2 - given_1))
 
     @property
     def _span(self) -> float:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ospbridge.errors import StepUncertain
@@ -63,6 +63,12 @@ def test_what_was_read_in_an_earlier_episode_is_held_against_none_that_follows(a
     assert motor.sure
 
 
+def test_points_far_apart_take_the_place_of_close_ones() -> None:
+    motor = seen()
+    assert not any(contradicts(motor, at, 120 * at) for at in (0.0, 0.001, 0.0, 0.5, 0.501, -0.5))
+    assert contradicts(motor, 0.75, 89.9)
+
+
 def test_two_choices_are_enough_to_know_a_scale() -> None:
     motor = seen()
     assert not any(contradicts(motor, at, 30 * at) for at in (1.0, -1.0, 1.0))
@@ -92,6 +98,9 @@ def test_what_follows_no_scale_is_never_believed_and_at_last_not_even_read() -> 
     shift=st.floats(-1e3, 1e3),
     numbers=st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=20),
 )
+@example(53.0, 0.0, [0.0, 0.001953125, 0.0, 1.0])
+@example(53.0, 999.0, [0.0, 0.001953125, 0.0, 1.0, 0.5, -1.0])
+@example(1e4, 1e3, [0.0, 1e-6, 0.0, 1.0, 0.5, 0.25])
 def test_an_honest_server_of_any_scale_is_never_contradicted(
     scale: float, shift: float, numbers: list[float]
 ) -> None:
