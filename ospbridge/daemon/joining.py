@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ospbridge.daemon.patience import Patience
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,
@@ -38,45 +40,6 @@ only: the scheduler takes as long as a short step."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
 """Seconds: a simulator that comes back is joined within two."""
-SAID_AGAIN_AFTER: Final = 60.0
-"""Seconds until waiting is mentioned a second time; from then on twice as long each time."""
-
-
-class _Patience:
-    """How long to pause, and when to say what is waited for: at once, then ever more rarely."""
-
-    def __init__(self, settings: Settings, report: Callable[[str], None]) -> None:
-        self.started = trio.current_time()
-        self._settings = settings
-        self._report = report
-        self._pause = FIRST_PAUSE
-        self._say_at = self.started
-        self._silence = SAID_AGAIN_AFTER
-
-    @property
-    def left(self) -> float:
-        """Seconds for which to go on."""
-        wait = self._settings.wait
-        return float("inf") if wait is None else self.started + wait - trio.current_time()
-
-    async def after(self, error: OspBridgeError) -> None:
-        """Pause, or raise ``error`` where the time is over."""
-        if self.left <= 0:
-            raise error
-        self._report(error.message)
-        now = trio.current_time()
-        if now >= self._say_at:
-            log.info(
-                "waiting for the simulator",
-                **self._settings.whose,
-                reason=error.message,
-                hint=error.hint,
-                waited=round(now - self.started, 1),
-            )
-            self._say_at = now + self._silence
-            self._silence *= 2
-        await trio.sleep(max(0.0, min(self._pause, self.left)))
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
 
 async def join(
@@ -97,7 +60,9 @@ async def join(
     ``number`` counts sessions from 1. ``budget`` is given back what the loss of a session before has cost, where the
     simulator was away; ``away`` says that this has been seen already.
     """
-    patience = _Patience(settings, report)
+    patience = Patience(
+        settings.wait, first=FIRST_PAUSE, longest=LONGEST_PAUSE, say=partial(_waiting, settings)
+    )
     first = number == 1
     away = away or first
     while True:
@@ -136,7 +101,18 @@ async def join(
             except BaseException:
                 await session.aclose()
                 raise
+        report(error.message)
         await patience.after(error)
+
+
+def _waiting(settings: Settings, error: OspBridgeError, waited: float) -> None:
+    log.info(
+        "waiting for the simulator",
+        **settings.whose,
+        reason=error.message,
+        hint=error.hint,
+        waited=waited,
+    )
 
 
 async def _connected(settings: Settings, left: float, trace: TraceWriter | None, tally: Tally) -> TrioSession:

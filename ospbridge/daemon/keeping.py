@@ -15,7 +15,7 @@ from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
 from ospbridge.daemon.notices import foreign_reset
-from ospbridge.daemon.returning import Returning
+from ospbridge.daemon.patience import Patience
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
 from ospbridge.session.absence import Absence
@@ -36,6 +36,10 @@ __all__ = ["SessionKeeper"]
 log = logs.get(__name__)
 LOOK_EVERY: Final = 5.0
 """Seconds between looks at whether a silent simulator is still there, while nobody plays."""
+UNFIT_PAUSE: Final = 1.0
+LONGEST_UNFIT_PAUSE: Final = 10.0
+"""Seconds until a simulator that came back otherwise is joined again: each try may leave a handler behind, where
+sessions that registered for events cannot say goodbye."""
 
 
 class SessionKeeper:
@@ -136,7 +140,7 @@ class SessionKeeper:
         settings = self._settings
         budget = Budget(trio.current_time())
         forcing = Forcing(settings)
-        returning = Returning(settings)
+        patience: Patience | None = None
         away = fitted = False
         while True:
             unfit: OspBridgeError | None = None
@@ -157,7 +161,7 @@ class SessionKeeper:
                 await equip(session, tasks)
                 self._lockstep.take_agents(tasks)
                 fitted = True
-                returning.fits()
+                patience = None
                 # Only now: whoever finds it joined may attach.
                 self.session = session
                 self.broken = ""
@@ -185,7 +189,8 @@ class SessionKeeper:
                 await session.aclose()
             self.connection = self.broken
             if unfit is not None:
-                await returning.refused(unfit)
+                patience = patience or self._patience()
+                await patience.after(unfit)
                 # It costs no rebuild, so that none is to be given back.
                 away = True
                 continue
@@ -199,6 +204,15 @@ class SessionKeeper:
                 )
             assert self._lost_to is not None
             self._measures.rebuilt(self._lost_to)
+
+    def _patience(self) -> Patience:
+        """With a simulator that came back without what the tasks were made for, as with the wrong scene."""
+
+        def say(error: OspBridgeError, _waited: float) -> None:
+            whose = self._settings.whose
+            log.warning("the simulator came back otherwise", **whose, reason=error.message, hint=error.hint)
+
+        return Patience(self._settings.wait, first=UNFIT_PAUSE, longest=LONGEST_UNFIT_PAUSE, say=say)
 
     def _not_joined(self, reason: str) -> None:
         self.connection = f"waiting for the simulator: {reason}"

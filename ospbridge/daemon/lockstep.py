@@ -188,7 +188,9 @@ class LockStep:
 
     def cut_actions(self, missing: int) -> None:
         """An episode ended ``missing`` steps before the end of an action: the others' actions end there as well."""
-        for attachment in self.playing if missing else ():
+        if not missing:
+            return
+        for attachment in self.playing:
             if attachment.feedback is not None and not _is_over(attachment.feedback):
                 attachment.feedback.truncated = attachment.held.task.cut_action(missing)
 

@@ -244,9 +244,7 @@ class DirectGroup:
                 found[name].reward += feedback.reward
             ended = any(feedback.terminated or feedback.truncated for feedback in found.values())
             if ended:
-                missing = repeats - number - 1
-                for name in [name for name in found if missing and not over(found[name])]:
-                    found[name].truncated = tasks[name].cut_action(missing)
+                _cut_actions(tasks, found, repeats - number - 1)
                 break
         self._remember(found)
         self._found = found
@@ -303,6 +301,14 @@ class DirectGroup:
         if not self._closed:
             self._closed = True
             self.shared.release()
+
+
+def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
+    """An episode ended ``missing`` steps before the end of an action: the others' actions end there as well."""
+    if missing:
+        for name, feedback in found.items():
+            if not over(feedback):
+                feedback.truncated = tasks[name].cut_action(missing)
 
 
 def over(feedback: Feedback) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium import logger
 
-from ospbridge.osp.notices import Anomaly, WorldReset
+from ospbridge.osp.notices import WorldReset, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,13 +19,10 @@ __all__ = ["tell", "tell_at_once"]
 
 def tell(notices: Iterable[Notice]) -> str:
     """Warn of what these say of the simulator. Returns what is said of a reset by others, empty where none came."""
-    reset = ""
-    for notice in notices:
-        if isinstance(notice, WorldReset):
-            reset = reset or notice.text
-        elif not isinstance(notice, Anomaly):
-            logger.warn("%s", notice.text)
-    return reset
+    told = told_by(notices)
+    for remark in told.remarks:
+        logger.warn("%s", remark)
+    return told.reset
 
 
 def tell_at_once(conversation: Conversation) -> None:

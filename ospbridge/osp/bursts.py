@@ -29,6 +29,36 @@ FROM_ONE: Final = 3
 """In so many tries must all pieces but the first come, and one behind the last, to be taken for ones counted from 1."""
 
 
+class _Behind:
+    """Whether pieces seem to count from 1: one comes behind the last, and never the first.
+
+    With the first one, and with another list, there is a new one of these.
+    """
+
+    __slots__ = ("_came", "_tries", "piece")
+
+    def __init__(self) -> None:
+        self.piece: Message | None = None
+        """The one behind the last."""
+        self._came = False
+        """In this try."""
+        self._tries = 0
+        """In which it came."""
+
+    def keep(self, piece: Message) -> None:
+        """It came; one that differs from that of a try before proves nothing."""
+        if self.piece is not None and self.piece != piece:
+            self._tries = 0
+        self.piece = piece
+        self._came = True
+
+    def proved(self) -> bool:
+        """A try is over; whether this was seen in enough of them."""
+        self._tries += self._came
+        self._came = False
+        return self._tries >= FROM_ONE
+
+
 class _Burst:
     """What has arrived of one list."""
 
@@ -37,9 +67,7 @@ class _Burst:
         "alone",
         "announced",
         "behind",
-        "behind_came",
         "disputed",
-        "from_one",
         "m",
         "one_by_one",
         "pieces",
@@ -60,11 +88,7 @@ class _Burst:
         """Two heads came: one of them is late from another question, and what is complete may be its list."""
         self.total = 0
         self.pieces: dict[int, Message] = {}
-        self.behind: Message | None = None
-        """The piece behind the last one, which there is where they count from 1."""
-        self.behind_came = False
-        self.from_one = 0
-        """Tries in which it came, and the first one did not."""
+        self.behind = _Behind()
 
     @property
     def complete(self) -> bool:
@@ -94,35 +118,27 @@ class _Burst:
 
     def _forget(self) -> None:
         self.pieces.clear()
-        self.behind = None
-        self.behind_came = False
-        self.from_one = 0
+        self.behind = _Behind()
 
     def fell_silent(self) -> None:
         """A try is over. Pieces that prove to count from 1 are complete then."""
         if self.complete:
             return
-        self.from_one += self.behind_came
-        self.behind_came = False
-        if self.from_one >= FROM_ONE and self.behind is not None and len(self.pieces) == self.total - 1:
+        last = self.behind.piece
+        if self.behind.proved() and last is not None and len(self.pieces) == self.total - 1:
             self.m.counts_from_one = True
-            last = {self.total - 1: self.behind}
-            self.pieces = {index - 1: piece for index, piece in self.pieces.items()} | last
+            self.pieces = {index - 1: piece for index, piece in self.pieces.items()}
+            self.pieces[self.total - 1] = last
 
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece; False for one without a head: it will come again with the next try."""
         if self.announced is None or not 0 <= index <= self.total:
             return False
         if index == self.total:
-            if self.behind is not None and self.behind != piece:
-                self.from_one = 0
-            self.behind = piece
-            self.behind_came = True
+            self.behind.keep(piece)
             return False
         if index == 0:
-            self.behind = None
-            self.behind_came = False
-            self.from_one = 0
+            self.behind = _Behind()
         if self.pieces.setdefault(index, piece) != piece:
             # One of the two is late from another question: believe neither.
             self.pieces.clear()

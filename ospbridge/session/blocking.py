@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import select
 import socket
-from contextlib import closing, suppress
+from contextlib import suppress
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -18,9 +18,8 @@ from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
-from ospbridge.session.lease import stale_leases
 from ospbridge.session.link import Link
-from ospbridge.session.reclaim import reclaim, successor
+from ospbridge.session.reclaim import successors
 from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
 
@@ -108,22 +107,10 @@ class BlockingSession:
         return session
 
     def _reclaim(self, leases: Path | None) -> None:
-        for lease, file in stale_leases(self.conversation.server, leases):
-            try:
-                found = successor(lease, self.machine.limits)
-                heard = True
-                if found is not None:
-                    sock, machine = found
-                    with closing(sock):
-                        link = Link(sock, machine, port=lease.handler_port, spin=False, trace=None)
-                        with suppress(OspBridgeError):
-                            heard = link.run(reclaim(machine, lease))
-                        heard = heard or link.gone
-            except BaseException:
-                # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
-                file.abandon()
-                raise
-            file.tried(lease, heard=heard)
+        for dead in successors(self.conversation.server, leases, self.machine.limits):
+            with dead:
+                link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+                dead.heard = link.run(dead.goodbye()) or link.gone
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 

@@ -7,27 +7,87 @@ name. A real handler in mid-step waits for an acknowledgement; one datagram free
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from ospbridge.errors import QueryTimeout
+from ospbridge.errors import OspBridgeError, QueryTimeout
 from ospbridge.interface import Endpoint
 from ospbridge.osp import asking
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
+from ospbridge.session.lease import stale_leases
 from ospbridge.transport.addresses import resolve
 from ospbridge.transport.udp import open_udp
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from ospbridge.osp.timing import Limits
-    from ospbridge.session.lease import Lease
+    from ospbridge.session.lease import Lease, LeaseFile
 
-__all__ = ["reclaim", "successor"]
+__all__ = ["Successor", "in_place_of", "successors"]
 
 
-def successor(lease: Lease, limits: Limits) -> tuple[socket.socket, ClientMachine] | None:
+class Successor:
+    """A dead client's place: a socket that its old handler listens to, and a machine for it.
+
+    A context, in which ``goodbye`` is to be run and ``heard`` to be set. Behind it the lease is gone, or is left to the
+    next successor: where nobody was heard, and where the caller was interrupted.
+    """
+
+    def __init__(self, sock: socket.socket, machine: ClientMachine, lease: Lease, file: LeaseFile) -> None:
+        self.sock = sock
+        self.machine = machine
+        self.port = lease.handler_port
+        self.heard = True
+        """The handler said something, or is gone for sure."""
+        self._lease = lease
+        self._file = file
+
+    def goodbye(self) -> Exchange[bool]:
+        """Free the handler, give back its agents, leave. True where all was confirmed."""
+        m, lease = self.machine, self._lease
+        m.send(StepCompletedAck(0))
+        try:
+            for agent_id in lease.agents.values():
+                yield from asking.deregister(m, agent_id, limit=m.limits.close)
+            if not lease.events or m.profile.end_after_events_is_safe:
+                return (yield from asking.end(m))
+        except QueryTimeout:
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.sock.close()
+        told = error is None or isinstance(error, OspBridgeError)
+        if told:
+            self._file.tried(self._lease, heard=self.heard)
+        else:
+            # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
+            self._file.abandon()
+        return told
+
+
+def successors(server: Endpoint, directory: Path | None, limits: Limits) -> Iterator[Successor]:
+    """Of our own sessions with ``server`` that died, one after the other."""
+    for lease, file in stale_leases(server, directory):
+        try:
+            place = in_place_of(lease, limits)
+        except BaseException:
+            file.abandon()
+            raise
+        if place is None:
+            file.tried(lease, heard=True)
+        else:
+            yield Successor(*place, lease, file)
+
+
+def in_place_of(lease: Lease, limits: Limits) -> tuple[socket.socket, ClientMachine] | None:
     """A socket in the dead client's place and a machine for it; None where its port is taken or its host is gone."""
     profile = PROFILES.get(lease.profile)
     if profile is None:
@@ -45,16 +105,3 @@ def successor(lease: Lease, limits: Limits) -> tuple[socket.socket, ClientMachin
     return sock, ClientMachine(
         profile, limits=limits, jitter=random.random, peer=f"the old handler {handler}"
     )
-
-
-def reclaim(m: ClientMachine, lease: Lease) -> Exchange[bool]:
-    """Free the handler, give back its agents, leave. True where all was confirmed."""
-    m.send(StepCompletedAck(0))
-    try:
-        for agent_id in lease.agents.values():
-            yield from asking.deregister(m, agent_id, limit=m.limits.close)
-        if not lease.events or m.profile.end_after_events_is_safe:
-            return (yield from asking.end(m))
-    except QueryTimeout:
-        return False
-    return True

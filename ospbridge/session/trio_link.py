@@ -33,7 +33,7 @@ SPINS: Final = 200
 """Tries of a receive before it waits, at most: some 100 us in which no other task runs."""
 CHECKPOINT_EVERY: Final = 0.001
 """Seconds between checkpoints, where they delay nothing that is there already."""
-LATEST: Final = 0.004
+CHECKPOINT_AT_LATEST: Final = 0.004
 """Seconds after which there is one even where a step waits for it."""
 
 
@@ -77,7 +77,7 @@ class TrioLink(Datagrams):
         """
         self._left_way = None
         now = trio.current_time()
-        if now - self._checked > LATEST:
+        if now - self._checked > CHECKPOINT_AT_LATEST:
             self.checkpoint_due = True
             return None
         if now - self._touched > IDLE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import trio
@@ -16,8 +15,7 @@ from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
-from ospbridge.session.lease import stale_leases
-from ospbridge.session.reclaim import reclaim, successor
+from ospbridge.session.reclaim import successors
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
@@ -127,22 +125,10 @@ class TrioSession:
         return session
 
     async def _reclaim(self, leases: Path | None) -> None:
-        for lease, file in stale_leases(self.conversation.server, leases):
-            try:
-                found = successor(lease, self.machine.limits)
-                heard = True
-                if found is not None:
-                    sock, machine = found
-                    with closing(sock):
-                        link = TrioLink(sock, machine, port=lease.handler_port, spin=False, trace=None)
-                        with suppress(OspBridgeError):
-                            heard = await link.run(reclaim(machine, lease))
-                        heard = heard or link.gone
-            except BaseException:
-                # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
-                file.abandon()
-                raise
-            file.tried(lease, heard=heard)
+        for dead in successors(self.conversation.server, leases, self.machine.limits):
+            with dead:
+                link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+                dead.heard = await link.run(dead.goodbye()) or link.gone
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 

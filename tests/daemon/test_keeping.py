@@ -10,7 +10,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import keeping, returning
+from ospbridge.daemon import keeping
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.settings import Settings
@@ -142,7 +142,7 @@ async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
 async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(
     document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(keeping, "UNFIT_PAUSE", 0.01)
     equipping.may.set()
     with capture_logs() as logs:
         async with running(document) as conductor:
@@ -167,7 +167,7 @@ async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and
 async def test_so_it_is_for_as_long_as_a_simulator_is_waited_for(
     document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(keeping, "UNFIT_PAUSE", 0.01)
     equipping.may.set()
 
     async def come_back() -> NoReturn:

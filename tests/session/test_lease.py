@@ -11,10 +11,10 @@ import trio
 
 from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import Limits
-from ospbridge.session import blocking, reclaim, trio_session
+from ospbridge.session import reclaim
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-from ospbridge.session.reclaim import successor
+from ospbridge.session.reclaim import in_place_of
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -79,7 +79,7 @@ def test_a_dead_clients_place_that_cannot_be_connected_costs_no_descriptor(
         return made[0]
 
     monkeypatch.setattr(reclaim, "open_udp", open_udp)
-    assert successor(lease(), Limits()) is None
+    assert in_place_of(lease(), Limits()) is None
     assert made[0].fileno() == -1
 
 
@@ -95,13 +95,14 @@ def connect_trio(address: Endpoint, leases: Path) -> None:
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("room, connect", [(blocking, connect_blocking), (trio_session, connect_trio)])
+@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
 def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
-    room: Any, connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
+    before = descriptors()
     with (
         UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handler,
@@ -110,11 +111,10 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
         dead = LeaseFile(tmp_path)
         dead.write(lease(simulator.address, handler_port=handler.getsockname()[1]))
         dead.abandon()
-        before = descriptors()
-        monkeypatch.setattr(room, "reclaim", interrupted)
+        monkeypatch.setattr(reclaim.Successor, "goodbye", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connect(simulator.address, tmp_path)
-        assert descriptors() == before
         ((found, file),) = stale_leases(simulator.address, tmp_path)
         assert found.agents == {"agent": 1}
         file.remove()
+    assert descriptors() == before
