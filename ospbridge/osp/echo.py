@@ -31,9 +31,11 @@ READ_AT_MOST: Final = 8
 DOUBTS_AT_MOST: Final = 8
 """An input that so often shows something else than its scale says is moved by others too: it tells nothing."""
 ODD_AT_MOST: Final = 64
+"""Points of one episode that are kept to be looked at later."""
 CLOSE: Final = 1e-5
 """Of the span of a scale: repositories print numbers with 8 digits at least."""
 FAR: Final = 1000.0
+"""Multiples of the distance between two points, beyond which they say nothing of a third."""
 
 
 @dataclass(slots=True)

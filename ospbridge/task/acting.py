@@ -27,14 +27,17 @@ FEW: Final = 12
 
 
 class Actor:
-    """``given`` is float32[n_inputs]: what the agent was last told. What does not fit is noted in ``mistakes``."""
+    """``given`` is float32[n_inputs]: what the agent was last told. What does not fit is noted in ``mistakes``.
+
+    An action is ``taken`` with the step it brings: others of that step may be refused, and the action with them.
+    """
 
     def __init__(
         self, agent: AgentInterface, action: Action, neutral: NDArray[np.float32], mistakes: Mistakes
     ) -> None:
         self._agent = agent.name
         self._neutral = neutral
-        self.given = neutral
+        self.given = self._asked = neutral
         names = [value.name for value in agent.inputs]
         self.names = choose(action.inputs, names, "action.inputs", mistakes, "input")
         chosen = np.array([names.index(name) for name in self.names], np.intp)
@@ -108,7 +111,16 @@ class Actor:
 
     def restart(self) -> None:
         """An episode begins at neutral."""
-        self.given = self._neutral
+        self.given = self._asked = self._neutral
+
+    @property
+    def minds(self) -> bool:
+        """Whether ``taken`` must be called."""
+        return self.remembers or self._rate is not None
+
+    def taken(self) -> None:
+        """The step ran that the latest action was for, once or again."""
+        self.given = self._asked
 
     def inputs(self, action: Any) -> NDArray[np.float32]:
         """float32[n_inputs] for an action. Raises LocalProtocolError for what is no action."""
@@ -126,7 +138,7 @@ class Actor:
                 wanted = self._slowed(wanted, self._rate)
             if self._chosen is not None:
                 wanted = self._full(wanted)
-        self.given = wanted.copy() if self.remembers else wanted
+        self._asked = wanted.copy() if self.remembers else wanted
         return wanted
 
     def _surely_inside(self, wanted: NDArray[np.float32]) -> bool:
@@ -188,6 +200,5 @@ class Actor:
         """Within the rate of change from what was given before."""
         before = self._part(self.given)
         slowed: NDArray[np.float32] = np.minimum(np.maximum(wanted, before - rate), before + rate)
-        # What is refused where it is sent must not be what the next one is slowed from.
         finite(slowed, self._agent)
         return slowed

@@ -125,6 +125,7 @@ class ScenarioTask(Task):
         )
         self._before: tuple[float, ...] = (0.0,) * len(self._used)
         self._inputs = self._actor.way
+        self._minds_actions = self._actor.minds
         kind = type(self)
         if kind.inputs is ScenarioTask.inputs:
             self.inputs = self._inputs  # type: ignore[assignment, method-assign]  # a call less
@@ -229,6 +230,8 @@ class ScenarioTask(Task):
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What a step brought: the expressions, the events, the horizon and the policies of the sensors."""
         self.steps = steps = self.steps + 1
+        if self._minds_actions:
+            self._actor.taken()
         outputs = outcome.outputs
         judged = None
         # A sum of float32 in doubles is finite exactly when every one is.

@@ -76,11 +76,25 @@ def test_limits_are_given_for_all_for_each_or_by_name(low: str, bounds: object) 
 def test_the_rate_limits_the_change_from_action_to_action_and_begins_at_neutral() -> None:
     tried = task('[agent.action]\nrate = { "/Left/Motor" = 0.5 }\n')
     tried.begin(outcome(), seed=1)
-    assert tried.inputs([2.0, 1.0]).tolist() == [0.5, 1.0]
-    assert tried.inputs([2.0, 0.0]).tolist() == [1.0, 0.0]
-    assert tried.inputs([-2.0, 0.0]).tolist() == [0.5, 0.0]
+    for action, asked in (([2.0, 1.0], [0.5, 1.0]), ([2.0, 0.0], [1.0, 0.0]), ([-2.0, 0.0], [0.5, 0.0])):
+        assert tried.inputs(action).tolist() == asked
+        tried.evaluate(outcome(), seed=1)
     tried.begin(outcome(), seed=2)
     assert tried.inputs([-2.0, 0.0]).tolist() == [-0.5, 0.0]
+
+
+@pytest.mark.parametrize("rows", ["", "choices = [[1.0, 1.0]]\n"])
+def test_an_action_without_a_step_is_not_what_the_next_one_is_slowed_from(rows: str) -> None:
+    tried = task(f"[agent.action]\n{rows}rate = 0.25\n")
+    tried.begin(outcome(), seed=1)
+    action = 0 if rows else [1.0, 1.0]
+    for _ in range(3):
+        # Another agent's action of the same step is refused, and so no step is taken.
+        assert tried.inputs(action).tolist() == [0.25, 0.25]
+    for _ in range(3):
+        # It is repeated.
+        tried.evaluate(outcome(), seed=1)
+    assert tried.inputs(action).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("rows", ["", "choices = [[0.5, 0.5]]\n"])
