@@ -88,6 +88,18 @@ class AgentInterface:
     infos: tuple[InterfaceValue, ...]
     type: str = "Agent"
 
+    @property
+    def info_names(self) -> list[str]:
+        """What each info is called where infos stand by name: of several of one name the second is ``NAME (2)``."""
+        found: dict[str, None] = {}
+        for value in self.infos:
+            name, number = value.name, 1
+            while name in found:
+                number += 1
+                name = f"{value.name} ({number})"
+            found[name] = None
+        return list(found)
+
     def like(self, other: AgentInterface) -> bool:
         """Whether both have the same inputs, outputs and infos. Local ids differ from session to session."""
         return (self.inputs, self.outputs, self.infos) == (other.inputs, other.outputs, other.infos)

@@ -48,9 +48,7 @@ class HubGroup:
             agent.name: agent.action_names or [name for name, _, _ in agent.inputs]
             for agent in attached.agents
         }
-        self._info_names = {
-            name: [value.name for value in agent.infos] for name, agent in self.interfaces.items()
-        }
+        self._info_names = {name: agent.info_names for name, agent in self.interfaces.items()}
         self.next_notes = {name: NextNote(name) for name in self.interfaces} if annotates else {}
         """Each must be set before a step; none where nobody annotates."""
         self._last: Found = {}

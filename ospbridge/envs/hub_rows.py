@@ -39,16 +39,14 @@ class HubRows:
         action_spaces: Mapping[str, Space],
     ) -> None:
         self._names = list(interfaces)
-        self._info_names = [value.name for value in next(iter(interfaces.values())).infos]
+        self._info_names = next(iter(interfaces.values())).info_names
         self._action = next(iter(action_spaces.values()))
         self._observed = len(next(iter(observation_spaces.values())).low)
         self._inputs = len(self._action.low) if isinstance(self._action, BoxSpace) else 1
         count = len(self._names)
         self._alike = (
             max(self._inputs, self._observed + len(self._info_names)) * count <= LONG
-            and all(
-                [value.name for value in agent.infos] == self._info_names for agent in interfaces.values()
-            )
+            and all(agent.info_names == self._info_names for agent in interfaces.values())
             and all(len(space.low) == self._observed for space in observation_spaces.values())
             and all(_form(space) == _form(self._action) for space in action_spaces.values())
         )

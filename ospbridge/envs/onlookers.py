@@ -82,7 +82,7 @@ def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) 
                 place.interface.name,
                 place.observation_space,
                 place.action_space,
-                tuple(value.name for value in place.interface.infos),
+                tuple(place.interface.info_names),
             ),
             at_once(writer.write),
         )

@@ -54,7 +54,7 @@ class RecordingGroup:
                     name,
                     group.observation_spaces[name],
                     group.action_spaces[name],
-                    tuple(value.name for value in agent.infos),
+                    tuple(agent.info_names),
                 ),
                 at_once(writer.write),
             )
@@ -110,7 +110,7 @@ class RecordingSeat:
         self.action_space = seat.action_space
         self.observation_names = seat.observation_names
         self.action_names = seat.action_names
-        names = tuple(value.name for value in seat.interface.infos)
+        names = tuple(seat.interface.info_names)
         self._recorder = EpisodeRecorder(
             directory,
             Recorded(simulator, seat.interface.name, seat.observation_space, seat.action_space, names),

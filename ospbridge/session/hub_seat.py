@@ -45,7 +45,7 @@ class HubSeat:
         self.observation_names = agent.observation_names or [name for name, _, _ in agent.outputs]
         self.action_names = agent.action_names or [name for name, _, _ in agent.inputs]
         self._description = agent
-        self._info_names = [value.name for value in self.interface.infos]
+        self._info_names = self.interface.info_names
         self._frame = bytearray()
         self._learn_limits(attached)
         self._choices = self.action_space.n if isinstance(self.action_space, DiscreteSpace) else 0

@@ -39,9 +39,10 @@ class Actor:
         self._neutral = neutral
         self.given = self._asked = neutral
         names = [value.name for value in agent.inputs]
-        self.names = choose(action.inputs, names, "action.inputs", mistakes, "input")
-        chosen = np.array([names.index(name) for name in self.names], np.intp)
-        self._chosen = None if self.names == names else chosen
+        places = choose(action.inputs, names, "action.inputs", mistakes, "input")
+        self.names = [names[at] for at in places]
+        chosen = np.array(places, np.intp)
+        self._chosen = None if places == list(range(len(names))) else chosen
         self._action = action
         self._mistakes = mistakes
         low, high = bounds(agent.inputs, bounded=True)

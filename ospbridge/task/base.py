@@ -57,7 +57,7 @@ class Task:
         """What the numbers of an observation are, for people."""
         self.action_names = [value.name for value in agent.inputs]
         """What the numbers of an action are, for people; a discrete action has none."""
-        self.info_names = [value.name for value in agent.infos]
+        self.info_names = agent.info_names
 
     # --- what a task may decide ------------------------------------------------------------------------------------
 

@@ -34,21 +34,20 @@ class Observer:
         chosen = choose(observe.outputs, outputs, "observe.outputs", mistakes, "output")
         chosen_infos = choose(observe.infos, infos, "observe.infos", mistakes, "info")
         self.values = [source(SourceKind.VALUE, name) for name in observe.values]
-        self._outputs = None if chosen == outputs else np.array([outputs.index(n) for n in chosen], np.intp)
-        self._infos = np.array([infos.index(name) for name in chosen_infos], np.intp)
+        self._outputs = None if chosen == list(range(len(outputs))) else np.array(chosen, np.intp)
+        self._infos = np.array(chosen_infos, np.intp)
         self._mixed = bool(chosen_infos or self.values)
-        self.names = [*chosen, *chosen_infos, *observe.values]
+        announced = [*(agent.outputs[at] for at in chosen), *(agent.infos[at] for at in chosen_infos)]
+        self.names = [*(value.name for value in announced), *observe.values]
         if not self.names:
             mistakes.note("observe", "observes nothing", "name outputs, infos or values")
         trusted = observe.ranges is Ranges.ANNOUNCED or (observe.ranges is Ranges.AUTO and bounded)
         low = np.full(len(self.names), -inf, np.float32)
         high = np.full(len(self.names), inf, np.float32)
-        announced = {v.name: v for v in (*agent.infos, *agent.outputs)}
-        known = len(chosen) + len(chosen_infos)
-        low[:known], high[:known] = bounds([announced[n] for n in self.names[:known]], bounded=trusted)
+        known = len(announced)
+        low[:known], high[:known] = bounds(announced, bounded=trusted)
         for pattern, given in observe.range.items():
-            for name in choose((pattern,), self.names, "observe.range", mistakes, "observed value"):
-                at = self.names.index(name)
+            for at in choose((pattern,), self.names, "observe.range", mistakes, "observed value"):
                 low[at], high[at] = given.low, given.high
         self._low, self._high = low, high
         ranged = np.isfinite(low) & np.isfinite(high)

@@ -16,13 +16,12 @@ from ospbridge.errors import ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.task.acting import Actor
 from ospbridge.task.base import FEW, Task
-from ospbridge.task.choosing import spread
+from ospbridge.task.choosing import need_one, spread
 from ospbridge.task.expressions import Judge
 from ospbridge.task.observing import Observer, all_finite
 from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
 from ospbridge.task.scenario import ResetObservation, Source, SourceKind
 from ospbridge.task.variables import number_of
-from ospbridge.toml.nearest import nearest
 from ospbridge.toml.tables import Mistakes
 
 if TYPE_CHECKING:
@@ -98,12 +97,8 @@ class ScenarioTask(Task):
                 given = offered
             sources[decides] = otherwise if given is None else given
         for short, source in self.rules.names.items():
-            if source.kind is not SourceKind.VALUE and source.name not in self._names(source.kind):
-                mistakes.note(
-                    f"names.{short}",
-                    f"no {source.kind} {source.name!r}",
-                    nearest(source.name, self._names(source.kind)),
-                )
+            if source.kind is not SourceKind.VALUE:
+                need_one(source.name, self._names(source.kind), f"names.{short}", mistakes, str(source.kind))
         self._judge = Judge(sources, names)
         self._function = self._judge.function
         self._looks_back = self._judge.looks_back

@@ -1,0 +1,118 @@
+"""Values of one name are told apart by their positions, and who names one that could be either is told so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ScenarioInvalid
+from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue, StepOutcome
+from ospbridge.task.loading import read
+from ospbridge.task.making import make_task
+from ospbridge.task.plain import PlainTask
+from ospbridge.task.scenario_task import ScenarioTask
+
+
+def twins() -> AgentInterface:
+    """Two motors and two sensors of one name beside one of another, and infos that are called like a sensor."""
+    return AgentInterface(
+        1,
+        "twins",
+        (
+            InterfaceValue("/Motor", -1.0, 1.0),
+            InterfaceValue("/Fin", -2.0, 2.0),
+            InterfaceValue("/Motor", -3.0, 3.0),
+        ),
+        (
+            InterfaceValue("/Angle", -1.0, 1.0),
+            InterfaceValue("/Depth", -2.0, 2.0),
+            InterfaceValue("/Angle", -3.0, 3.0),
+        ),
+        (
+            InterfaceValue("/Depth", -4.0, 4.0),
+            InterfaceValue("/Heat", 0.0, 5.0),
+            InterfaceValue("/Heat", 0.0, 6.0),
+        ),
+    )
+
+
+def task(table: str) -> ScenarioTask:
+    made = make_task(read(f'name = "test"\n[[agent]]\n{table}'), twins(), bounded=True)
+    assert isinstance(made, ScenarioTask)
+    return made
+
+
+def brought() -> StepOutcome:
+    return StepOutcome(np.array([0.1, 0.2, 0.3], np.float32), np.array([1, 2, 3], np.float32))
+
+
+def highest(space: object) -> list[float]:
+    assert isinstance(space, BoxSpace)
+    found: list[float] = space.high.tolist()
+    return found
+
+
+@pytest.mark.parametrize("globs", ['["*"]', '["/M*", "*"]', '["/Motor*", "*"]'])
+def test_a_glob_acts_on_each_input_once(globs: str) -> None:
+    tried = task(f"[agent.action]\ninputs = {globs}\n")
+    ordered = [1.0, 2.0, 3.0] if globs == '["*"]' else [1.0, 3.0, 2.0]
+    assert highest(tried.action_space) == ordered
+    given = tried.inputs(np.array([0.1, 0.2, 0.3], np.float32)).tolist()
+    wanted = [0.1, 0.2, 0.3] if globs == '["*"]' else [0.1, 0.3, 0.2]
+    assert given == np.array(wanted, np.float32).tolist()
+
+
+def test_a_glob_observes_each_output_and_info_once_in_its_own_range() -> None:
+    tried = task('[agent.observe]\noutputs = ["/A*", "*"]\ninfos = ["/H*", "/Depth"]\n')
+    assert highest(tried.observation_space) == [1.0, 3.0, 2.0, 5.0, 6.0, 4.0]
+    observation = tried.begin(brought(), seed=1).observation
+    assert observation.tolist() == np.array([0.1, 0.3, 0.2, 2, 3, 1], np.float32).tolist()
+
+
+def test_a_glob_gives_each_its_number() -> None:
+    tried = task(
+        '[agent.action]\nlow = { "/M*" = -0.5 }\n[agent.observe.range]\n"/A*" = { low = 0, high = 9 }\n'
+        '[agent.episode]\nneutral = { "/M*" = 0.25 }\n'
+    )
+    assert isinstance(tried.action_space, BoxSpace)
+    assert tried.action_space.low.tolist() == [-0.5, -2.0, -0.5]
+    assert highest(tried.observation_space) == [9.0, 2.0, 9.0]
+    assert tried.neutral.tolist() == [0.25, 0.0, 0.25]
+
+
+def test_who_names_one_of_several_is_told_where_they_are() -> None:
+    with pytest.raises(ScenarioInvalid) as caught:
+        task(
+            '[agent.names]\nx = "output:/Angle"\ny = "input:/Motor"\nz = "info:/Heat"\nw = "output:/Depth"\n'
+            '[agent.action]\ninputs = ["/Fin", "/Motor"]\n'
+            '[agent.observe]\noutputs = ["/Angle"]\ninfos = ["/Heat"]\n'
+            '[agent.episode]\nneutral = { "/Motor" = 0.5 }\n'
+        )
+    apart = "give each a name of its own in the simulator"
+    glob, of_class = (
+        f"({apart}, or mean all of them by a glob)",
+        f"({apart}, or read it by position in a class)",
+    )
+    assert caught.value.mistakes == (
+        f"agent 'twins': episode.neutral: 2 names are called '/Motor', at 0 and 2 counted from 0 {glob}",
+        f"agent 'twins': action.inputs: 2 inputs are called '/Motor', at 0 and 2 counted from 0 {glob}",
+        f"agent 'twins': observe.outputs: 2 outputs are called '/Angle', at 0 and 2 counted from 0 {glob}",
+        f"agent 'twins': observe.infos: 2 infos are called '/Heat', at 1 and 2 counted from 0 {glob}",
+        f"agent 'twins': names.x: 2 outputs are called '/Angle', at 0 and 2 counted from 0 {of_class}",
+        f"agent 'twins': names.y: 2 inputs are called '/Motor', at 0 and 2 counted from 0 {of_class}",
+        f"agent 'twins': names.z: 2 infos are called '/Heat', at 1 and 2 counted from 0 {of_class}",
+    )
+
+
+def test_infos_of_one_name_are_told_apart_by_a_number() -> None:
+    heats = tuple(InterfaceValue(name, 0.0, 1.0) for name in ("/Heat", "/Heat (2)", "/Heat", "/Heat"))
+    assert AgentInterface(1, "a", (), (), heats).info_names == [
+        "/Heat",
+        "/Heat (2)",
+        "/Heat (3)",
+        "/Heat (4)",
+    ]
+    for tried in (task(""), PlainTask(twins(), bounded=True)):
+        told = tried.begin(brought(), seed=1)
+        assert told.info["infos"] == {"/Depth": 1.0, "/Heat": 2.0, "/Heat (2)": 3.0}
+        assert tried.cut(told.observation, "why", seed=1).info["infos"].keys() == told.info["infos"].keys()
