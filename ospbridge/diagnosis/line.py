@@ -10,9 +10,10 @@ import select
 from contextlib import suppress
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, RemoteProtocolError, SessionLost
+from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, SessionLost
+from ospbridge.osp.client import LISTED, ClientMachine
 from ospbridge.osp.messages import (
     DeregisterFromAgent,
     DeregisterFromAgentAck,
@@ -26,6 +27,7 @@ from ospbridge.osp.messages import (
     ValueIds,
     decode_reply,
 )
+from ospbridge.osp.timing import Limits
 from ospbridge.session.lease import Lease, LeaseFile
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
@@ -35,18 +37,20 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentEntry, Endpoint
     from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.client import Exchange
     from ospbridge.osp.profile import Profile
 
 __all__ = ["SILENCE", "Line", "Reply"]
+
+T = TypeVar("T")
 
 SILENCE: Final = 0.4
 """Seconds without an answer after which a question counts as unanswered. A real server stalls 50 ms, seldom 100."""
 WAITS: Final = (SILENCE, 2 * SILENCE, 4 * SILENCE)
 LEAVING: Final = (SILENCE, SILENCE, SILENCE)
 """Who leaves does not wait as long."""
-BURST: Final = 5.0
-"""Seconds for all pieces of a listing."""
-MOST_PIECES: Final = 100_000
+LISTING: Final = 15.0
+"""Seconds for all pieces of a list, as long as some come."""
 NOTHING: Final = "/ospbridge/conformance/no such value"
 """An expression that fits no variable: the question with the shortest answer."""
 
@@ -85,12 +89,18 @@ class Line:
         self._trace = trace
         self._lease = LeaseFile()
         self._open = True
+        self.lists = ClientMachine(
+            profile, limits=Limits(query=sum(WAITS), listing=LISTING), peer=str(server)
+        )
+        """Asks for lists, by ``listed``, and for nothing else."""
 
     # --- datagrams -------------------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
         """Send one datagram. Raises SessionLost where the handler is gone."""
-        data = message.encode(end=self.profile.end_marker)
+        self._send(message.encode(end=self.profile.end_marker))
+
+    def _send(self, data: bytes) -> None:
         if self._trace is not None:
             self._trace.sent(data, self.handler.port)
         try:
@@ -171,41 +181,35 @@ class Line:
             f"{self.server} answered the INIT, but not {type(question).__name__} within {sum(WAITS):.1f} s"
         )
 
-    def burst(
-        self,
-        question: Message,
-        head: type[Message],
-        piece: type[Message],
-        size: Callable[[Message], int],
-        *,
-        ack: Message | None = None,
-    ) -> tuple[Reply, list[Message]]:
-        """A head that says how many pieces follow, and all pieces by their index. Raises QueryTimeout."""
-        pieces: dict[int, Message] = {}
-        for wait in WAITS:
-            self.drain()
-            self.send(question)
-            first = self.heard(head, wait=wait)
-            if first is None:
-                continue
-            total = size(first.message)
-            if not 0 <= total <= MOST_PIECES:
-                raise RemoteProtocolError(
-                    f"expected a count of pieces, got {total}", data=first.data, offset=1
-                )
-            until = monotonic() + BURST
-            while len(pieces) < total and monotonic() < until:
-                reply = self.heard(piece)
-                if reply is None:
-                    break
-                index: int = reply.message.index  # type: ignore[attr-defined]  # all pieces have one
-                if 0 <= index < total:
-                    pieces[index] = reply.message
-            if ack is not None:
-                self.send(ack)
-            if len(pieces) == total:
-                return first, [pieces[index] for index in range(total)]
-        raise self.silent(question)
+    def listed(self, exchange: Exchange[T]) -> T:
+        """What a list holds that is asked for as sessions do: they understand those of more servers than one kind.
+
+        ``exchange`` is one of ``lists``. Raises QueryTimeout.
+        """
+        self.drain()
+        lists = self.lists
+        lists.begin(exchange, monotonic())
+        try:
+            while not lists.finished:
+                self._pass_on()
+                assert lists.deadline is not None
+                data = self.hear(max(lists.deadline - monotonic(), 0.0))
+                if data and data[0] in LISTED:
+                    lists.receive(data, monotonic())
+                elif data is None or monotonic() >= lists.deadline:
+                    lists.handle_timer(monotonic())
+            self._pass_on()
+        except BaseException as error:
+            lists.interrupt(error)
+            lists.outgoing.clear()
+            raise
+        found: T = lists.result()
+        return found
+
+    def _pass_on(self) -> None:
+        for data in self.lists.outgoing:
+            self._send(bytes(data))
+        self.lists.outgoing.clear()
 
     def eats(self) -> bool:
         """Whether the handler takes the next datagram for an acknowledgement, and so leaves it unanswered.

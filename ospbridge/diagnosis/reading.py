@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.errors import QueryTimeout
+from ospbridge.osp.bursts import collect
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentOverview,
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.diagnosis.stage import Stage
+    from ospbridge.osp.client import Exchange
     from ospbridge.osp.messages import Message
 
 __all__ = ["AGAINST", "ROUNDS", "foreign_deregister", "list_acks", "mostly", "own_agent_flag", "unknown_info"]
 
 ROUNDS: Final = 3
 """How often an answer has to be missing: one lost datagram looks the same."""
+MANY: Final = 1_000
+"""Tries for a list: until its time is up."""
 AGAINST: Final = 2
 """How often it has to come in spite of all: one doubled datagram looks the same."""
 NO_AGENT: Final = 9_999
@@ -35,17 +39,33 @@ NO_AGENT: Final = 9_999
 
 def list_acks(stage: Stage) -> Finding:
     """D4: whether a list waits for one acknowledgement, and takes whatever comes for it."""
-
-    def size(head: Message) -> int:
-        assert isinstance(head, AgentOverview)
-        return head.agents
-
     line = stage.line
 
+    def listing(tries: int) -> Exchange[tuple[Message, dict[int, Message], bool]]:
+        return collect(
+            line.lists,
+            GetAgentOverview(),
+            head=lambda x: x.agents if isinstance(x, AgentOverview) else None,
+            piece=lambda x: x.index if isinstance(x, AgentOverviewNext) else None,
+            ack=None,
+            what="agent overview",
+            tries=tries,
+        )
+
+    def stops() -> bool:
+        _, pieces, complete = line.listed(listing(1))
+        if complete:
+            line.send(AgentOverviewAck())
+            return False
+        stage.agents()
+        return len(pieces) == 1
+
     def unacknowledged() -> bool:
-        line.burst(GetAgentOverview(), AgentOverview, AgentOverviewNext, size)
+        line.listed(listing(MANY))
         return line.eats()
 
+    if mostly(stops):
+        return not_seen("each datagram of an overview waits for an acknowledgement of its own")
     if mostly(unacknowledged):
         return seen(
             f"an overview comes in one burst; without its acknowledgement the next datagram is lost ({ROUNDS} times)"

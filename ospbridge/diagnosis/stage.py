@@ -6,25 +6,18 @@ Whatever a probe took is given back when its block ends; ``close`` gives back wh
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ospbridge.diagnosis.greeting import join
-from ospbridge.errors import AgentTaken, QueryTimeout
-from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue, ValueEntry
+from ospbridge.errors import AgentTaken, IncompleteListing, QueryTimeout
+from ospbridge.osp import asking
+from ospbridge.osp.listing import list_once, list_values
 from ospbridge.osp.messages import (
-    AgentInfo,
-    AgentInfoAck,
-    AgentInfoNext,
-    AgentOverview,
-    AgentOverviewAck,
-    AgentOverviewNext,
-    GetAgentInfo,
-    GetAgentOverview,
     GetValue,
-    GetValueIds,
     NextSimulationStep,
     NextSimulationStepAck,
     ResetSimulation,
@@ -34,8 +27,6 @@ from ospbridge.osp.messages import (
     StepCompleted,
     StepCompletedAck,
     ValueContent,
-    ValueIds,
-    ValueInfo,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +36,7 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.greeting import Server
     from ospbridge.diagnosis.line import Line, Reply
+    from ospbridge.interface import AgentEntry, AgentInterface, ValueEntry
     from ospbridge.osp.messages import Message
     from ospbridge.osp.profile import Profile
 
@@ -98,19 +90,7 @@ class Stage:
 
     def agents(self) -> list[AgentEntry]:
         """All agents, as they are now."""
-
-        def size(head: Message) -> int:
-            assert isinstance(head, AgentOverview)
-            return head.agents
-
-        _, pieces = self.line.burst(
-            GetAgentOverview(), AgentOverview, AgentOverviewNext, size, ack=AgentOverviewAck()
-        )
-        found = []
-        for piece in pieces:
-            assert isinstance(piece, AgentOverviewNext)
-            found.append(AgentEntry(piece.agent_id, piece.name, piece.type, bool(piece.available)))
-        return found
+        return list(self.line.listed(asking.overview(self.line.lists)))
 
     def taken_by_others(self) -> list[str]:
         """Agents that other clients control."""
@@ -118,48 +98,23 @@ class Stage:
 
     def interface(self, agent: AgentEntry) -> AgentInterface:
         """What an agent has."""
-
-        def size(head: Message) -> int:
-            assert isinstance(head, AgentInfo)
-            return max(head.inputs, 0) + max(head.outputs, 0) + max(head.infos, 0)
-
-        head, pieces = self.line.burst(
-            GetAgentInfo(agent.id), AgentInfo, AgentInfoNext, size, ack=AgentInfoAck()
-        )
-        assert isinstance(head.message, AgentInfo)
-        values = []
-        for piece in pieces:
-            assert isinstance(piece, AgentInfoNext)
-            values.append(InterfaceValue(piece.name, piece.min, piece.max))
-        inputs, outputs = max(head.message.inputs, 0), max(head.message.outputs, 0)
-        return AgentInterface(
-            agent.id,
-            agent.name,
-            tuple(values[:inputs]),
-            tuple(values[inputs : inputs + outputs]),
-            tuple(values[inputs + outputs :]),
-            agent.type,
-        )
+        found = self.line.listed(asking.agent_info(self.line.lists, agent.id))
+        return replace(found, name=agent.name, type=agent.type)
 
     def values(self) -> tuple[ValueEntry, ...]:
         """All variables, with their ids on the line of now."""
         if self._values is None or self._values[0] is not self.line:
-            self._values = self.line, tuple(self.find(".*"))
+            self._values = self.line, self.line.listed(list_values(self.line.lists, ".*"))
         return self._values[1]
 
     def find(self, expression: str) -> list[ValueEntry]:
-        """The variables that the server finds for an expression."""
-
-        def size(head: Message) -> int:
-            assert isinstance(head, ValueIds)
-            return head.found
-
-        _, pieces = self.line.burst(GetValueIds(expression), ValueIds, ValueInfo, size)
-        found = []
-        for piece in pieces:
-            assert isinstance(piece, ValueInfo)
-            found.append(ValueEntry(piece.value_id, piece.name, piece.type))
-        return found
+        """The variables that the server finds for an expression. Raises QueryTimeout where some stay missing."""
+        count, entries, complete = self.line.listed(list_once(self.line.lists, expression))
+        if not complete:
+            raise IncompleteListing(
+                f"{self.server}: only {len(entries)} of {count} values that fit {expression!r} arrived"
+            )
+        return list(entries)
 
     def value_named(self, name: str) -> ValueEntry | None:
         """The variable of exactly that name."""

@@ -23,7 +23,7 @@ from ospbridge.osp.profile import Expression
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["find_value", "list_values"]
+__all__ = ["find_value", "list_once", "list_values"]
 
 TRIES: Final = 3
 UNTIL_THE_LIMIT: Final = 1_000
@@ -39,7 +39,7 @@ def literal(text: str) -> str:
 
 def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
     """All variables whose name fits ``expression`` as this server understands it (Profile.expression)."""
-    _, entries, complete = yield from _list_once(m, expression)
+    _, entries, complete = yield from list_once(m, expression)
     if complete:
         return entries
     try:
@@ -62,7 +62,7 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     if known is not None:
         return known
     for _ in range(1 + m.disturbed):
-        _, entries, complete = yield from _list_once(
+        _, entries, complete = yield from list_once(
             m, literal(name), tries=UNTIL_THE_LIMIT, fits=lambda found: name in found
         )
         found = next((entry for entry in entries if entry.name == name), None)
@@ -74,7 +74,7 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     return None
 
 
-def _list_once(
+def list_once(
     m: ClientMachine, expression: str, *, fits: Callable[[str], bool] = lambda _: True, tries: int = TRIES
 ) -> Exchange[tuple[int, tuple[ValueEntry, ...], bool]]:
     """How many the server has, those that came, and whether these are all. ``fits``: whether a name may be one."""
@@ -170,7 +170,7 @@ def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give
                 f"{m.peer}: the value repository did not arrive completely within {m.limits.listing:.0f} s, "
                 f"{len(found)} values did"
             )
-        announced, entries, complete = yield from _list_once(m, part.expression, fits=part.holds)
+        announced, entries, complete = yield from list_once(m, part.expression, fits=part.holds)
         found.update({entry.name: entry for entry in entries})
         if announced < sum(part.holds(name) for name in found):
             continue
@@ -181,7 +181,7 @@ def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give
             raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
         total = 0
         for name in alone:
-            number, exact, _ = yield from _list_once(m, f"^{literal(name)}$", fits=name.__eq__)
+            number, exact, _ = yield from list_once(m, f"^{literal(name)}$", fits=name.__eq__)
             found.update({entry.name: entry for entry in exact})
             total += number
         for smaller in parts:

@@ -322,7 +322,7 @@ def test_a_server_without_a_value_repository_is_probed_for_the_rest(monkeypatch:
     with serve(ArenaWorld(1), DOCUMENT) as simulator:
         report = probed(simulator)
     assert {"D3", "D12", "D16"} <= verdicts(report)["not tried"]
-    assert "not GetValueIds" in detail(report, "D16")
+    assert "GET_VALUE_IDS" in detail(report, "D16")
     assert {"D1", "D8"} <= verdicts(report)["not seen"]
 
 

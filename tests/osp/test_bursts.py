@@ -9,18 +9,10 @@ import pytest
 from ospbridge.osp import asking
 from ospbridge.osp.bursts import FROM_ONE
 from ospbridge.osp.client import ClientMachine
-from ospbridge.osp.messages import (
-    AgentInfo,
-    AgentInfoNext,
-    AgentOverview,
-    AgentOverviewNext,
-    GetAgentInfo,
-    GetAgentOverview,
-    Message,
-    decode_request,
-)
+from ospbridge.osp.messages import AgentOverviewNext, Message
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
+from tests.osp.lister import Lister
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,46 +22,6 @@ if TYPE_CHECKING:
 
 AT_MOST: Final = 1000
 LATENCY: Final = 1e-4
-
-
-class Lister:
-    """Answers questions for lists. ``one_by_one``: it sends each piece when anything has come behind the one before."""
-
-    def __init__(self, agents: int, *, first: int = 0, one_by_one: bool = False) -> None:
-        self.agents = agents
-        self.first = first
-        self.one_by_one = one_by_one
-        self.asked = 0
-        self._left: list[Message] = []
-        self._awaits = False
-
-    def answers(self, data: bytes) -> list[Message]:
-        if self._awaits:
-            # Whatever comes.
-            self._awaits = False
-            return self._next()
-        request = decode_request(data)
-        if isinstance(request, GetAgentOverview):
-            pieces: list[Message] = [
-                AgentOverviewNext(self.first + i, i + 1, "Agent", 1, f"agent{i}") for i in range(self.agents)
-            ]
-            head: Message = AgentOverview(self.agents)
-        elif isinstance(request, GetAgentInfo):
-            pieces = [AgentInfoNext(self.first + i, -1.0, 1.0, f"/value{i}") for i in range(9)]
-            head = AgentInfo(request.agent_id, 4, 3, 2, "agent0")
-        else:
-            return []
-        self.asked += 1
-        if not self.one_by_one:
-            return [head, *pieces]
-        self._left = pieces
-        return [head, *self._next()]
-
-    def _next(self) -> list[Message]:
-        if not self._left:
-            return []
-        self._awaits = True
-        return [self._left.pop(0)]
 
 
 def run(machine: ClientMachine, exchange: Exchange[Any], answers: Callable[[bytes], list[Message]]) -> Any:
