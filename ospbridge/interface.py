@@ -26,6 +26,7 @@ __all__ = [
     "Endpoint",
     "Feedback",
     "InterfaceValue",
+    "Match",
     "Space",
     "StepOutcome",
     "ValueEntry",
@@ -45,6 +46,21 @@ class DrawnSeed(int):
     """A seed that was drawn because none was given: where several programs reset together, a given one counts."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which agents are meant: name and type as globs."""
+
+    name: str = "*"
+    type: str = "*"
+
+    def fits(self, agent: AgentEntry | AgentInterface) -> bool:
+        """Whether an agent is one of these."""
+        return fits(agent.name, self.name) and fits(agent.type, self.type)
+
+    def __str__(self) -> str:
+        return repr(self.name) + (f" of type {self.type!r}" if self.type != "*" else "")
 
 
 @dataclass(frozen=True, slots=True)

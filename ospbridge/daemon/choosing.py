@@ -11,22 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent
+    from ospbridge.interface import Match
 
 __all__ = ["choose"]
 
 
-def choose(agents: Mapping[str, HeldAgent], patterns: Sequence[str], driver: Driver) -> list[HeldAgent]:
-    """The agents that fit, all or none; without patterns the only free one.
+def choose(
+    agents: Mapping[str, HeldAgent], patterns: Sequence[str], driver: Driver, meant: Sequence[Match] = ()
+) -> list[HeldAgent]:
+    """The agents that fit, all or none; without patterns the only free one. Where several fit, what is ``meant``.
 
     Raises AgentNotFound, AgentTaken where another process has one of them, UsageError where several are free.
     """
     chosen: list[HeldAgent] = []
     for pattern in patterns:
         # A name may itself look like a pattern.
-        hits = [agents[pattern]] if pattern in agents else _fitting(agents, pattern)
-        chosen += [held for held in hits if held not in chosen]
+        hits = {pattern: agents[pattern]} if pattern in agents else _fitting(agents, pattern)
+        chosen += [held for held in _among(hits, meant).values() if held not in chosen]
     if not patterns:
-        chosen = [_only_free(agents, driver)]
+        chosen = [_only_free(_among(agents, meant), driver)]
     for held in chosen:
         holder = _holder(held, driver)
         if holder is not None:
@@ -34,8 +37,14 @@ def choose(agents: Mapping[str, HeldAgent], patterns: Sequence[str], driver: Dri
     return chosen
 
 
-def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> list[HeldAgent]:
-    hits = [held for name, held in agents.items() if fits(name, pattern)]
+def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[str, HeldAgent]:
+    """Those that are meant, where any is."""
+    found = {name: held for name, held in agents.items() if any(kind.fits(held.interface) for kind in meant)}
+    return found or agents
+
+
+def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> Mapping[str, HeldAgent]:
+    hits = {name: held for name, held in agents.items() if fits(name, pattern)}
     if not hits:
         raise AgentNotFound(
             f"the daemon has no agent {pattern!r}; it has {', '.join(agents) or 'none at all'}",

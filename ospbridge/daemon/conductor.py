@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.recording import Recording
     from ospbridge.daemon.settings import Settings
     from ospbridge.hub.status import DatagramCounts
+    from ospbridge.interface import Match
     from ospbridge.observe.trace import TraceWriter
 
 __all__ = ["Conductor"]
@@ -135,14 +136,19 @@ class Conductor:
     # --- attaching -------------------------------------------------------------------------------------------------
 
     def attach(
-        self, patterns: Sequence[str], driver: Driver, *, annotates: bool | None = None
+        self,
+        patterns: Sequence[str],
+        driver: Driver,
+        *,
+        annotates: bool | None = None,
+        meant: Sequence[Match] = (),
     ) -> list[Attachment]:
         """Take agents. Raises AgentNotFound, AgentTaken, UsageError; SimulatorNotFound before it was joined.
 
-        ``annotates`` is what an environment says of itself; None: it is none.
+        ``annotates`` is what an environment says of itself; None: it is none. ``meant``: where several fit, only these.
         """
         self.need_simulator()
-        attachments = self.lockstep.attach(patterns, driver)
+        attachments = self.lockstep.attach(patterns, driver, meant)
         if annotates is not None:
             self._admit(attachments, annotates=annotates)
         log.info("attached", agents=[a.name for a in attachments], driver=str(driver))

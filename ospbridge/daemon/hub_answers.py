@@ -25,7 +25,7 @@ from ospbridge.hub.messages import (
     Step,
 )
 from ospbridge.hub.refusals import refusal
-from ospbridge.interface import DrawnSeed
+from ospbridge.interface import DrawnSeed, Match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -125,11 +125,13 @@ class HubAnswers:
 
     def _attach(self, request: Attach) -> Attached:
         conductor = self._conductor
-        if len(request.agents) > MOST_PATTERNS:
+        named = max(len(request.agents), len(request.meant))
+        if named > MOST_PATTERNS:
             raise LocalProtocolError(
-                f"{len(request.agents)} agents were named, the limit is {MOST_PATTERNS}", hint="name a glob"
+                f"{named} agents were named, the limit is {MOST_PATTERNS}", hint="name a glob"
             )
-        attachments = conductor.attach(request.agents, self.driver, annotates=request.annotates)
+        meant = [Match(name=name, type=kind) for name, kind in request.meant]
+        attachments = conductor.attach(request.agents, self.driver, annotates=request.annotates, meant=meant)
         if any(a.name in self._attachments for a in attachments):
             conductor.leave(attachments)
             raise LocalProtocolError("this connection is attached to that agent already")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.interface import Feedback, StepOutcome
+    from ospbridge.interface import Feedback, Match, StepOutcome
     from ospbridge.task.base import Task
 
 __all__ = ["LockStep", "ResetPolicy"]
@@ -104,9 +104,11 @@ class LockStep:
                 attachment.error = SessionLost(attachment.held.missing, hint="make the environment anew")
                 attachment.state = State.ATTACHED
 
-    def attach(self, patterns: Sequence[str], driver: Driver) -> list[Attachment]:
+    def attach(
+        self, patterns: Sequence[str], driver: Driver, meant: Sequence[Match] = ()
+    ) -> list[Attachment]:
         """One attachment for each agent that fits; all or none. Raises AgentNotFound, AgentTaken, UsageError."""
-        attachments = [Attachment(held, driver) for held in choose(self.held, patterns, driver)]
+        attachments = [Attachment(held, driver) for held in choose(self.held, patterns, driver, meant)]
         for attachment in attachments:
             attachment.held.attachments.append(attachment)
         self.attachments += attachments

@@ -181,7 +181,7 @@ def _direct(
     profile_named(profile)
     _, server = resolve(parse_endpoint(simulator))
     file = None if trace is None else Path(trace)
-    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), file)
+    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), file, meant=rules.meant)
     try:
         task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
         return DirectSeat(shared, task)
@@ -204,7 +204,7 @@ def _attached(
     from ospbridge.session.hub_client import HubClient
 
     client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
-    seat = client.attach(rules.agent(agent), annotates=annotates)
+    seat = client.attach(rules.agent(agent), annotates=annotates, meant=rules.meant)
     try:
         rules.look_at(seat)
     except BaseException:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.fleet import Fleet
     from ospbridge.envs.group import Group
-    from ospbridge.interface import Space
+    from ospbridge.interface import Match, Space
     from ospbridge.osp.timing import Limits
     from ospbridge.task.base import Task
     from ospbridge.transport.tls import TlsFiles
@@ -41,12 +41,14 @@ def fleet_of(
     spin: bool,
     trace: str | None,
     make_task: Callable[..., Task],
+    meant: Sequence[Match] = (),
     tls: TlsFiles | None = None,
     annotates: bool = False,
 ) -> Fleet:
     """A fleet of exactly ``num_envs`` agents with equal spaces. Raises UsageError where that is not what there is.
 
-    ``tls`` is for the bridges on other hosts, ``annotates`` for all bridges.
+    ``meant``: where several agents fit, only these. ``tls`` is for the bridges on other hosts, ``annotates`` for all
+    bridges.
     """
     if simulators is not None and bridges is not None:
         raise UsageError(
@@ -64,7 +66,9 @@ def fleet_of(
                 _, server = resolve(parse_endpoint(simulator))
                 terms = Terms(server, profile, limits, spin, wait)
                 direct.append(
-                    direct_group(terms, patterns, _trace_file(trace, at, len(simulators)), make_task)
+                    direct_group(
+                        terms, patterns, _trace_file(trace, at, len(simulators)), make_task, meant=meant
+                    )
                 )
                 undo.callback(direct[-1].close)
             _check(direct, simulators, num_envs)
@@ -75,7 +79,14 @@ def fleet_of(
                 files = files_for(bridge, bridges or (), tls)
                 attached.append(
                     attached_group(
-                        bridge, patterns, limits.connect, wait=wait, spin=spin, tls=files, annotates=annotates
+                        bridge,
+                        patterns,
+                        limits.connect,
+                        meant=meant,
+                        wait=wait,
+                        spin=spin,
+                        tls=files,
+                        annotates=annotates,
                     )
                 )
                 undo.callback(attached[-1].close)
@@ -94,10 +105,15 @@ def _trace_file(trace: str | None, at: int, count: int) -> Path | None:
 
 
 def direct_group(
-    terms: Terms, patterns: Sequence[str], trace: Path | None, make_task: Callable[..., Task]
+    terms: Terms,
+    patterns: Sequence[str],
+    trace: Path | None,
+    make_task: Callable[..., Task],
+    *,
+    meant: Sequence[Match] = (),
 ) -> DirectGroup:
     """All free agents of a simulator that fit, taken. Raises what connecting raises, and AgentNotFound."""
-    shared = acquire_all(terms, patterns, trace)
+    shared = acquire_all(terms, patterns, trace, meant=meant)
     try:
         return DirectGroup(shared, make_task)
     except BaseException:
@@ -110,6 +126,7 @@ def attached_group(
     patterns: Sequence[str],
     connect_timeout: float,
     *,
+    meant: Sequence[Match] = (),
     wait: float,
     spin: bool,
     tls: TlsFiles | None,
@@ -120,7 +137,8 @@ def attached_group(
 
     client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
     # None named would mean the only free one.
-    return HubGroup(client, client.attach_all(patterns or ("*",), annotates=annotates), annotates=annotates)
+    attached = client.attach_all(patterns or ("*",), annotates=annotates, meant=meant)
+    return HubGroup(client, attached, annotates=annotates)
 
 
 def _check(groups: Sequence[Group], addresses: Sequence[str], num_envs: int) -> None:

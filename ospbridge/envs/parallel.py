@@ -109,10 +109,18 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 patterns,
                 None if trace is None else Path(trace),
                 rules.task,
+                meant=rules.meant,
             )
         else:
             made = attached_group(
-                bridge, patterns, connect_timeout, wait=wait, spin=spin, tls=tls, annotates=annotates
+                bridge,
+                patterns,
+                connect_timeout,
+                meant=rules.meant,
+                wait=wait,
+                spin=spin,
+                tls=tls,
+                annotates=annotates,
             )
             try:
                 for name, agent in made.interfaces.items():

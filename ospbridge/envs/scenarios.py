@@ -14,7 +14,7 @@ from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
     from ospbridge.envs.seat import Seat
-    from ospbridge.interface import AgentInterface, Space
+    from ospbridge.interface import AgentInterface, Match, Space
     from ospbridge.task.base import Task
 
 __all__ = ["EnvScenario"]
@@ -45,6 +45,11 @@ class EnvScenario:
         if asked or self._scenario is None:
             return asked
         return tuple(dict.fromkeys(table.match.name for table in self._scenario.agent))
+
+    @property
+    def meant(self) -> tuple[Match, ...]:
+        """The agents that the scenario has tasks for, by name and type; empty without one."""
+        return () if self._scenario is None else tuple(table.match for table in self._scenario.agent)
 
     def look_at(self, seat: Seat) -> None:
         """A daemon runs its own tasks: raises UsageError where the one at ``seat`` is not of this scenario."""

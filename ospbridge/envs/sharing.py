@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ospbridge.interface import AgentInterface, Endpoint
+    from ospbridge.interface import AgentInterface, Endpoint, Match
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.timing import Limits
 
@@ -152,8 +152,12 @@ _lock = threading.RLock()
 while anything is waited for."""
 
 
-def acquire(terms: Terms, agent: str | None, trace: Path | None = None) -> SharedSession:
+def acquire(
+    terms: Terms, agent: str | None, trace: Path | None = None, *, meant: Sequence[Match] = ()
+) -> SharedSession:
     """The session for ``agent`` (a name or glob; None: the only free one), made where there is none yet.
+
+    ``meant``: where several agents fit, only these.
 
     Raises AgentsInUse for a second agent of one simulator in one thread, and whatever connecting raises.
     """
@@ -165,15 +169,17 @@ def acquire(terms: Terms, agent: str | None, trace: Path | None = None) -> Share
             return shared
     if here:
         raise _in_use(here[0], agent)
-    return _join(terms, lambda session: (_chosen(session, agent),), trace)
+    return _join(terms, lambda session: (_chosen(session, agent, meant),), trace)
 
 
-def acquire_all(terms: Terms, patterns: Sequence[str], trace: Path | None = None) -> SharedSession:
+def acquire_all(
+    terms: Terms, patterns: Sequence[str], trace: Path | None = None, *, meant: Sequence[Match] = ()
+) -> SharedSession:
     """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
     here = _of_this_thread(terms.simulator)
     if here:
         raise _in_use(here[0], " ".join(patterns))
-    shared = _join(terms, lambda session: session.matching(patterns), trace)
+    shared = _join(terms, lambda session: session.matching(patterns, meant=meant), trace)
     shared.exclusive = True
     return shared
 
@@ -218,8 +224,8 @@ def _join(
     return shared
 
 
-def _chosen(session: BlockingSession, agent: str | None) -> str:
-    names = session.matching(() if agent is None else (agent,))
+def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match]) -> str:
+    names = session.matching(() if agent is None else (agent,), meant=meant)
     if len(names) == 1:
         return names[0]
     asked = "no agent was named" if agent is None else f"{agent!r} fits more than one agent"

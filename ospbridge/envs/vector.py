@@ -102,6 +102,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             spin=spin,
             trace=trace,
             make_task=rules.task,
+            meant=rules.meant,
             tls=tls_files(tls_cert, tls_key, tls_ca, simulator=simulator),
             annotates=annotates,
         )
@@ -120,11 +121,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._finalizer = weakref.finalize(self, _leave, fleet, self._onlookers)
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.metadata = {
-            "render_modes": render_modes(),
-            "render_fps": FPS,
-            "autoreset_mode": self.autoreset_mode,
-        }
+        mode = self.autoreset_mode
+        self.metadata = {"render_modes": render_modes(), "render_fps": FPS, "autoreset_mode": mode}
         self.copy = copy
         self._groups = [GroupSeats(group) for group in fleet.groups]
         if simulator is None:

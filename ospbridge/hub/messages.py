@@ -86,6 +86,8 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
     agents: list[str] = []
     annotates: bool = False
     """Every step will be an ``AnnotatedStep``."""
+    meant: list[tuple[str, str]] = []
+    """Where several agents fit, those of one of these names and types, or globs; daemons before these take all."""
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):

@@ -11,7 +11,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.interface import (
+    AgentEntry,
+    AgentInterface,
+    Endpoint,
+    Match,
+    StepOutcome,
+    ValueEntry,
+    ValueReading,
+)
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
@@ -137,9 +145,11 @@ class BlockingSession:
         """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
         return self.run(self.conversation.describe(name))
 
-    def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+    def matching(
+        self, patterns: Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
+    ) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
-        return self.run(self.conversation.matching(patterns, available=available))
+        return self.run(self.conversation.matching(patterns, available=available, meant=meant))
 
     def register(self, *names: str) -> tuple[AgentInterface, ...]:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""

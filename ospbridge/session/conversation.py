@@ -25,6 +25,7 @@ from ospbridge.interface import (
     AgentEntry,
     AgentInterface,
     Endpoint,
+    Match,
     StepOutcome,
     ValueEntry,
     ValueReading,
@@ -119,10 +120,12 @@ class Conversation:
         called = [entry for entry in self.agents if entry.name == name]
         return next((entry for entry in called if entry.available), called[0] if called else None)
 
-    def matching(self, patterns: Sequence[str], *, available: bool = True) -> Exchange[tuple[str, ...]]:
-        """Names of agents that fit one of ``patterns`` (shell globs; none given: every available agent)."""
-        yield from self.overview()
-        return choose(self.agents, patterns, server=self.server, mine=self.votes, available=available)
+    def matching(
+        self, patterns: Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
+    ) -> Exchange[tuple[str, ...]]:
+        """As ``matching.choose`` says, with a new overview."""
+        agents = yield from self.overview()
+        return choose(agents, patterns, server=self.server, mine=self.votes, available=available, meant=meant)
 
     def register(self, names: Iterable[str]) -> Exchange[tuple[AgentInterface, ...]]:
         """Take control of agents; all or none of those that this call names."""

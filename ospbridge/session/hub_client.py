@@ -51,6 +51,7 @@ from ospbridge.transport.tls import TlsAddress, TlsFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ospbridge.interface import Match
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
     from ospbridge.transport.patient import PatientStream
@@ -136,22 +137,28 @@ class HubClient:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def attach(self, agent: str | None = None, *, annotates: bool = False) -> HubSeat:
+    def attach(
+        self, agent: str | None = None, *, annotates: bool = False, meant: Sequence[Match] = ()
+    ) -> HubSeat:
         """Take an agent; None: the only free one. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound.
 
-        ``annotates``: it will be said of each action what it was drawn from.
+        ``annotates``: it will be said of each action what it was drawn from. ``meant``: where several agents fit, only
+        these.
         """
         from ospbridge.session.hub_seat import HubSeat
 
-        attached = self.attach_all([] if agent is None else [agent], annotates=annotates)
+        attached = self.attach_all([] if agent is None else [agent], annotates=annotates, meant=meant)
         return HubSeat(self, attached, annotates=annotates)
 
-    def attach_all(self, patterns: Sequence[str], *, annotates: bool = False) -> Attached:
+    def attach_all(
+        self, patterns: Sequence[str], *, annotates: bool = False, meant: Sequence[Match] = ()
+    ) -> Attached:
         """Take all agents that fit, or none. Raises as ``attach`` does."""
+        kinds = [(kind.name, kind.type) for kind in meant]
         give_up = monotonic() + self.wait
         while True:
             try:
-                return self.ask(Attach(list(patterns), annotates), Attached, self.timeout)
+                return self.ask(Attach(list(patterns), annotates, kinds), Attached, self.timeout)
             except SimulatorNotFound:
                 if monotonic() >= give_up:
                     self.close()

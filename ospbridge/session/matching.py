@@ -11,7 +11,7 @@ from ospbridge.interface import fits
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from ospbridge.interface import AgentEntry, Endpoint
+    from ospbridge.interface import AgentEntry, Endpoint, Match
 
 __all__ = ["choose", "unknown"]
 
@@ -23,13 +23,16 @@ def choose(
     server: Endpoint,
     mine: Container[str],
     available: bool,
+    meant: Sequence[Match] = (),
 ) -> tuple[str, ...]:
     """Names of agents that fit one of ``patterns``; none given: every available agent, or one of ``mine``.
 
+    ``meant``: of those that fit, what these mean; where they mean none, all.
     ``available``: where all that fit a pattern are taken by others, that is an error. Of several agents of one name one
     is meant.
     """
     if not patterns:
+        agents = among(agents, meant)
         free = tuple(dict.fromkeys(entry.name for entry in agents if entry.available or entry.name in mine))
         if not free:
             taken = ", ".join(entry.name for entry in agents)
@@ -39,7 +42,7 @@ def choose(
         return free
     names: list[str] = []
     for pattern in patterns:
-        hits = [entry for entry in agents if fits(entry.name, pattern)]
+        hits = among([entry for entry in agents if fits(entry.name, pattern)], meant)
         if not hits:
             raise unknown(agents, pattern, server=server)
         usable = [e.name for e in hits if e.available or e.name in mine]
@@ -48,6 +51,11 @@ def choose(
             raise AgentTaken(f"agent {held} of {server} is controlled by another client")
         names += usable
     return tuple(dict.fromkeys(names))
+
+
+def among(agents: Sequence[AgentEntry], meant: Sequence[Match]) -> Sequence[AgentEntry]:
+    """Those that are meant, where any is."""
+    return [entry for entry in agents if any(kind.fits(entry) for kind in meant)] or agents
 
 
 def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> AgentNotFound:

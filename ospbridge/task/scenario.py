@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ospbridge.interface import fits
+from ospbridge.interface import Match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,21 +116,6 @@ class Range:
 
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Which agents are meant: name and type as globs."""
-
-    name: str = "*"
-    type: str = "*"
-
-    def fits(self, agent: AgentInterface) -> bool:
-        """Whether an agent is one of these."""
-        return fits(agent.name, self.name) and fits(agent.type, self.type)
-
-    def __str__(self) -> str:
-        return repr(self.name) + (f" of type {self.type!r}" if self.type != "*" else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ospbridge.errors import AgentTaken
-from ospbridge.interface import AgentEntry, Endpoint
+from ospbridge.interface import AgentEntry, Endpoint, Match
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.matching import choose
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -43,3 +43,32 @@ def test_each_client_gets_another_one_until_none_is_left(profile: Profile) -> No
     third = joined(pair)
     with pytest.raises(AgentTaken):
         third.do(third.conversation.matching(("twin",)))
+
+
+@pytest.mark.parametrize(
+    "patterns, meant, names",
+    [
+        ((), [Match(type="Arm")], ("a", "b")),
+        (("*",), [Match(type="Arm")], ("a", "b")),
+        (("*",), [Match(name="b"), Match(type="Le?")], ("leg", "b")),
+        (("leg", "a"), [Match(type="Arm")], ("leg", "a")),
+        (("*",), [Match(type="Wing")], ("a", "leg", "b")),
+        ((), [Match(type="Wing")], ("a", "leg", "b")),
+        (("[al]*",), (), ("a", "leg")),
+    ],
+)
+def test_of_those_that_fit_what_is_meant_counts_and_all_where_that_is_none(
+    patterns: tuple[str, ...], meant: list[Match], names: tuple[str, ...]
+) -> None:
+    agents = [
+        AgentEntry(number, name, kind, True)
+        for number, (name, kind) in enumerate([("a", "Arm"), ("leg", "Leg"), ("b", "Arm")], 1)
+    ]
+    assert choose(agents, patterns, server=SERVER, mine=(), available=True, meant=meant) == names
+
+
+@pytest.mark.parametrize("patterns", [(), ("*",)])
+def test_what_is_meant_and_taken_is_not_replaced_by_what_is_not_meant(patterns: tuple[str, ...]) -> None:
+    agents = [AgentEntry(1, "arm", "Arm", False), AgentEntry(2, "leg", "Leg", True)]
+    with pytest.raises(AgentTaken, match="arm"):
+        choose(agents, patterns, server=SERVER, mine=(), available=True, meant=[Match(type="Arm")])
