@@ -30,6 +30,7 @@ SECTIONS: Final = {
     "ospbridge/daemon/episodes": "Environments",
     "ospbridge/daemon/barrier": "Environments",
     "ospbridge/daemon/conductor": "Environments",
+    "ospbridge/daemon/paces": "Environments",
     "ospbridge/daemon/writing": "Recordings",
     "ospbridge/observe/trace": "Recordings",
     "ospbridge/daemon/keeping": "The simulator",

@@ -23,6 +23,7 @@ from ospbridge.daemon.lockstep import LockStep
 from ospbridge.daemon.measures import Measures
 from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.observers import Observers
+from ospbridge.daemon.paces import Paces
 from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
     BarrierStuck,
@@ -79,6 +80,7 @@ class Conductor:
             settings, self.lockstep, trace=trace, joined=self._changed, measures=self.measures
         )
         self._failed_resets = 0
+        self._paces = Paces()
         self.barrier = StepBarrier(
             self.lockstep,
             self._keeper,
@@ -253,6 +255,7 @@ class Conductor:
                     outcomes = await session.step(lockstep.actions)
                     self.barrier.steps += 1
             lockstep.begin(outcomes, seed, trio.current_time())
+            self._paces.began(lockstep.playing)
             self.observers.began(lockstep.playing)
             self.chronicle.began(lockstep.playing)
             self._failed_resets = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from ospbridge.envs.noticing import tell, tell_at_once
+from ospbridge.envs.noticing import tell, tell_at_once, tell_of_unlike_paces
 from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
@@ -101,6 +101,7 @@ class DirectGroup:
         """What the step under way brought, as soon as that is known."""
         self._seed = 0
         self._closed = False
+        tell_of_unlike_paces(self._tasks.values())
         self._equip()
 
     def _equip(self) -> None:

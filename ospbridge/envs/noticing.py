@@ -1,4 +1,4 @@
-"""What a simulator told beside its answers: what users should know of it is a warning, once in each session."""
+"""What users should know of a simulator, or of what they play together there: a warning, once in each session."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from gymnasium import logger
 
 from ospbridge.osp.notices import WorldReset, told_by
+from ospbridge.task.pacing import HINT, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ospbridge.osp.notices import Notice
     from ospbridge.session.conversation import Conversation
+    from ospbridge.task.base import Task
 
-__all__ = ["tell", "tell_at_once"]
+__all__ = ["tell", "tell_at_once", "tell_of_unlike_paces"]
 
 
 def tell(notices: Iterable[Notice]) -> str:
@@ -30,3 +32,11 @@ def tell_at_once(conversation: Conversation) -> None:
     notices = conversation.take_notices()
     conversation.machine.notices.extend(n for n in notices if isinstance(n, WorldReset))
     tell(notices)
+
+
+def tell_of_unlike_paces(tasks: Iterable[Task]) -> None:
+    """Warn of tasks that repeat an action unlike often, and will step together."""
+    repeats = unlike(tasks)
+    if repeats:
+        told = ", ".join(f"{repeat} of agent {name!r}" for name, repeat in repeats.items())
+        logger.warn("action_repeat differs (%s), %d is taken for all (%s)", told, max(repeats.values()), HINT)

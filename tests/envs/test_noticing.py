@@ -12,14 +12,17 @@ import pytest
 import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.noticing import tell_at_once
+from ospbridge.envs.parallel import parallel_env
 from ospbridge.osp import resetting
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.scenario_task import ScenarioTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ospbridge.session.conversation import Conversation
 
@@ -99,3 +102,35 @@ def test_a_reset_by_others_behind_our_own_still_ends_the_episode(simulator: UdpS
     assert truncated
     assert info["reason"] == "somebody reset it"
     env.close()
+
+
+class Slow(ScenarioTask):
+    """A task with a pace of its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.action_repeat = 4
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_agents_whose_tasks_repeat_an_action_unlike_often_are_told_of(parallel: bool, tmp_path: Path) -> None:
+    scenario = tmp_path / "paces.toml"
+    scenario.write_text(
+        'name = "paces"\naction_repeat = 2\n[[agent]]\nmatch = { name = "agent1" }\n'
+        f'[[agent]]\nmatch = {{ name = "agent2" }}\ntask = "{__name__}:Slow"\n',
+        encoding="utf-8",
+    )
+    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as running:
+        where: Any = {"simulator": str(running.address), "scenario": str(scenario)}
+        with pytest.warns(
+            UserWarning, match="2 of agent 'agent1', 4 of agent 'agent2'.*4 is taken for all"
+        ) as told:
+            env: Any = (
+                parallel_env(**where)
+                if parallel
+                else gymnasium.make_vec("ospbridge/Agent-v0", num_envs=2, **where)
+            )
+        env.reset(seed=1)
+        env.reset(seed=2)
+        assert len(told) == 1
+        env.close()
