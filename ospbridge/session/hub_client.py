@@ -14,6 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ospbridge.errors import (
+    AgentNotFound,
     AgentTaken,
     ConfigurationError,
     HubLost,
@@ -148,6 +149,13 @@ class HubClient:
         from ospbridge.session.hub_seat import HubSeat
 
         attached = self.attach_all([] if agent is None else [agent], annotates=annotates, meant=meant)
+        if len(attached.agents) > 1:
+            self.close()
+            names = [found.name for found in attached.agents]
+            raise AgentNotFound(
+                f"{agent!r} fits more than one agent of the daemon: {', '.join(names)}",
+                hint=f"choose one, for instance agent={names[0]!r}",
+            )
         return HubSeat(self, attached, annotates=annotates)
 
     def attach_all(

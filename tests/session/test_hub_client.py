@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ospbridge.errors import (
+    AgentNotFound,
     AgentTaken,
     BarrierStuck,
     ConfigurationError,
@@ -369,6 +371,19 @@ def test_a_refused_attachment_leaves_no_connection_behind() -> None:
     with daemon(answer) as tiny:
         with pytest.raises(AgentTaken, match="by somebody"):
             HubClient.connect().attach("cart")
+        wait_for(lambda: tiny.ends == 1)
+
+
+def test_a_glob_that_fits_several_agents_takes_none_of_them() -> None:
+    def answer(request: HubRequest) -> Replies:
+        both = Attached([CART, replace(CART, name="cart2")], "document", True, 0.2, 0.3)
+        return both if isinstance(request, Attach) else usual(request)
+
+    with daemon(answer) as tiny:
+        with pytest.raises(
+            AgentNotFound, match=r"'cart\*' fits more than one agent .*: cart, cart2 .*agent='cart'"
+        ):
+            HubClient.connect(timeout=10.0).attach("cart*")
         wait_for(lambda: tiny.ends == 1)
 
 
