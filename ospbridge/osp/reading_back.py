@@ -57,12 +57,12 @@ def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
     if agent.looked:
         return
     names = [value.name for value in vote.agent.inputs]
-    found = known_ids(m, vote.agent.name, names)
+    found = known_ids(m, vote.agent, names)
     if None in found and m.echo.listings < LISTINGS_AT_MOST:
         m.echo.listings += 1
         try:
             yield from list_all(m)
         except (IncompleteListing, QueryTimeout):
             return
-        found = known_ids(m, vote.agent.name, names)
+        found = known_ids(m, vote.agent, names)
     agent.found(found)

@@ -7,6 +7,7 @@ have 15 digits, so float32 comes back bit-equal. While our own vote is missing t
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,8 @@ def restore(
 ) -> Exchange[StepCompleted]:
     """The completion of ``agent`` for the step that just ran: all of it, or what ``cut`` lacks.
 
-    Raises OutputsIncomplete where an interface value is not in the repository, or stands there for two agents.
+    Raises OutputsIncomplete where an interface value is not in the repository, or stands there for two agents, or
+    shares its name with another one of its agent.
     """
     names = [value.name for value in (*agent.outputs, *agent.infos)]
     values: NDArray[np.float32] = np.empty(len(names), np.float32)
@@ -60,10 +62,15 @@ def restore(
     return StepCompleted(agent.id, values[:outputs], values[outputs:], events)
 
 
-def known_ids(m: ClientMachine, agent: str, names: Sequence[str]) -> list[int | None]:
-    """``find_interface_values`` among what is known of the repository, which may be little."""
-    others = frozenset(m.agent_names.values()) - {agent}
-    return find_interface_values(m.values.values(), agent, names, others=others, certain=not m.listed)
+def known_ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> list[int | None]:
+    """``find_interface_values`` among what is known of the repository, which may be little.
+
+    None also for a name that several of the agent's values have: it cannot be told whose number is read.
+    """
+    others = frozenset(m.agent_names.values()) - {agent.name}
+    found = find_interface_values(m.values.values(), agent.name, names, others=others, certain=not m.listed)
+    called = Counter(value.name for value in (*agent.inputs, *agent.outputs, *agent.infos))
+    return [value_id if called[name] == 1 else None for name, value_id in zip(names, found, strict=True)]
 
 
 def list_all(m: ClientMachine) -> Exchange[None]:
@@ -73,16 +80,16 @@ def list_all(m: ClientMachine) -> Exchange[None]:
 
 
 def _ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> Exchange[list[int]]:
-    found = known_ids(m, agent.name, names)
+    found = known_ids(m, agent, names)
     if None in found:
         yield from list_all(m)
-        found = known_ids(m, agent.name, names)
+        found = known_ids(m, agent, names)
     missing = [name for name, value_id in zip(names, found, strict=True) if value_id is None]
     if missing:
         raise OutputsIncomplete(
             f"a completion of agent {agent.name!r} was lost or cut, and {len(missing)} of its values cannot be read "
             f"back: {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''} not found in the repository, "
-            "or found for more than one agent"
+            "or found for more than one agent or value"
         )
     return [value_id for value_id in found if value_id is not None]
 

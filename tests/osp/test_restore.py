@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -62,6 +65,18 @@ def test_nor_where_the_repository_has_the_other_one_alone() -> None:
     del pair.server.repository.variables["/Sim/A/sensor/0"]
     with pytest.raises(OutputsIncomplete, match="/sensor/0"):
         client.do(restore(client.conversation.machine, client.conversation.votes["A"].agent, None))
+
+
+@pytest.mark.parametrize("where", ["inputs", "outputs", "infos"])
+def test_nor_is_the_number_of_one_value_taken_for_that_of_another_one_of_its_name(where: str) -> None:
+    _, client = equal_agents()
+    agent = client.conversation.votes["A"].agent
+    (output,) = agent.outputs
+    changed: dict[str, Any] = {where: (*getattr(agent, where), output)}
+    twins = replace(agent, **changed)
+    # The repository has one of that name.
+    with pytest.raises(OutputsIncomplete, match="/sensor/0"):
+        client.do(restore(client.conversation.machine, twins, None))
 
 
 # --- completions that were cut --------------------------------------------------------------------------------------
