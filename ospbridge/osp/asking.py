@@ -112,7 +112,7 @@ def ask(
             found = match(message)
             if found is not None:
                 if isinstance(reply, Truncated):
-                    m.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
+                    m.notices.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
                 return found
             (stray or m.unexpected)(reply)
         if m.now >= give_up:

@@ -11,7 +11,6 @@ What this module must not do: read a clock, draw a random number, touch a socket
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -37,7 +36,7 @@ from ospbridge.osp.messages import (
     Truncated,
     decode_reply,
 )
-from ospbridge.osp.notices import Anomaly, Notice, WorldReset
+from ospbridge.osp.notices import Notices
 from ospbridge.osp.remembering import Remembered
 from ospbridge.osp.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
@@ -55,7 +54,6 @@ Reply: TypeAlias = Message | Truncated
 Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
-NOTICES_KEPT: Final = 256
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 RESET_COMPLETED: Final = {
@@ -97,7 +95,7 @@ class ClientMachine:
         self.outgoing: list[bytes | bytearray] = []
         """Datagrams to send, oldest first. The driver sends and clears them after each call."""
         self.deadline: float | None = None
-        self.notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
+        self.notices = Notices()
         self.clock = StepClock()
         self.controlled: dict[int, AgentInterface] = {}
         """Agents this session registered for, by local id."""
@@ -141,7 +139,6 @@ class ClientMachine:
         self._result: Any = None
         self._error: BaseException | None = None
         self.finished = True
-        self._remarked: set[str] = set()
         self._remembered = Remembered()
         self.straight: StraightWay | None = None
         """Looks at datagrams first, while the exchange under way has set it."""
@@ -277,13 +274,7 @@ class ClientMachine:
         self.guarded = True
         self.disturbed = True
         self.disturbed_at = self.now
-        self.notices.append(Anomaly(text))
-
-    def remark(self, text: str, *, about: str = "") -> None:
-        """What users should know of this simulator: once in a session, or once of what it is ``about``."""
-        if (about or text) not in self._remarked and len(self._remarked) < NOTICES_KEPT:
-            self._remarked.add(about or text)
-            self.notices.append(Notice(text))
+        self.notices.anomaly(text)
 
     def completed(self, reply: StepCompleted) -> None:
         """A completion was believed."""
@@ -360,7 +351,7 @@ class ClientMachine:
             self.clock.forget()
             self.resets_outstanding = 0
             self.lateness.reset_completed_behind(self.now)
-            self.notices.append(WorldReset("the world was reset without this session having asked"))
+            self.notices.reset("the world was reset without this session having asked")
         elif isinstance(message, StepCompleted):
             self.send(StepCompletedAck(message.agent_id))
             self.lateness.came_behind(message.agent_id, self.now)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Anomaly", "Notice", "Told", "WorldReset", "told_by"]
+__all__ = ["Anomaly", "Notice", "Notices", "Told", "WorldReset", "told_by"]
+
+KEPT: Final = 256
+"""So many notices wait to be taken. Of more anomalies nothing new is learnt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,29 @@ class Anomaly(Notice):
 @dataclass(frozen=True, slots=True)
 class WorldReset(Notice):
     """The world was reset without this session having asked: its episodes are over."""
+
+
+class Notices(list[Notice]):
+    """One session's, until somebody takes them."""
+
+    def __init__(self) -> None:
+        self._remarked: set[str] = set()
+
+    def anomaly(self, text: str) -> None:
+        """Something that verified steps make up for; not kept where there are many already."""
+        if len(self) < KEPT:
+            self.append(Anomaly(text))
+
+    def remark(self, text: str, *, about: str = "") -> None:
+        """What users should know of this simulator: once in a session, or once of what it is ``about``."""
+        if (about or text) not in self._remarked and len(self._remarked) < KEPT:
+            self._remarked.add(about or text)
+            self.append(Notice(text))
+
+    def reset(self, text: str) -> None:
+        """The world was reset unasked. One tells as much as several."""
+        if not any(isinstance(notice, WorldReset) for notice in self):
+            self.append(WorldReset(text))
 
 
 class Told(NamedTuple):

@@ -189,12 +189,12 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
         entry = None
     if entry is None:
         m.seedless = True
-        m.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
+        m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
         return
     try:
         yield from set_value(m, entry.id, str(seed), name=SEED)
     except ValueRejected:
-        m.remark(f"{m.peer} refused the seed {seed}", about=SEED)
+        m.notices.remark(f"{m.peer} refused the seed {seed}", about=SEED)
 
 
 def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool]:

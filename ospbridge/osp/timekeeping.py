@@ -61,7 +61,7 @@ def seconds(m: ClientMachine, text: str | None) -> float | None:
 def does_not_count_steps(m: ClientMachine) -> None:
     """The clock was seen to go its own way, and nothing else can explain what it shows: do without it."""
     m.clock.give_up()
-    m.remark(
+    m.notices.remark(
         f"{SIMULATION_TIME} of {m.peer} does not advance evenly with the steps: it cannot tell their number"
     )
 

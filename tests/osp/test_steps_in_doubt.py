@@ -341,7 +341,7 @@ def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:
     machine = resetting(0, seed=7)
     give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 0))
     assert Notice(f"{machine.peer} refused the seed 7") in machine.notices
-    machine.remark(f"{machine.peer} refused the seed 8", about=SEED)
+    machine.notices.remark(f"{machine.peer} refused the seed 8", about=SEED)
     assert not any("seed 8" in notice.text for notice in machine.notices), "said once"
     while Code.RESET_SIMULATION not in codes(machine):
         give(machine, at(0))

@@ -1,0 +1,45 @@
+"""What a session is told unasked waits to be taken: nothing that ends an episode is pushed out by what does not."""
+
+from __future__ import annotations
+
+from ospbridge.osp.notices import KEPT, Notices, WorldReset, told_by
+
+
+def test_a_reset_by_others_outlasts_a_flood_of_anomalies() -> None:
+    notices = Notices()
+    notices.reset("the world was reset")
+    for number in range(2 * KEPT):
+        notices.anomaly(f"datagram {number} came late")
+    assert len(notices) == KEPT
+    assert told_by(notices).reset == "the world was reset"
+
+
+def test_a_reset_and_a_remark_are_told_behind_a_flood_too() -> None:
+    notices = Notices()
+    for number in range(2 * KEPT):
+        notices.anomaly(f"datagram {number} came late")
+    for _ in range(2 * KEPT):
+        notices.reset("the world was reset")
+        notices.remark("seeds have no effect")
+    told = told_by(notices)
+    assert told.reset
+    assert told.remarks == ["seeds have no effect"]
+    assert sum(isinstance(notice, WorldReset) for notice in notices) == 1
+
+
+def test_a_remark_is_made_once_though_it_was_taken_and_a_reset_again() -> None:
+    notices = Notices()
+    for number in range(3):
+        notices.remark(f"it refused the seed {number}", about="seed")
+        notices.reset("the world was reset")
+        told = told_by(notices)
+        assert told.remarks == (["it refused the seed 0"] if not number else [])
+        assert told.reset
+        notices.clear()
+
+
+def test_remarks_that_differ_each_time_end_one_day() -> None:
+    notices = Notices()
+    for number in range(2 * KEPT):
+        notices.remark(f"it cut {number} bytes")
+    assert len(notices) == KEPT
