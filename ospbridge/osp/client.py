@@ -124,6 +124,8 @@ class ClientMachine:
         self.vote_outstanding = False
         self.resets_outstanding = 0
         """Reset votes that were sent and not seen to be used up."""
+        self.resets_owed = 0
+        """Completions of resets that may still come of our own votes, until a step is completed behind them."""
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
         self.lateness = Lateness()
@@ -278,6 +280,7 @@ class ClientMachine:
 
     def completed(self, reply: StepCompleted) -> None:
         """A completion was believed."""
+        self.resets_owed = 0
         self.lateness.believed(reply.agent_id)
         self._remember_the_way()
         self._remembered.add(reply, for_long=self.disturbed)
@@ -317,6 +320,7 @@ class ClientMachine:
         """A straight way was walked to its end: the step ran, on a network that nothing was wrong with so far."""
         self.vote_outstanding = False
         self.clock.count += 1
+        self.resets_owed = 0
         way.latest = way.came
 
     def _remember_the_way(self) -> None:
@@ -348,9 +352,13 @@ class ClientMachine:
         if message.CODE in RESET_COMPLETED:
             # Each handler waits for this acknowledgement and eats the next datagram in its place.
             self.acknowledge_reset(message.CODE)
+            self.lateness.reset_completed_behind(self.now)
+            if self.resets_owed:
+                # Of our own votes; the step that is to begin the episode runs behind it.
+                self.resets_owed -= 1
+                return
             self.clock.forget()
             self.resets_outstanding = 0
-            self.lateness.reset_completed_behind(self.now)
             self.notices.reset("the world was reset without this session having asked")
         elif isinstance(message, StepCompleted):
             self.send(StepCompletedAck(message.agent_id))

@@ -32,7 +32,9 @@ class Action(Enum):
     RESTORE = "it ran and the completion is lost: read back what it brought"
     BELIEVE = "the clock counts no steps: believe the completions that it disowned, and do without it"
     RESEND = "the request is lost: send it again, once"
-    REPEAT = "vote again for all agents: one more reset does no harm to a world that nobody else controls"
+    REPEAT = (
+        "vote again for all agents, and await the completions of both resets: nobody else controls that world"
+    )
     POLL = "cannot be told: look at the clock until the limit, never resend"
     GIVE_UP = "cannot be told, and waiting will not help: end the episode honestly and rebuild the session"
 
@@ -56,6 +58,8 @@ class Evidence:
     doubled: bool = False
     """A vote may have been counted for another one: it was acknowledged twice, or a completion came before its vote
     was acknowledged, while several agents or clients vote."""
+    trusted: bool = False
+    """Before this nothing was ever lost, late or doubled in this session: what was acknowledged are these votes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Row:
     hasty: bool | None = None
     disowned: bool | None = None
     doubled: bool | None = None
+    trusted: bool | None = None
 
     def fits(self, evidence: Evidence) -> bool:
         return (
@@ -83,6 +88,7 @@ class Row:
             and (self.hasty is None or evidence.hasty is self.hasty)
             and (self.disowned is None or evidence.disowned is self.disowned)
             and (self.doubled is None or evidence.doubled is self.doubled)
+            and (self.trusted is None or evidence.trusted is self.trusted)
         )
 
 
@@ -130,6 +136,13 @@ RESET_TABLE: Final = (
         sole=False,
     ),
     Row(Action.WAIT, "the votes are counted, others are missing", sole=False),
+    Row(
+        Action.WAIT,
+        "the votes are counted, and the reset is not done yet",
+        acknowledged=_ALL,
+        moved=Moved.NO,
+        trusted=True,
+    ),
     Row(Action.REPEAT, "nobody else controls an agent", sole=True),
 )
 

@@ -31,6 +31,12 @@ USUAL: Final = 1.0
 """Seconds that a reset may take before its completion is taken for lost, where the clock shows that it ran."""
 USUAL_UNSEEN: Final = 3.0
 """The same where nothing shows that it ran: the votes are given again then."""
+LONGEST: Final = 0.5
+"""Of the limit, for which a completion is not lost yet: behind that there must be time for another reset."""
+LATER: Final = 1.25
+"""Times that the longest reset took, for which it is not lost in any case."""
+AGAIN: Final = 1.5
+"""Times that a reset took, within which another one is done that was voted for meanwhile."""
 
 
 class _Reset:
@@ -40,12 +46,15 @@ class _Reset:
         "acked",
         "before",
         "began",
-        "completed",
+        "completed_at",
+        "completions",
+        "counted_twice",
         "m",
         "patience",
-        "repeated",
+        "rounds",
         "sent",
         "silent",
+        "trusted",
         "voted",
         "votes",
         "wanted",
@@ -60,10 +69,17 @@ class _Reset:
         self.wanted = len(m.controlled)
         # Votes of a reset that was given up still count: a second one could stand for another client's.
         self.sent = self.acked = min(m.resets_outstanding, self.wanted)
-        self.completed = False
-        self.repeated = False
+        self.completions = 0
+        """That came, of one reset or of several."""
+        self.completed_at = 0.0
+        """When the first of them came."""
+        self.rounds = 1
+        """So often all votes were given."""
+        self.counted_twice = False
+        """They were given again although all had been acknowledged: there may be two resets."""
+        self.trusted = not m.disturbed and not self.sent
         usual = max(2.0 * m.lateness.reset_took, USUAL if before else USUAL_UNSEEN)
-        self.patience = min(usual, m.limits.reset / 4.0)
+        self.patience = min(usual, max(LONGEST * m.limits.reset, LATER * m.lateness.reset_took))
         """Seconds from the votes in which the completion is not lost yet: worlds take their time to begin anew."""
         self.silent = False
         """The simulator did not answer the latest question."""
@@ -72,6 +88,10 @@ class _Reset:
     def patient_until(self) -> float:
         """Until then it is too early to believe that the completion is lost."""
         return self.voted + self.patience
+
+    @property
+    def completed(self) -> bool:
+        return self.completions > 0
 
     @property
     def finished(self) -> bool:
@@ -83,8 +103,9 @@ class _Reset:
         self.m.send(self.votes)
 
     def vote_again(self) -> None:
-        self.repeated = True
-        self.patience = min(2.0 * self.patience, self.m.limits.reset / 4.0)
+        self.rounds += 1
+        self.counted_twice = self.counted_twice or self.acked >= self.wanted
+        self.patience = min(2.0 * self.patience, LONGEST * self.m.limits.reset)
         self.acked = 0
         self.voted = self.m.now
         for _ in range(self.wanted):
@@ -96,10 +117,16 @@ class _Reset:
             if self.acked == self.sent < self.wanted:
                 self.send_next()
         elif not isinstance(reply, Truncated) and reply.CODE in RESET_COMPLETED:
-            self.completed = True
+            self.completed_at = self.completed_at or self.m.now
+            self.completions += 1
             self.m.acknowledge_reset(reply.CODE)
         else:
             self.m.unexpected(reply)
+
+    @property
+    def owed(self) -> int:
+        """Completions that may still come of these votes: of each round one, or one for each agent."""
+        return max(self.rounds * self.wanted - self.completions, 0)
 
 
 def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
@@ -113,22 +140,9 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
         raise LocalProtocolError(
             "a session that controls no agent has no vote in a reset", hint="register first"
         )
-    if seed and m.profile.seed_by is SeedBy.VALUE:
-        yield from _seed_by_value(m, seed)
-    if m.clock.base is None:
-        yield from start_clock(m)
-    before = yield from settled_clock(m)
-    if m.clock.outlasts_resets:
-        before = None
-    m.lateness.begin_reset()
-    r = _Reset(m, seed, before)
+    r = yield from _voted(m, seed)
     limit = m.now + m.limits.reset
     waits = m.waits()
-    if r.sent < r.wanted:
-        r.send_next()
-    if m.profile.pipelining:
-        while r.sent < r.wanted:
-            r.send_next()
     quiet_at = m.now + m.profile.patience
     while True:
         reply = None
@@ -144,28 +158,66 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
         if not ran:
             m.anomaly("a reset met silence")
             ran = yield from _reset_found_out(m, r, limit)
+        if ran and r.finished and r.counted_twice:
+            yield from _await_the_other(m, r, limit)
         if ran and (yield from _began_anew(m, r)):
             return r.finished
         quiet_at = min(m.now + waits.next(), limit)
 
 
+def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
+    """The first vote is given, or all of them where the server takes them so."""
+    if seed and m.profile.seed_by is SeedBy.VALUE:
+        yield from _seed_by_value(m, seed)
+    if m.clock.base is None:
+        yield from start_clock(m)
+    before = yield from settled_clock(m)
+    if m.clock.outlasts_resets:
+        before = None
+    m.lateness.begin_reset()
+    r = _Reset(m, seed, before)
+    if r.sent < r.wanted:
+        r.send_next()
+    if m.profile.pipelining:
+        while r.sent < r.wanted:
+            r.send_next()
+    return r
+
+
+def _await_the_other(m: ClientMachine, r: _Reset, limit: float) -> Exchange[None]:
+    """All votes were given twice, and the first reset is done: the other one takes as long, if there is one."""
+    took = r.completed_at - r.began
+    until = min(r.completed_at + AGAIN * took, limit)
+    while m.now < until:
+        before = r.completions
+        reply = yield until
+        if reply is None:
+            return
+        r.take(reply)
+        # Those of one reset come together, where each agent has its own.
+        if r.completions > before and m.now - r.completed_at > took / 4.0:
+            return
+
+
 def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     """Learn where the clock stands behind the reset. False where what completed was an older one."""
-    at = m.now
+    took_until = r.completed_at or m.now
+    m.resets_owed = r.owed
     m.clock.forget()
     m.suspect = ""
     yield from start_clock(m)
     if r.before and m.clock.base == r.before:
-        if not r.finished or (m.disturbed and not r.repeated):
+        if not r.finished or (m.disturbed and r.rounds == 1):
             # What was taken for our reset's completion belonged to an older one.
             m.anomaly("a completion of an earlier reset was taken for this one")
-            r.completed = False
+            r.completions = 0
+            r.completed_at = 0.0
             return False
         # Nothing was ever late or doubled, or votes were repeated and complete.
         m.clock.outlasts_resets = True
     if not m.foreign:
         # With others, how long it took would say more of them.
-        m.lateness.reset_ran(r.began, at, completed=r.finished)
+        m.lateness.reset_ran(r.began, took_until, completed=r.finished)
     m.vote_outstanding = False
     m.resets_outstanding = 0
     m.echo.begin()
@@ -233,4 +285,7 @@ def _row(m: ClientMachine, r: _Reset) -> Exchange[Row]:
     yield from overview(m, stray=r.take)
     acknowledged = Acknowledged.ALL if r.acked >= r.wanted else Acknowledged.FEWER
     hasty = m.now < r.patient_until
-    return decide(RESET_TABLE, Evidence(acknowledged, moved, not m.foreign, m.punctual, hasty=hasty))
+    return decide(
+        RESET_TABLE,
+        Evidence(acknowledged, moved, not m.foreign, m.punctual, hasty=hasty, trusted=r.trusted),
+    )

@@ -13,7 +13,7 @@ from ospbridge.osp.echo import READ_AT_MOST
 from ospbridge.osp.lateness import LATEST
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
-from ospbridge.osp.resetting import USUAL, USUAL_UNSEEN
+from ospbridge.osp.resetting import LONGEST, USUAL, USUAL_UNSEEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "exactly-once.md"
 MOVED = {
@@ -43,6 +43,7 @@ def rendered(table: tuple[Row, ...]) -> str:
                 (row.hasty, "not so late yet", ""),
                 (row.disowned, "completions were disowned long ago", ""),
                 (row.doubled, "a vote acknowledged twice", ""),
+                (row.trusted, "on a network without a fault so far", ""),
             )
             if (text := {None: "", True: yes, False: no}[value])
         ]
@@ -67,4 +68,6 @@ def test_its_figures_and_classes_are_those_of_the_code() -> None:
     told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", PAGE.read_text(), re.MULTILINE)
     assert f"for {USUAL:g} s" in text
     assert f"{USUAL_UNSEEN:g} s where" in text
+    assert LONGEST == 0.5
+    assert "half of the reset limit at most" in text
     assert {one or other for one, other in told} == {kind.name.lower() for kind in COMMAND_CLASS.values()}

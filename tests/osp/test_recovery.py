@@ -14,7 +14,7 @@ from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action
 EVERYTHING = [
     Evidence(acknowledged, moved, *rest)
     for acknowledged, moved in itertools.product(Acknowledged, Moved)
-    for rest in itertools.product((False, True), repeat=6)
+    for rest in itertools.product((False, True), repeat=7)
 ]
 
 
@@ -78,6 +78,10 @@ def test_the_rows_of_the_step_table(evidence: Evidence, action: Action) -> None:
         (Evidence(Acknowledged.ALL, Moved.ONCE, True, True, hasty=True), Action.WAIT),
         (Evidence(Acknowledged.ALL, Moved.ONCE, True, True), Action.RESTORE),
         (Evidence(Acknowledged.ALL, Moved.UNKNOWN, True, True), Action.REPEAT),
+        (Evidence(Acknowledged.ALL, Moved.NO, True, True), Action.REPEAT),
+        (Evidence(Acknowledged.ALL, Moved.NO, True, True, trusted=True), Action.WAIT),
+        (Evidence(Acknowledged.ALL, Moved.UNKNOWN, True, True, trusted=True), Action.REPEAT),
+        (Evidence(Acknowledged.FEWER, Moved.NO, True, True, trusted=True), Action.REPEAT),
         (Evidence(Acknowledged.FEWER, Moved.NO, True, True, hasty=True), Action.REPEAT),
         (Evidence(Acknowledged.FEWER, Moved.NO, False, True), Action.POLL),
         (Evidence(Acknowledged.ALL, Moved.NO, False, True), Action.WAIT),

@@ -10,6 +10,7 @@ import pytest
 from ospbridge.errors import SessionLost
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import ResetSimulationAck
 from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
@@ -53,6 +54,10 @@ class Slow:
         """Notices of it."""
         self.client.do(self.client.conversation.reset(seed))
         return list(self.client.conversation.take_notices())
+
+    def told_of_a_reset(self) -> bool:
+        """That nobody here asked for, since this was looked at."""
+        return any(isinstance(notice, WorldReset) for notice in self.client.conversation.take_notices())
 
     def step(self) -> None:
         outcome = self.client.do(self.client.conversation.step({"agent": np.zeros(2, np.float32)}))
@@ -101,21 +106,102 @@ def test_once_it_is_known_how_long_resets_take_one_that_takes_so_long_is_nothing
 
 
 @BOTH
-def test_a_reset_that_takes_longer_than_it_was_waited_for_is_told_and_learned_from(profile: Profile) -> None:
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_reset_that_is_completed_later_than_it_was_waited_for_is_learned_from(
+    profile: Profile, stepped: bool
+) -> None:
     slow = Slow(profile, RESET, 0.0, threaded=True)
     slow.reset()
     slow.step()
     slow.late = 2.5
     slow.reset()
+    if stepped:
+        slow.step()
     slow.pair.settle(5.0)
-    assert [notice for notice in slow.client.conversation.take_notices() if isinstance(notice, WorldReset)]
+    # Behind a step it may be anybody's.
+    assert slow.told_of_a_reset() is stepped
     slow.step()
     for _ in range(2):
         slow.reset()
         slow.pair.settle(5.0)
-        assert not [n for n in slow.client.conversation.take_notices() if isinstance(n, WorldReset)]
+        assert not slow.told_of_a_reset()
         slow.step()
     assert slow.votes == slow.resets == 4
+
+
+class Rebuilding(Slow):
+    """Acknowledges at once, and resets the world when it has been rebuilt: the next reset or step waits for that."""
+
+    def __init__(self, profile: Profile, late: float) -> None:
+        super().__init__(profile, set(), late, threaded=True)
+
+    def _fault(self, datagram: Datagram) -> Iterable[float]:
+        now, code = self.pair.now, datagram.data[0]
+        if datagram.to_server and code == Code.RESET_SIMULATION:
+            self._free_at = max(now, self._free_at) + self.late
+            acknowledgement = ResetSimulationAck().encode(end=self.pair.server.profile.end_marker)
+            self.pair.answer(self.client, acknowledgement)
+        waits = code in {Code.RESET_SIMULATION, Code.NEXT_SIMULATION_STEP}
+        if datagram.to_server and waits:
+            return (max(0.0, self._free_at - now),)
+        return () if not datagram.to_server and code == Code.RESET_SIMULATION_ACK else (0.0,)
+
+
+@BOTH
+@pytest.mark.parametrize("late", [1.5, 16.0, 40.0])
+def test_votes_are_not_given_again_while_the_clock_shows_that_the_reset_is_not_done(
+    profile: Profile, late: float
+) -> None:
+    slow = Rebuilding(profile, 0.0)
+    slow.reset()
+    for _ in range(3):
+        slow.step()
+    slow.late = late
+    for _ in range(2):
+        slow.reset()
+        slow.step()
+    assert not slow.told_of_a_reset()
+    assert slow.votes == slow.resets == 3
+    assert slow.client.do(slow.client.conversation.audit()) == ""
+
+
+@BOTH
+@pytest.mark.parametrize("late", [4.0, 9.0])
+def test_votes_that_were_given_again_bring_two_resets_and_the_episode_begins_behind_both(
+    profile: Profile, late: float
+) -> None:
+    slow = Rebuilding(profile, late)
+    # The clock stands at 0 before and behind it.
+    slow.reset()
+    assert slow.resets == slow.votes > 1
+    slow.step()
+    slow.step()
+    slow.pair.settle(60.0)
+    assert not slow.told_of_a_reset()
+    assert slow.client.do(slow.client.conversation.audit()) == ""
+    assert slow.machine.lateness.reset_took == pytest.approx(late, abs=0.5)
+    slow.reset()
+    slow.step()
+    assert not slow.told_of_a_reset()
+
+
+@BOTH
+def test_a_completion_for_each_agent_is_one_reset(profile: Profile) -> None:
+    def for_each(datagram: Datagram) -> Iterable[float]:
+        completed = not datagram.to_server and datagram.data[0] in RESET
+        return (0.0, 1e-5, 2e-5) if completed else (0.0,)
+
+    pair = Pair(SyntheticWorld(1, 1, agents=3), profile, fault=for_each)
+    client = pair.client().connect()
+    talk = client.conversation
+    agents = ["agent1", "agent2", "agent3"]
+    client.do(talk.register(agents))
+    for _ in range(3):
+        client.do(talk.reset(1))
+        for _ in range(5):
+            client.do(talk.step({name: np.zeros(1, np.float32) for name in agents}))
+        assert not [notice for notice in talk.take_notices() if isinstance(notice, WorldReset)]
+        assert client.do(talk.audit()) == ""
 
 
 @BOTH
