@@ -327,11 +327,12 @@ def unobserve(m: ClientMachine, ids: tuple[int, ...]) -> Exchange[None]:
         m.observed.pop(value_id, None)
 
 
-def end(m: ClientMachine) -> Exchange[bool]:
+def end(m: ClientMachine, *, limit: float | None = None) -> Exchange[bool]:
     """Say goodbye; True where the simulator confirmed. Silence is no error: the limit is short."""
     m.ended = True
+    limit = m.limits.close if limit is None else limit
     try:
-        yield from ask(m, End(), _answer(EndAck), what="goodbye", limit=m.limits.close)
+        yield from ask(m, End(), _answer(EndAck), what="goodbye", limit=limit)
     except QueryTimeout:
         return False
     m.controlled.clear()

@@ -52,6 +52,8 @@ class Profile:
     """What the server sends when a reset is complete; the client answers with the other of 75 and 76."""
     end_after_events_is_safe: bool
     """Whether END may be sent by a session that ever registered for an event."""
+    end_frees_agents: bool
+    """Whether END is known to free the agents of who sends it; else they are given back before."""
     values_are_pushed: bool
     """Whether observed values arrive behind a completion; else they are polled."""
     seed_by: SeedBy
@@ -115,6 +117,7 @@ DOCUMENT: Final = Profile(
     init_form=InitForm.INTS,
     reset_completed=Code.RESET_SIMULATION_COMPLETED_ACK,
     end_after_events_is_safe=True,
+    end_frees_agents=False,
     values_are_pushed=True,
     seed_by=SeedBy.RESET,
     outputs_normalised=True,
@@ -148,6 +151,7 @@ NERD: Final = Profile(
     init_form=InitForm.BYTES,
     reset_completed=Code.RESET_SIMULATION_COMPLETED,
     end_after_events_is_safe=False,
+    end_frees_agents=True,
     values_are_pushed=False,
     seed_by=SeedBy.VALUE,
     outputs_normalised=False,

@@ -16,7 +16,6 @@ from ospbridge.errors import (
     AgentTaken,
     LocalProtocolError,
     OspBridgeError,
-    QueryTimeout,
     SessionClosed,
     SessionEvicted,
     ValueNotFound,
@@ -32,6 +31,7 @@ from ospbridge.interface import (
 )
 from ospbridge.osp import asking, barrier
 from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.leaving import leave
 from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
@@ -309,24 +309,9 @@ class Conversation:
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
-    @property
-    def end_is_safe(self) -> bool:
-        """END may be sent: no event was registered for, or this kind of server survives it."""
-        return not self.machine.ever_registered_events or self.machine.profile.end_after_events_is_safe
-
     def leave(self) -> Exchange[bool]:
         """Give everything back, as the profile allows; True where the simulator confirmed it. Takes 2 s at most."""
-        m = self.machine
-        give_up = m.now + m.limits.close
-        confirmed = True
-        try:
-            if self.end_is_safe:
-                confirmed = yield from asking.end(m)
-            else:
-                for agent_id in dict.fromkeys((*m.controlled, *self.asked.values())):
-                    yield from asking.deregister(m, agent_id, limit=max(give_up - m.now, 0.01))
-        except QueryTimeout:
-            confirmed = False
+        confirmed = yield from leave(self.machine, (*self.machine.controlled, *self.asked.values()))
         if confirmed:
             self.forget_lease()
         return confirmed

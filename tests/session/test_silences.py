@@ -163,8 +163,8 @@ def test_an_environment_whose_session_meets_another_silence_while_it_is_joined_a
     network.holed = True
     assert env.step(np.zeros(2, np.float32))[3]
     network.holed = False
-    # It hears the goodbye and is found, and silent again when it is asked for its agents.
-    network.answers_left = 2
+    # It takes its agent back, hears the goodbye and is found, and is silent again when it is asked for its agents.
+    network.answers_left = 3
     back = threading.Timer(2.0, lambda: setattr(network, "answers_left", None))
     back.start()
     env.reset(seed=2)
