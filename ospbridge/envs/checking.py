@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import ScenarioInvalid
+from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import TIME_STEP, SourceKind
 from ospbridge.task.variables import number_in, source
@@ -117,7 +118,7 @@ def _look_at_clock(scenario: Scenario, session: BlockingSession, mistakes: Mista
     known = {entry.name for entry in session.values("/Simulation/.*")}
     if not {TIME_STEP, ITERATIONS} <= known:
         return
-    step = float(session.get(TIME_STEP).value) * float(session.get(ITERATIONS).value)
+    step = number(session.get(TIME_STEP).value) * number(session.get(ITERATIONS).value)
     if abs(step - scenario.time_step) > 1e-6 * step:
         mistakes.note("time_step", f"is {scenario.time_step:g} s, a step of the simulator takes {step:g} s")
 

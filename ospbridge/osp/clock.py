@@ -11,6 +11,8 @@ from enum import Enum
 from math import isfinite
 from typing import Final
 
+from ospbridge.osp.number_text import with_point
+
 __all__ = ["SIMULATION_TIME", "Moved", "StepClock"]
 
 UNEVEN: Final = 0.25
@@ -153,6 +155,7 @@ class StepClock:
 
     def read(self, text: str) -> float:
         """The time that a text shows; NaN where it is no number. Notes how many digits it has."""
+        text = with_point(text)
         try:
             time = float(text)
         except ValueError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import IncompleteListing, QueryTimeout
 from ospbridge.osp.asking import settled_value
+from ospbridge.osp.number_text import number
 from ospbridge.osp.restore import known_ids, list_all
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
             assert value_id is not None
             text = yield from settled_value(m, value_id)
             try:
-                read = float(text or "")
+                read = number(text or "")
             except ValueError:
                 agent.ids[at] = None
                 continue

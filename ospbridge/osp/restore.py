@@ -16,6 +16,7 @@ from ospbridge.errors import OutputsIncomplete
 from ospbridge.osp.asking import settled_value
 from ospbridge.osp.listing import list_values
 from ospbridge.osp.messages import StepCompleted, Truncated
+from ospbridge.osp.number_text import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
@@ -137,7 +138,7 @@ def _only(
 
 def _number(m: ClientMachine, agent: AgentInterface, name: str, text: str | None) -> float:
     try:
-        return float(text or "")
+        return number(text or "")
     except ValueError:
         raise OutputsIncomplete(
             f"{name} of agent {agent.name!r} reads {text!r} in the repository of {m.peer}, expected a number"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import TaskError
+from ospbridge.osp.number_text import number
 from ospbridge.task.scenario import Source, SourceKind
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def number_in(text: str, component: int | None) -> float:
         text = parts[component]
     if text in ("T", "F"):
         return float(text == "T")
-    return float(text)
+    return number(text)
 
 
 def number_of(variable: Source, outcome: StepOutcome, agent: str) -> float:

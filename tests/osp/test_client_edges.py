@@ -442,11 +442,12 @@ def test_what_is_read_back_must_be_a_number() -> None:
         machine.result()
 
 
-def test_what_is_read_back_is_the_number() -> None:
+@pytest.mark.parametrize("text", ["-0.25", "-0,25"])
+def test_what_is_read_back_is_the_number(text: str) -> None:
     machine, vote = on_stage(DOCUMENT)
     machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
     machine.begin(restore(machine, vote.agent, None), 0.0)
-    give(machine, ValueContent(9, "-0.25"))
+    give(machine, ValueContent(9, text))
     np.testing.assert_array_equal(machine.result().outputs, [-0.25])
     assert not machine.result().outputs.flags.writeable
 

@@ -68,6 +68,16 @@ def test_a_clock_of_few_digits_casts_no_doubt_on_an_episode(
 
 
 @BOTH
+@pytest.mark.parametrize("shown", ["{:g}", "{:.3f}"])
+def test_a_clock_with_a_decimal_comma_counts_steps(profile: Profile, shown: str) -> None:
+    pair = Odd(profile, lambda time, _: shown.format(time).replace(".", ","), time_step=0.05)
+    assert [pair.play(20) for _ in range(4)] == [""] * 4
+    assert pair.notices() == []
+    pair.shows = lambda time, _: shown.format(time + 0.05 * (time > 0.5)).replace(".", ",")
+    assert pair.play(20) == "20 steps were given, the clock shows 21"
+
+
+@BOTH
 def test_six_digits_tell_one_step_among_a_thousand(profile: Profile) -> None:
     pair = Odd(profile, lambda time, _: f"{time:.6f}")
     assert pair.play(10) == ""
@@ -112,6 +122,9 @@ def test_what_a_clock_prints_tells_how_far_it_is_rounded() -> None:
     assert clock.resolution == 0.01
     clock.read("1.2345")
     assert clock.resolution == 0.0
+    assert clock.read("1,20") == 1.2
+    assert clock.resolution == 0.01
+    assert np.isnan(clock.read("1,234.5"))
     assert clock.read("1e-2") == 0.01
     assert clock.resolution == 0.0
     assert np.isnan(clock.read("soon"))
