@@ -36,7 +36,7 @@ from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
-from ospbridge.session.matching import choose, unknown
+from ospbridge.session.matching import choose, left_out, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -156,7 +156,13 @@ class Conversation:
                 yield from self.deregister(name)
             raise
         # Tells whether other clients control agents, so that steps are verified while they do.
-        yield from self.overview()
+        agents = yield from self.overview()
+        m = self.machine
+        for name, count in left_out(agents, m.controlled, self.votes).items():
+            told = f"{count} more of {m.peer} {'is' if count == 1 else 'are'} called {name!r}"
+            m.notices.remark(
+                f"a session drives one agent of each name: {told}", about=f"agents called {name}"
+            )
         return tuple(interfaces)
 
     def deregister(self, name: str) -> Exchange[None]:

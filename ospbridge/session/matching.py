@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, AgentTaken
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentEntry, Endpoint, Match
 
-__all__ = ["choose", "unknown"]
+__all__ = ["choose", "left_out", "unknown"]
 
 
 def choose(
@@ -56,6 +57,14 @@ def choose(
 def among(agents: Sequence[AgentEntry], meant: Sequence[Match]) -> Sequence[AgentEntry]:
     """Those that are meant, where any is."""
     return [entry for entry in agents if any(kind.fits(entry) for kind in meant)] or agents
+
+
+def left_out(agents: Sequence[AgentEntry], mine: Container[int], names: Container[str]) -> dict[str, int]:
+    """How many more agents are free that are called like one of ``names``: a session drives one of each.
+
+    ``mine``: ids of those it drives.
+    """
+    return Counter(e.name for e in agents if e.available and e.id not in mine and e.name in names)
 
 
 def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> AgentNotFound:

@@ -6,6 +6,7 @@ import pytest
 
 from ospbridge.errors import AgentTaken
 from ospbridge.interface import AgentEntry, Endpoint, Match
+from ospbridge.osp.notices import told_by
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.matching import choose
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -43,6 +44,21 @@ def test_each_client_gets_another_one_until_none_is_left(profile: Profile) -> No
     third = joined(pair)
     with pytest.raises(AgentTaken):
         third.do(third.conversation.matching(("twin",)))
+
+
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_whoever_leaves_agents_of_one_name_to_others_is_told_so_once(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1, names=["twin", "twin", "twin", "other", "other2"]), profile)
+    first, second, third = joined(pair), joined(pair), joined(pair)
+    told = []
+    for client in (first, second, third):
+        talk = client.conversation
+        client.do(talk.register(client.do(talk.matching(("twin",)))))
+        client.do(talk.register(client.do(talk.matching(("twin",)))))
+        told.append([remark.partition(" of ")[2] for remark in told_by(talk.take_notices()).remarks])
+    ending = "are called 'twin'", "is called 'twin'"
+    assert [len(remarks) for remarks in told] == [1, 1, 0]
+    assert [remarks[0].endswith(end) for remarks, end in zip(told, ending, strict=False)] == [True, True]
 
 
 @pytest.mark.parametrize(
