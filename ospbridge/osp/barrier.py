@@ -20,6 +20,7 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.asking import overview, who_is_missing
 from ospbridge.osp.clock import Moved
+from ospbridge.osp.lost_completions import late_after_all, read_back
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
@@ -124,6 +125,7 @@ def _by_messages(
     if m.guarded or m.clock.size is None:
         if not (yield from _verify(m, s)):
             return (yield from _recover(m, s, limit))
+        yield from _not_late(m, s, limit)
     else:
         m.clock.believe(None)
     m.vote_outstanding = False
@@ -176,15 +178,24 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     return True
 
 
+def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
+    """Look out for completions that belong to the step before, which was read back too early. Raises StepUncertain."""
+    reason = yield from late_after_all(m, s, limit)
+    if reason:
+        m.vote_outstanding = False
+        m.anomaly(reason)
+        raise _uncertain(m, reason)
+
+
 def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
     m.suspect = reason
     return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}")
 
 
 def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exchange[StepResult]:
-    """Complete what was cut or lost from the repository."""
+    """Complete what was cut from the repository; what was ``lost`` is read back already."""
     restored = {*lost, *s.disputed, *s.familiar}
-    for agent_id in dict.fromkeys((*lost, *s.disputed, *s.familiar, *s.cut)):
+    for agent_id in dict.fromkeys((*s.disputed, *s.familiar, *s.cut)):
         cut = None if agent_id in s.disputed or agent_id in s.familiar else s.cut.get(agent_id)
         try:
             whole = yield from restore(m, s.votes[agent_id].agent, cut)
@@ -211,6 +222,18 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
         m.completed(reply)
     _doubt_earlier(m, s)
     return StepResult(s.done, frozenset(restored), s.values)
+
+
+def _restored(m: ClientMachine, s: StepUnderWay, lost: Sequence[int]) -> Exchange[StepResult]:
+    """End a step whose completions were ``lost`` and are read back."""
+    if not s.unseen:
+        for agent_id, came_at in s.late.items():
+            m.lateness.came_behind(agent_id, came_at)
+    result = yield from _filled(m, s, lost)
+    # What came late may have been this step's, of an agent at rest: nothing more is awaited then.
+    awaited = [agent_id for agent_id in lost if not (s.unseen and agent_id in s.late)]
+    m.lateness.taken_for_lost(awaited, s.moved_at, doubted=s.unseen)
+    return result
 
 
 def _lacks_events(cut: Truncated) -> bool:
@@ -245,9 +268,7 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             lost = yield from _decided(m, s, limit)
             if lost is not None:
                 m.vote_outstanding = False
-                result = yield from _filled(m, s, lost)
-                m.lateness.taken_for_lost(lost, s.moved_at)
-                return result
+                return (yield from _restored(m, s, lost))
         if not s.finished:
             until = min(m.now + waits.next(), limit)
             while not s.finished:
@@ -256,6 +277,9 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
                     break
                 s.take(reply)
         if s.finished and (yield from _verify(m, s)):
+            if s.seen_moved:
+                m.lateness.came(m.now - s.moved_at)
+            yield from _not_late(m, s, limit)
             m.vote_outstanding = False
             return (yield from _filled(m, s))
 
@@ -266,6 +290,10 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         if s.silent:
             m.suspect = "the simulator fell silent in the middle of a step"
             raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.limits.step:g} s")
+        if s.unreadable is not None:
+            m.vote_outstanding = False
+            m.suspect = s.unreadable.message
+            raise s.unreadable
         if s.unacked:
             raise _uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
         m.suspect = "a step of this session never completed"
@@ -282,8 +310,12 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
     if row is None:
         return None
     if row.action is Action.RESTORE:
+        found = yield from read_back(m, s)
+        if found is None:
+            return None
         m.clock.believe(time)
-        return s.missing
+        s.done.update(found)
+        return list(found)
     if row.action is Action.BELIEVE:
         does_not_count_steps(m)
         s.done = s.disowned
@@ -308,6 +340,7 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
     if moved is not Moved.ONCE:
         s.moved_at = m.now
+    s.seen_moved = moved is Moved.ONCE
     s.waited = s.waited or (moved is Moved.NO and not s.unacked and not s.unsent)
     sole, doubled = True, s.mixed_up or s.overtaken
     disowned = s.disowned_for_long

@@ -282,13 +282,12 @@ class ClientMachine:
         """A completion was believed."""
         self.resets_owed = 0
         self.lateness.believed(reply.agent_id)
-        self._remember_the_way()
-        self._remembered.add(reply, for_long=self.disturbed)
+        self.remembered.add(reply, for_long=self.disturbed)
 
     def way(self, votes: Sequence[Vote]) -> StraightWay:
         """The straight way of a step with these."""
         if self._way is None or self._way.votes is not votes:
-            self._remember_the_way()
+            _ = self.remembered
             self._way = StraightWay(votes, self.outgoing, pipelining=self.profile.pipelining)
         return self._way
 
@@ -323,14 +322,16 @@ class ClientMachine:
         self.resets_owed = 0
         way.latest = way.came
 
-    def _remember_the_way(self) -> None:
+    @property
+    def remembered(self) -> Remembered:
+        """Completions up to the latest."""
         if self._way is not None:
             self._remembered.take_over(self._way)
+        return self._remembered
 
     def recalls(self, reply: StepCompleted) -> bool:
         """Whether an earlier step of that agent brought the very same outputs and infos."""
-        self._remember_the_way()
-        return self._remembered.recall(reply)
+        return self.remembered.recall(reply)
 
     @property
     def unsettled(self) -> bool:

@@ -18,7 +18,7 @@ RESET_LATEST: Final = 10.0
 class Lateness:
     """Learned from what came after all, and from resets that took their time. Time is an argument."""
 
-    __slots__ = ("_begun", "_read_back", "behind", "reset_took")
+    __slots__ = ("_begun", "_doubted", "_read_back", "behind", "reset_took")
 
     def __init__(self) -> None:
         self.behind = 0.0
@@ -27,25 +27,54 @@ class Lateness:
         """Seconds that the longest reset took of which that is known."""
         self._read_back: dict[int, float] = {}
         """Of the latest step, agents whose completion was taken for lost: when the clock had moved."""
+        self._doubted: set[int] = set()
+        """Those of them whose values were not seen to be that step's."""
         self._begun: float | None = None
         """When the reset was begun whose completion was taken for lost."""
 
-    def taken_for_lost(self, agents: Iterable[int], moved_at: float) -> None:
-        """Completions of these agents are not awaited any more; the clock had moved then."""
-        self._read_back.update(dict.fromkeys(agents, moved_at))
+    def taken_for_lost(self, agents: Iterable[int], moved_at: float, *, doubted: bool = False) -> None:
+        """Completions of these agents are not awaited any more; the clock had moved then.
+
+        ``doubted``: nothing showed that what was read back in their place was that step's.
+        """
+        found = dict.fromkeys(agents, moved_at)
+        self._read_back.update(found)
+        if doubted:
+            self._doubted.update(found)
+
+    def awaits(self, agent_id: int) -> bool:
+        """Whether a completion of the agent's latest step was taken for lost, and may still come."""
+        return agent_id in self._read_back
+
+    def doubts(self, agent_id: int) -> bool:
+        """Whether the agent's next completion may be the one that was taken for lost."""
+        return agent_id in self._doubted
+
+    def doubted_since(self, agents: Iterable[int]) -> float | None:
+        """When the clock had moved of the step whose completions may still come; None where there is no such step."""
+        return min(
+            (self._read_back[agent_id] for agent_id in agents if agent_id in self._doubted), default=None
+        )
 
     def believed(self, agent_id: int) -> None:
         """A completion came of that agent's latest step."""
         self._read_back.pop(agent_id, None)
+        self._doubted.discard(agent_id)
+
+    def came(self, behind: float) -> None:
+        """A completion, or its values, came so long behind what the clock showed."""
+        self.behind = max(self.behind, behind)
 
     def came_behind(self, agent_id: int, now: float) -> None:
         """A completion came that is not the one awaited: it may be one that was taken for lost."""
         moved_at = self._read_back.pop(agent_id, None)
+        self._doubted.discard(agent_id)
         if moved_at is not None and now - moved_at <= LATEST:
-            self.behind = max(self.behind, now - moved_at)
+            self.came(now - moved_at)
 
     def begin_reset(self) -> None:
         """Another reset is asked for."""
+        self._doubted.clear()
         self._begun = None
 
     def reset_ran(self, began: float, now: float, *, completed: bool) -> None:

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import IncompleteListing, UsageError
 from ospbridge.interface import ValueEntry
 from ospbridge.osp.bursts import collect
-from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.client import ClientMachine, Exchange, Reply
 from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
 from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import Expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    Stray: TypeAlias = Callable[[Reply], None] | None
 
 __all__ = ["find_value", "list_once", "list_values"]
 
@@ -37,9 +40,14 @@ def literal(text: str) -> str:
     return "".join("\\" + c if c in _SPECIAL else c for c in text)
 
 
-def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
-    """All variables whose name fits ``expression`` as this server understands it (Profile.expression)."""
-    _, entries, complete = yield from list_once(m, expression)
+def list_values(
+    m: ClientMachine, expression: str, *, stray: Stray = None
+) -> Exchange[tuple[ValueEntry, ...]]:
+    """All variables whose name fits ``expression`` as this server understands it (Profile.expression).
+
+    What comes meanwhile and is no part of the answer goes to ``stray``.
+    """
+    _, entries, complete = yield from list_once(m, expression, stray=stray)
     if complete:
         return entries
     try:
@@ -52,7 +60,7 @@ def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry,
     m.anomaly(f"the listing of {expression!r} is too large for one burst")
     give_up = m.now + m.limits.listing
     found: dict[str, ValueEntry] = {}
-    yield from _list_part(m, _Part(), found, give_up)
+    yield from _list_part(m, _Part(), found, give_up, stray)
     return tuple(entry for name, entry in sorted(found.items()) if fits(name))
 
 
@@ -75,7 +83,12 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
 
 
 def list_once(
-    m: ClientMachine, expression: str, *, fits: Callable[[str], bool] = lambda _: True, tries: int = TRIES
+    m: ClientMachine,
+    expression: str,
+    *,
+    fits: Callable[[str], bool] = lambda _: True,
+    tries: int = TRIES,
+    stray: Stray = None,
 ) -> Exchange[tuple[int, tuple[ValueEntry, ...], bool]]:
     """How many the server has, those that came, and whether these are all. ``fits``: whether a name may be one."""
 
@@ -95,6 +108,7 @@ def list_once(
         what=f"values {expression!r}",
         tries=tries,
         worth_repeating=FEW_MISSING,
+        stray=stray,
     )
     entries = []
     for _, message in sorted(pieces.items()):
@@ -158,7 +172,9 @@ def _class(characters: frozenset[str], *, negated: bool = False) -> str:
     return f"[{'^' if negated else ''}{inside}]"
 
 
-def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give_up: float) -> Exchange[int]:
+def _list_part(
+    m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give_up: float, stray: Stray
+) -> Exchange[int]:
     """Add to ``found`` what the part holds, and return how much that is.
 
     On a busy machine a late answer can stand for that to a later question. Its names are of no use then, but its number
@@ -170,7 +186,7 @@ def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give
                 f"{m.peer}: the value repository did not arrive completely within {m.limits.listing:.0f} s, "
                 f"{len(found)} values did"
             )
-        announced, entries, complete = yield from list_once(m, part.expression, fits=part.holds)
+        announced, entries, complete = yield from list_once(m, part.expression, fits=part.holds, stray=stray)
         found.update({entry.name: entry for entry in entries})
         if announced < sum(part.holds(name) for name in found):
             continue
@@ -181,10 +197,10 @@ def _list_part(m: ClientMachine, part: _Part, found: dict[str, ValueEntry], give
             raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
         total = 0
         for name in alone:
-            number, exact, _ = yield from list_once(m, f"^{literal(name)}$", fits=name.__eq__)
+            number, exact, _ = yield from list_once(m, f"^{literal(name)}$", fits=name.__eq__, stray=stray)
             found.update({entry.name: entry for entry in exact})
             total += number
         for smaller in parts:
-            total += yield from _list_part(m, smaller, found, give_up)
+            total += yield from _list_part(m, smaller, found, give_up, stray)
         if total == announced:
             return announced

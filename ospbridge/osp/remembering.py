@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ospbridge.osp.straight import MARKED
 
 if TYPE_CHECKING:
@@ -14,6 +16,9 @@ __all__ = ["COMPLETIONS_KEPT", "Remembered"]
 
 COMPLETIONS_KEPT: Final = 4096
 """So many earlier completions of an agent are known again."""
+
+ROUNDED: Final = 1e-5
+"""The share of a number that may be lost where it is printed."""
 
 
 class Remembered:
@@ -47,6 +52,18 @@ class Remembered:
             return False
         body = _body(reply)
         return body == last or hash(body) in self._earlier.get(reply.agent_id, ())
+
+    def differs_at(self, reply: StepCompleted) -> int | None:
+        """Where the first number stands that is not what the agent's last completion brought; None where none is.
+
+        Numbers that were read back may be rounded.
+        """
+        last = np.frombuffer(self._last.get(reply.agent_id, b""), "<f4")
+        now = np.frombuffer(_body(reply), "<f4")
+        if not len(last) or len(last) != len(now):
+            return None
+        other = ~np.isclose(now, last, rtol=ROUNDED, atol=ROUNDED / 10.0, equal_nan=True)
+        return int(np.argmax(other)) if other.any() else None
 
 
 def _body(reply: StepCompleted) -> bytes:

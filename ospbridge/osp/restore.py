@@ -53,7 +53,7 @@ def restore(
         values[:there] = got[:there]
         events = message.events
     if there < len(names):
-        ids = yield from _ids(m, agent, names[there:])
+        ids = yield from _ids(m, agent, names[there:], cut, stray)
         for at, value_id in enumerate(ids, start=there):
             text = yield from settled_value(m, value_id, stray=stray)
             with np.errstate(over="ignore"):
@@ -74,23 +74,30 @@ def known_ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> 
     return [value_id if called[name] == 1 else None for name, value_id in zip(names, found, strict=True)]
 
 
-def list_all(m: ClientMachine) -> Exchange[None]:
+def list_all(m: ClientMachine, *, stray: Callable[[Reply], None] | None = None) -> Exchange[None]:
     """Know the whole repository."""
-    yield from list_values(m, ".*")
+    yield from list_values(m, ".*", stray=stray)
     m.listed = True
 
 
-def _ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> Exchange[list[int]]:
+def _ids(
+    m: ClientMachine,
+    agent: AgentInterface,
+    names: Sequence[str],
+    cut: Truncated | None,
+    stray: Callable[[Reply], None] | None,
+) -> Exchange[list[int]]:
     found = known_ids(m, agent, names)
     if None in found:
-        yield from list_all(m)
+        yield from list_all(m, stray=stray)
         found = known_ids(m, agent, names)
     missing = [name for name, value_id in zip(names, found, strict=True) if value_id is None]
     if missing:
         raise OutputsIncomplete(
-            f"a completion of agent {agent.name!r} was lost or cut, and {len(missing)} of its values cannot be read "
-            f"back: {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''} not found in the repository, "
-            "or found for more than one agent or value"
+            f"a completion of agent {agent.name!r} was {'cut' if cut else 'lost'}, and {len(missing)} of its values "
+            f"cannot be read back: {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''} not found in the "
+            "repository, or found for more than one agent or value",
+            hint="" if cut else "reset; nothing can be restored from a simulator that shows no such values",
         )
     return [value_id for value_id in found if value_id is not None]
 

@@ -10,6 +10,7 @@ from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ospbridge.errors import OutputsIncomplete
     from ospbridge.osp.client import ClientMachine, Reply
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.votes import Vote
@@ -21,6 +22,8 @@ class StepUnderWay:
     """``way``: where it stood when it was left; None: nothing was sent yet."""
 
     __slots__ = (
+        "began",
+        "changed",
         "cut",
         "disowned",
         "disowned_at",
@@ -29,14 +32,20 @@ class StepUnderWay:
         "doubled",
         "early",
         "familiar",
+        "followed",
+        "late",
         "m",
         "moved_at",
         "owed",
         "owing",
         "resent",
+        "seen_moved",
+        "shown",
         "silent",
         "strange",
         "unacked",
+        "unreadable",
+        "unseen",
         "unsent",
         "values",
         "votes",
@@ -45,8 +54,18 @@ class StepUnderWay:
 
     def __init__(self, m: ClientMachine, votes: Sequence[Vote], way: StraightWay | None = None) -> None:
         self.m = m
-        self.moved_at = m.now if way is None else way.began
-        """When the clock was last not known to have moved by one step."""
+        self.began = self.moved_at = m.now if way is None else way.began
+        """``moved_at``: when the clock was last not known to have moved by one step."""
+        self.seen_moved = False
+        """The clock was seen to have moved by one step while completions were missing."""
+        self.shown: dict[int, StepCompleted] = {}
+        """What the repository showed of the missing ones when it was last looked at."""
+        self.changed = False
+        """It changed between two looks."""
+        self.unseen = False
+        """It was not seen to be new."""
+        self.unreadable: OutputsIncomplete | None = None
+        """Why missing completions cannot be read back."""
         self.disowned: dict[int, StepCompleted] = {}
         """Completions that the clock has disowned."""
         self.disowned_at = 0.0
@@ -57,6 +76,10 @@ class StepUnderWay:
         self.cut: dict[int, Truncated] = {}
         self.disputed: set[int] = set()
         """Agents of whom two completions came: which is this step's?"""
+        self.followed: set[int] = set()
+        """Agents of whom two completions came, of which neither is known."""
+        self.late: dict[int, float] = {}
+        """When a completion came that seems to be the one of the step before, which was taken for lost."""
         self.familiar: set[int] = set()
         """Agents whose completion is one that an earlier step brought too: late, or an agent at rest."""
         self.early = False
@@ -174,6 +197,7 @@ class StepUnderWay:
             # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
             # counted a vote twice. The clock will tell; what it carries is not believed.
             self.early = True
+            self.m.lateness.came_behind(reply.agent_id, self.m.now)
             self.strange.append(reply)
             # Before all votes are even sent it can only be that one of them was counted twice.
             self.doubled = self.doubled or bool(self.unsent)
@@ -182,9 +206,17 @@ class StepUnderWay:
         if reply.agent_id in self.done:
             if self.done[reply.agent_id] != reply:
                 self.disputed.add(reply.agent_id)
+                if not known and reply.agent_id not in self.familiar:
+                    self.followed.add(reply.agent_id)
             self.m.anomaly(f"completion of agent {reply.agent_id} came twice in one step")
             return
+        if known and reply.agent_id not in self.late and self.m.lateness.awaits(reply.agent_id):
+            self.late[reply.agent_id] = self.m.now
+            self.m.anomaly(f"completion of agent {reply.agent_id} came late")
+            return
         self.done[reply.agent_id] = reply
+        if reply.agent_id in self.late:
+            self.m.lateness.came_behind(reply.agent_id, self.late[reply.agent_id])
         if known:
             self.familiar.add(reply.agent_id)
         if cut is not None:
@@ -206,5 +238,6 @@ class StepUnderWay:
         self.disowned_at = self.m.now
         self.cut.clear()
         self.disputed.clear()
+        self.followed.clear()
         self.familiar.clear()
         self.m.anomaly("a completion of an earlier step was taken for this one")

@@ -11,6 +11,7 @@ from ospbridge.osp.clock import Moved
 from ospbridge.osp.codes import COMMAND_CLASS
 from ospbridge.osp.echo import READ_AT_MOST
 from ospbridge.osp.lateness import LATEST
+from ospbridge.osp.lost_completions import UNSEEN
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
 from ospbridge.osp.resetting import LONGEST, USUAL, USUAL_UNSEEN
@@ -67,6 +68,7 @@ def test_its_figures_and_classes_are_those_of_the_code() -> None:
         assert f"a silence shorter than {1000 * profile.patience:g} ms" in text
     told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", PAGE.read_text(), re.MULTILINE)
     assert f"for {USUAL:g} s" in text
+    assert f"still be the same {UNSEEN:g} s behind the clock" in text
     assert f"{USUAL_UNSEEN:g} s where" in text
     assert LONGEST == 0.5
     assert "half of the reset limit at most" in text
