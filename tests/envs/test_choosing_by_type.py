@@ -9,7 +9,6 @@ import gymnasium
 import pytest
 
 import ospbridge
-from ospbridge.envs.parallel import parallel_env
 from ospbridge.errors import AgentNotFound
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -67,6 +66,9 @@ def test_a_vector_environment_takes_all_agents_of_the_type(way: dict[str, Any], 
 
 
 def test_a_parallel_environment_takes_all_agents_of_the_type(way: dict[str, Any], of_type: Any) -> None:
+    pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
+    from ospbridge.envs.parallel import parallel_env
+
     with closing(parallel_env(scenario=of_type("CartPole*"), **way)) as env:
         assert len(env.possible_agents) == 2
         assert all(name.startswith("cart") for name in env.possible_agents)

@@ -12,7 +12,6 @@ import pytest
 import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.noticing import tell_at_once
-from ospbridge.envs.parallel import parallel_env
 from ospbridge.osp import resetting
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.profile import NERD
@@ -112,8 +111,21 @@ class Slow(ScenarioTask):
         self.action_repeat = 4
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-def test_agents_whose_tasks_repeat_an_action_unlike_often_are_told_of(parallel: bool, tmp_path: Path) -> None:
+def vector_of_all(**where: Any) -> Any:
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=2, **where)
+
+
+def parallel(**where: Any) -> Any:
+    pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
+    from ospbridge.envs.parallel import parallel_env
+
+    return parallel_env(**where)
+
+
+@pytest.mark.parametrize("made", [vector_of_all, parallel])
+def test_agents_whose_tasks_repeat_an_action_unlike_often_are_told_of(
+    made: Callable[..., Any], tmp_path: Path
+) -> None:
     scenario = tmp_path / "paces.toml"
     scenario.write_text(
         'name = "paces"\naction_repeat = 2\n[[agent]]\nmatch = { name = "agent1" }\n'
@@ -125,11 +137,7 @@ def test_agents_whose_tasks_repeat_an_action_unlike_often_are_told_of(parallel: 
         with pytest.warns(
             UserWarning, match="2 of agent 'agent1', 4 of agent 'agent2'.*4 is taken for all"
         ) as told:
-            env: Any = (
-                parallel_env(**where)
-                if parallel
-                else gymnasium.make_vec("ospbridge/Agent-v0", num_envs=2, **where)
-            )
+            env = made(**where)
         env.reset(seed=1)
         env.reset(seed=2)
         assert len(told) == 1
