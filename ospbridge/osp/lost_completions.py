@@ -24,6 +24,8 @@ __all__ = ["UNSEEN", "late_after_all", "read_back"]
 
 UNSEEN: Final = 2.0
 """Seconds that a completion is awaited behind the clock, where values are not seen to be new."""
+LOOKS: Final = 4
+"""Looks at all values until two in a row agree, at most."""
 LONGER: Final = 1.5
 """So many times as late as the one before may the next completion be."""
 
@@ -37,9 +39,11 @@ def read_back(m: ClientMachine, s: StepUnderWay) -> Exchange[Found | None]:
         return None
     try:
         found = yield from _look(m, s)
-        if _torn(m, found):
-            # Values changed in the middle of it.
-            found = yield from _look(m, s)
+        for _ in range(LOOKS):
+            # Values may have changed in the middle of it, and an answer may be a late one to a question of long ago.
+            before, found = found, (yield from _look(m, s))
+            if found == before:
+                break
     except OutputsIncomplete as error:
         s.unreadable = error
         return None
@@ -60,22 +64,9 @@ def _look(m: ClientMachine, s: StepUnderWay) -> Exchange[Found]:
     return found
 
 
-def _news(m: ClientMachine, found: Found) -> tuple[int, int] | None:
-    """Where the first value stands that differs from what the step before brought; None where none is known to.
-
-    What was before the first step is not known.
-    """
-    if m.clock.count:
-        for order, reply in enumerate(found.values()):
-            at = m.remembered.differs_at(reply)
-            if at is not None:
-                return order, at
-    return None
-
-
-def _torn(m: ClientMachine, found: Found) -> bool:
-    """Whether some values may have been read before the step ended, and others behind that."""
-    return _news(m, found) not in (None, (0, 0))
+def _new(m: ClientMachine, found: Found) -> bool:
+    """Whether something differs from what the step before brought. What was before the first step is not known."""
+    return bool(m.clock.count) and any(m.remembered.differs(reply) for reply in found.values())
 
 
 def _settled(m: ClientMachine, s: StepUnderWay, found: Found) -> bool:
@@ -91,7 +82,7 @@ def _settled(m: ClientMachine, s: StepUnderWay, found: Found) -> bool:
         m.lateness.came(m.now - s.moved_at)
         s.changed = True
         return False
-    if since is None and (s.changed or _news(m, found) is not None):
+    if since is None and (s.changed or _new(m, found)):
         return True
     s.unseen = True
     # What is new may be what the step before brought, where that was not seen to be over.

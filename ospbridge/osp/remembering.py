@@ -53,17 +53,16 @@ class Remembered:
         body = _body(reply)
         return body == last or hash(body) in self._earlier.get(reply.agent_id, ())
 
-    def differs_at(self, reply: StepCompleted) -> int | None:
-        """Where the first number stands that is not what the agent's last completion brought; None where none is.
+    def differs(self, reply: StepCompleted) -> bool:
+        """Whether it is known to be other than what the agent's last completion brought.
 
         Numbers that were read back may be rounded.
         """
         last = np.frombuffer(self._last.get(reply.agent_id, b""), "<f4")
         now = np.frombuffer(_body(reply), "<f4")
         if not len(last) or len(last) != len(now):
-            return None
-        other = ~np.isclose(now, last, rtol=ROUNDED, atol=ROUNDED / 10.0, equal_nan=True)
-        return int(np.argmax(other)) if other.any() else None
+            return False
+        return not np.allclose(now, last, rtol=ROUNDED, atol=ROUNDED / 10.0, equal_nan=True)
 
 
 def _body(reply: StepCompleted) -> bytes:
