@@ -282,12 +282,12 @@ class ClientMachine:
         """A completion was believed."""
         self.resets_owed = 0
         self.lateness.believed(reply.agent_id)
-        self.remembered.add(reply, for_long=self.disturbed)
+        self.remembered().add(reply, for_long=self.disturbed)
 
     def way(self, votes: Sequence[Vote]) -> StraightWay:
         """The straight way of a step with these."""
         if self._way is None or self._way.votes is not votes:
-            _ = self.remembered
+            self.remembered()
             self._way = StraightWay(votes, self.outgoing, pipelining=self.profile.pipelining)
         return self._way
 
@@ -322,7 +322,6 @@ class ClientMachine:
         self.resets_owed = 0
         way.latest = way.came
 
-    @property
     def remembered(self) -> Remembered:
         """Completions up to the latest."""
         if self._way is not None:
@@ -331,7 +330,7 @@ class ClientMachine:
 
     def recalls(self, reply: StepCompleted) -> bool:
         """Whether an earlier step of that agent brought the very same outputs and infos."""
-        return self.remembered.recall(reply)
+        return self.remembered().recall(reply)
 
     @property
     def unsettled(self) -> bool:

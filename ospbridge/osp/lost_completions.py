@@ -44,6 +44,8 @@ def read_back(m: ClientMachine, s: StepUnderWay) -> Exchange[Found | None]:
             before, found = found, (yield from _look(m, s))
             if found == before:
                 break
+        else:
+            return None
     except OutputsIncomplete as error:
         s.unreadable = error
         return None
@@ -66,7 +68,7 @@ def _look(m: ClientMachine, s: StepUnderWay) -> Exchange[Found]:
 
 def _new(m: ClientMachine, found: Found) -> bool:
     """Whether something differs from what the step before brought. What was before the first step is not known."""
-    return bool(m.clock.count) and any(m.remembered.differs(reply) for reply in found.values())
+    return bool(m.clock.count) and any(m.remembered().differs(reply) for reply in found.values())
 
 
 def _settled(m: ClientMachine, s: StepUnderWay, found: Found) -> bool:

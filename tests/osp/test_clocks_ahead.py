@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import OutputsIncomplete, StepUncertain
+from ospbridge.osp import lost_completions
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.server import ServerMachine
@@ -18,6 +21,8 @@ from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from ospbridge.osp.client import Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 OUTPUTS = 3
@@ -268,3 +273,33 @@ def test_it_is_waited_for_until_the_limit_of_the_step(profile: Profile) -> None:
     limit = session.talk.machine.limits.step
     assert session.pair.now - begun == pytest.approx(limit, abs=1.0)
     assert session.episode(5) == ([], "")
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch, *shown: float) -> Any:
+    """What is believed where the repository shows these numbers, look by look; None: none of them."""
+    looks = iter(shown)
+
+    def look(_m: Any, _s: Any) -> Exchange[dict[int, float]]:
+        yield from ()
+        return {1: next(looks)}
+
+    monkeypatch.setattr(lost_completions, "_look", look)
+    monkeypatch.setattr(lost_completions, "_settled", lambda *_: True)
+    step = SimpleNamespace(unreadable=None, finished=False, missing=[1])
+    exchange = lost_completions.read_back(ClientMachine(DOCUMENT), cast("Any", step))
+    with pytest.raises(StopIteration) as done:
+        next(exchange)
+    return done.value.value
+
+
+@pytest.mark.parametrize(
+    "shown, believed", [((2.0, 2.0), 2.0), ((1.0, 2.0, 2.0), 2.0), ((1.0, 2.0, 1.0, 1.0), 1.0)]
+)
+def test_what_is_read_back_is_believed_once_two_looks_agree(
+    monkeypatch: pytest.MonkeyPatch, shown: tuple[float, ...], believed: float
+) -> None:
+    assert looked_at(monkeypatch, *shown) == {1: believed}
+
+
+def test_where_no_two_looks_agree_it_is_too_early_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looked_at(monkeypatch, *map(float, range(lost_completions.LOOKS + 1))) is None
