@@ -11,6 +11,16 @@ from pathlib import Path
 
 
 @contextmanager
+def reached(way: str, simulator: object, hub: Path, *options: str) -> Iterator[dict[str, str]]:
+    """What environments are told of where agents are: "direct", or through a "hub" made with ``options``."""
+    if way == "direct":
+        yield {"simulator": str(simulator)}
+        return
+    with connected(simulator, hub, *options):
+        yield {"bridge": f"unix:{hub}"}
+
+
+@contextmanager
 def connected(simulator: object, hub: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """``ospbridge connect`` with its agents ready; ended by SIGTERM."""
     daemon = subprocess.Popen(

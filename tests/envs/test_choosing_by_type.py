@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -12,7 +12,7 @@ import ospbridge
 from ospbridge.errors import AgentNotFound
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,15 +25,11 @@ pytestmark = pytest.mark.loopback
 @pytest.fixture(params=["direct", "hub"])
 def way(request: pytest.FixtureRequest, runtime_directory: Path) -> Iterator[Any]:
     """Where two carts are, and a pendulum between them: the simulator, or a daemon of theirs without a scenario."""
-    with ExitStack() as stack:
-        world = GymWorld(["CartPole-v1", "Pendulum-v1", "CartPole-v1"])
-        simulator = stack.enter_context(UdpSimulator(world, port=0))
-        if request.param == "direct":
-            yield {"simulator": str(simulator.address)}
-        else:
-            hub = runtime_directory / "hub"
-            stack.enter_context(connected(simulator.address, hub))
-            yield {"bridge": f"unix:{hub}"}
+    with (
+        UdpSimulator(GymWorld(["CartPole-v1", "Pendulum-v1", "CartPole-v1"]), port=0) as simulator,
+        reached(request.param, simulator.address, runtime_directory / "hub") as where,
+    ):
+        yield where
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -12,7 +12,7 @@ import ospbridge
 from ospbridge.record.episode import read_episode
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import reached
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,15 +26,11 @@ TOLD = ["/Heat", "/Cold", "/Heat (2)"]
 @pytest.fixture(params=["direct", "hub"])
 def way(request: pytest.FixtureRequest, runtime_directory: Path) -> Any:
     """What an environment is told of where its agents are: two, of three infos each."""
-    with ExitStack() as stack:
-        world = SyntheticWorld(1, 2, HEATS, agents=2)
-        simulator = stack.enter_context(UdpSimulator(world, port=0))
-        if request.param == "direct":
-            yield {"simulator": str(simulator.address)}
-        else:
-            hub = runtime_directory / "hub"
-            stack.enter_context(connected(simulator.address, hub))
-            yield {"bridge": f"unix:{hub}"}
+    with (
+        UdpSimulator(SyntheticWorld(1, 2, HEATS, agents=2), port=0) as simulator,
+        reached(request.param, simulator.address, runtime_directory / "hub") as where,
+    ):
+        yield where
 
 
 def test_a_single_environment_tells_them_all_and_records_them(way: Any, tmp_path: Path) -> None:

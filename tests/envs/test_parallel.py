@@ -23,7 +23,7 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import connected, reached
 
 pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
 from pettingzoo.test import parallel_api_test
@@ -151,14 +151,11 @@ def test_a_scenario_plays_and_a_recording_has_the_episodes_of_every_agent(
     way: str, profile: Profile, tmp_path: Path, runtime_directory: Path
 ) -> None:
     hub = runtime_directory / "hub"
-    with ExitStack() as stack:
-        simulator = stack.enter_context(UdpSimulator(ArenaWorld(2), port=0, profile=profile))
-        if way == "direct":
-            joins = {"simulator": str(simulator.address)}
-        else:
-            stack.enter_context(connected(simulator.address, hub, "--scenario", "arena_two"))
-            joins = {"bridge": f"unix:{hub}"}
-        env = parallel_env(**joins, scenario="arena_two", record=str(tmp_path))
+    with (
+        UdpSimulator(ArenaWorld(2), port=0, profile=profile) as simulator,
+        reached(way, simulator.address, hub, "--scenario", "arena_two") as where,
+    ):
+        env = parallel_env(**where, scenario="arena_two", record=str(tmp_path))
         parallel_api_test(env, num_cycles=20)
         seen: dict[str, list[Any]] = {name: [] for name in env.possible_agents}
         observations, _ = env.reset(seed=4)
