@@ -8,6 +8,7 @@ from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ospbridge.bench.cores import apart
 from ospbridge.bench.report import Panel, Quantity
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
 
     from ospbridge.bench.report import Values
 
-__all__ = ["BRIEF", "PANELS", "QUANTITIES", "Run", "Stopwatch", "timed", "values_of"]
+__all__ = [
+    "BRIEF",
+    "MOMENT",
+    "PANELS",
+    "QUANTITIES",
+    "STRETCH",
+    "Run",
+    "Stopwatch",
+    "timed",
+    "values_of",
+]
 
 QUANTITIES: Final = (
     Quantity("p50_us", "P50 us"),
@@ -31,6 +42,10 @@ QUANTITIES: Final = (
 )
 """Of a ``Run``. ``processor_us``: processor time of the client for a step, in user mode and in the kernel;
 ``processor_percent``: that as a part of a core."""
+MOMENT: Final = 100
+"""Steps in a row, of which some moment of a busy machine is quiet."""
+STRETCH: Final = 4_000
+"""Steps in a row, long enough to have their part of what a daemon does some tenths of a second later."""
 BRIEF: Final = tuple(
     quantity for quantity in QUANTITIES if quantity.key in ("p50_us", "p99_us", "steps_per_second")
 )
@@ -43,12 +58,18 @@ PANELS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One subject's steps in one run; times in microseconds. ``processor``: of the client, for a step."""
+    """One subject's steps in one run; times in microseconds. ``processor``: of the client, for a step.
+
+    ``quiet_p50``: the median of the quickest ``MOMENT``; ``quiet_steps_per_second``: in the quickest ``STRETCH``. A
+    neighbour that is busy for half of the time makes half of all runs slower, but not these.
+    """
 
     p50: float
     p90: float
     p99: float
     steps_per_second: float
+    quiet_p50: float
+    quiet_steps_per_second: float
     processor: float = 0.0
 
     @classmethod
@@ -56,10 +77,18 @@ class Run:
         """From the durations of single steps, float64[n], and the processor time of all, both in seconds."""
         p50, p90, p99 = np.percentile(seconds, (50, 90, 99)) * 1e6
         count = len(seconds)
-        return cls(float(p50), float(p90), float(p99), count / float(seconds.sum()), processor * 1e6 / count)
+        return cls(
+            float(p50),
+            float(p90),
+            float(p99),
+            count / float(seconds.sum()),
+            _quiet_median(seconds) * 1e6,
+            _quiet_rate(seconds),
+            processor * 1e6 / count,
+        )
 
     def values(self) -> Values:
-        """By the keys of ``QUANTITIES``."""
+        """By the keys of ``QUANTITIES``, and what was found in quiet."""
         return {
             "p50_us": self.p50,
             "p90_us": self.p90,
@@ -67,7 +96,22 @@ class Run:
             "steps_per_second": self.steps_per_second,
             "processor_us": self.processor,
             "processor_percent": self.processor * self.steps_per_second * 1e-4,
+            "quiet_p50_us": self.quiet_p50,
+            "quiet_steps_per_second": self.quiet_steps_per_second,
         }
+
+
+def _quiet_median(seconds: NDArray[np.float64]) -> float:
+    """Of the quickest ``MOMENT`` in seconds, float64[n]; of all where there are fewer."""
+    moments = sliding_window_view(seconds, min(MOMENT, len(seconds)))[:: MOMENT // 2]
+    return float(np.median(moments, axis=1).min())
+
+
+def _quiet_rate(seconds: NDArray[np.float64]) -> float:
+    """Steps a second in the quickest ``STRETCH``, float64[n]; in all where there are fewer."""
+    length = min(STRETCH, len(seconds))
+    ends = np.concatenate(([0.0], np.cumsum(seconds)))
+    return length / float((ends[length:] - ends[:-length]).min())
 
 
 def values_of(measure: Callable[[], Run]) -> Callable[[], Values]:

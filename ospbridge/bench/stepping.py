@@ -114,6 +114,8 @@ def _together(runs: list[Run]) -> Run:
         median(run.p90 for run in runs),
         median(run.p99 for run in runs),
         min(run.steps_per_second for run in runs),
+        median(run.quiet_p50 for run in runs),
+        min(run.quiet_steps_per_second for run in runs),
         fmean(run.processor for run in runs),
     )
 

@@ -1,6 +1,7 @@
 """What relaying may cost the loop of steps, as a ratio to the same loop without an upstream. Never times.
 
-Both are measured in turn, many times, and the best of each counts, until the promise is kept: machines are shared.
+Both are measured in turn, many times, and the quickest moments of each count, until the promise is kept: machines are
+shared.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ IN_ALL = 1.10
 thread and the sink do on the same few cores, where the simulator sleeps between steps; ..."""
 WITHOUT_A_CORE = 1.25
 """... and where it does not, so that two cores have none for that work."""
-LONGEST = 90.0
+LONGEST = 150.0
 """Seconds in which a quiet moment must come."""
 
 
 def costs_little(best: dict[str, Values], in_all: float) -> bool:
     plain, relayed = best[IN_EPISODES], best[RELAYED]
     return (
-        relayed["p50_us"] <= PER_STEP * plain["p50_us"]
-        and plain["steps_per_second"] <= in_all * relayed["steps_per_second"]
+        relayed["quiet_p50_us"] <= PER_STEP * plain["quiet_p50_us"]
+        and plain["quiet_steps_per_second"] <= in_all * relayed["quiet_steps_per_second"]
     )
 
 
 @pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="the daemon needs a core beside the environment's"
 )
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -> None:
     def kept(best: dict[str, Values]) -> bool:
         asleep = {name: best[other] for name, other in WHILE_IT_SLEEPS.items()}
