@@ -18,6 +18,7 @@ from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.patience import Patience
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
+from ospbridge.osp.lateness import Lateness
 from ospbridge.session.absence import Absence
 from ospbridge.session.budget import Budget
 
@@ -141,6 +142,7 @@ class SessionKeeper:
         budget = Budget(trio.current_time())
         forcing = Forcing(settings)
         patience: Patience | None = None
+        lateness = Lateness()
         away = fitted = False
         while True:
             unfit: OspBridgeError | None = None
@@ -154,6 +156,8 @@ class SessionKeeper:
                 tally=self._measures.tally,
                 report=self._not_joined,
             )
+            session.machine.lateness.learn_from(lateness)
+            lateness = session.machine.lateness
             try:
                 self.number += 1
                 bounded = session.profile.outputs_normalised

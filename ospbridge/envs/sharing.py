@@ -123,7 +123,9 @@ class SharedSession:
     def _joined_again(self, give_up: float, *, away: bool) -> tuple[AgentInterface, ...]:
         while True:
             wait = max(give_up - monotonic(), 0.0)
-            self.session = _connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
+            session = _connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
+            session.machine.lateness.learn_from(self.session.machine.lateness)
+            self.session = session
             try:
                 return self.session.register(*(agent.name for agent in self.agents))
             except (QueryTimeout, SessionLost):

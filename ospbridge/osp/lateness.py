@@ -1,4 +1,4 @@
-"""How long completions of one session took to come, beyond what could be seen: so long is waited before one is lost."""
+"""How long completions of a simulator took to come, beyond what could be seen: so long is waited before one is lost."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ class Lateness:
         """Those of them whose values were not seen to be that step's."""
         self._begun: float | None = None
         """When the reset was begun whose completion was taken for lost."""
+
+    def learn_from(self, before: Lateness) -> None:
+        """What a session before this one with the same simulator had seen."""
+        self.behind = max(self.behind, before.behind)
+        self.reset_took = max(self.reset_took, before.reset_took)
 
     def taken_for_lost(self, agents: Iterable[int], moved_at: float, *, doubted: bool = False) -> None:
         """Completions of these agents are not awaited any more; the clock had moved then.

@@ -128,6 +128,24 @@ async def test_who_is_evicted_before_its_agents_are_there_lets_the_restart_settl
         assert conductor.rebuilds == 1
 
 
+async def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_again(
+    document: UdpSimulator, equipping: Equipping
+) -> None:
+    equipping.may.set()
+    async with running(document) as conductor:
+        await until(lambda: conductor.ready)
+        before = conductor._keeper.session
+        assert before is not None
+        before.machine.lateness.came(3.0)
+        async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
+            await other.restart_communication()
+        await until(lambda: conductor.rebuilds == 1 and conductor.ready)
+        session = conductor._keeper.session
+        assert session is not None
+        assert session is not before
+        assert session.machine.lateness.behind == 3.0
+
+
 async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
     document: UdpSimulator, equipping: Equipping
 ) -> None:

@@ -58,6 +58,23 @@ def step(env: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("made", [single, vector, parallel])
+def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_again(
+    made: Callable[..., Any],
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = made(str(simulator.address))
+        env.reset(seed=1)
+        (shared,) = sharing._shared.values()
+        before = shared.session
+        before.machine.lateness.came(3.0)
+        shared.give_up("a completion came late")
+        env.reset(seed=2)
+        assert shared.session is not before
+        assert shared.session.machine.lateness.behind == 3.0
+        env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
 @pytest.mark.parametrize("numbers", [(2, 4, 1), (2, 3, 2), (2, 3, 0)], ids=str)
 def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_itself_again(
     made: Callable[..., Any], numbers: tuple[int, int, int]
