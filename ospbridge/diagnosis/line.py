@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, SessionLost
-from ospbridge.osp.client import LISTED, ClientMachine
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.messages import (
     DeregisterFromAgent,
     DeregisterFromAgentAck,
@@ -28,6 +28,7 @@ from ospbridge.osp.messages import (
     decode_reply,
 )
 from ospbridge.osp.timing import Limits
+from ospbridge.osp.unasked import LISTED
 from ospbridge.session.lease import Lease, LeaseFile
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 

@@ -100,7 +100,7 @@ def ask(
     while True:
         if tries:
             m.retries += 1
-            m.send(StepCompletedAck(0))
+            m.send(StepCompletedAck(m.awaited))
         m.send(request)
         tries += 1
         again_at = min(m.now + waits.next(), give_up)

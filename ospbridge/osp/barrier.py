@@ -254,18 +254,19 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             if s.owing is not None:
                 m.send_bytes(s.owing.done)
         missing = s.missing
-        if missing:
+        asks_first = s.may_ask_first
+        if missing and not asks_first:
             # Frees a handler that waits for an acknowledgement we lost or it lost; harmless to an idle one.
             m.send_bytes(s.votes[missing[0]].done)
         if s.unsent and s.unacked and not s.early:
             # One acknowledgement is missing: vote for the rest, so that at most this one vote is in doubt.
             s.send_next()
-        elif len(missing) > 1 and not s.unacked and not asked_others:
+        elif len(missing) > 1 and not (s.unacked or asks_first or asked_others):
             # The next agent's completion comes only after the acknowledgement just sent: give it its time, a
             # question now would be eaten in its place.
             asked_others = True
         elif missing:
-            lost = yield from _decided(m, s, limit)
+            lost = yield from _asked(m, s, limit, first=asks_first)
             if lost is not None:
                 m.vote_outstanding = False
                 return (yield from _restored(m, s, lost))
@@ -277,11 +278,28 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
                     break
                 s.take(reply)
         if s.finished and (yield from _verify(m, s)):
-            if s.seen_moved:
+            if s.seen_moved and not s.early:
                 m.lateness.came(m.now - s.moved_at)
             yield from _not_late(m, s, limit)
             m.vote_outstanding = False
             return (yield from _filled(m, s))
+
+
+def _asked(m: ClientMachine, s: StepUnderWay, limit: float, *, first: bool) -> Exchange[list[int] | None]:
+    """As ``_decided``; ``first``: what is missing is acknowledged only behind that.
+
+    Servers that send again what is not acknowledged would not do so any more.
+    """
+    if not first:
+        return (yield from _decided(m, s, limit))
+    m.awaited = s.missing[0]
+    try:
+        lost = yield from _decided(m, s, limit)
+    finally:
+        m.awaited = 0
+    for agent_id in lost or ([] if s.may_be_resent else s.missing[:1]):
+        m.send_bytes(s.votes[agent_id].done)
+    return lost
 
 
 def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[int] | None]:
@@ -312,6 +330,8 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
     if row.action is Action.RESTORE:
         found = yield from read_back(m, s)
         if found is None:
+            if s.unreadable is not None:
+                s.believe_early(ran=True)
             return None
         m.clock.believe(time)
         s.done.update(found)
@@ -322,6 +342,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         return []
     if row.action is Action.GIVE_UP:
         raise _uncertain(m, row.reason)
+    s.believe_early(ran=False)
     return None
 
 

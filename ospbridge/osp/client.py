@@ -3,8 +3,7 @@
 Bytes and time go in (``receive``, ``handle_timer``), bytes come out (``outgoing``), and one exchange at a time runs
 to its result: the protocol is a strict request and reply per handler. An exchange is a generator that yields the
 time at which it wants to be woken and is sent the next reply, or None when that time has come; it is written in the
-order in which things happen on the wire. What arrives unasked is dealt with here: other clients' resets are
-acknowledged, late and doubled datagrams are told apart from answers, an eviction ends the session.
+order in which things happen on the wire.
 
 What this module must not do: read a clock, draw a random number, touch a socket.
 """
@@ -18,7 +17,6 @@ from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
     RemoteProtocolError,
-    SessionEvicted,
     SessionLost,
 )
 from ospbridge.osp.clock import StepClock
@@ -26,13 +24,8 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import Echo
 from ospbridge.osp.lateness import LATEST, Lateness
 from ospbridge.osp.messages import (
-    EndAck,
     Message,
-    NextSimulationStepAck,
-    ResetCommunicationAck,
-    ResetSimulationAck,
     StepCompleted,
-    StepCompletedAck,
     Truncated,
     decode_reply,
 )
@@ -40,6 +33,7 @@ from ospbridge.osp.notices import Notices
 from ospbridge.osp.remembering import Remembered
 from ospbridge.osp.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
+from ospbridge.osp.unasked import RESET_COMPLETED, unasked
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, ValueEntry
@@ -56,22 +50,6 @@ Exchange: TypeAlias = Generator[float, "Reply | None", T]
 
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
-RESET_COMPLETED: Final = {
-    Code.RESET_SIMULATION_COMPLETED: Code.RESET_SIMULATION_COMPLETED_ACK,
-    Code.RESET_SIMULATION_COMPLETED_ACK: Code.RESET_SIMULATION_COMPLETED,
-}
-"""What servers tell a completed reset with, and the answer to each: document and practice have them swapped."""
-LISTED: Final = frozenset(
-    {
-        Code.AGENT_OVERVIEW,
-        Code.AGENT_OVERVIEW_NEXT,
-        Code.AGENT_INFO,
-        Code.AGENT_INFO_NEXT,
-        Code.VALUE_IDS,
-        Code.VALUE_INFO,
-    }
-)
-"""What lists are made of."""
 
 
 class ClientMachine:
@@ -129,6 +107,8 @@ class ClientMachine:
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
         self.lateness = Lateness()
+        self.awaited = 0
+        """Agent of whose completion a silent server may await an acknowledgement; 0 where any would do."""
         self.owed_acks: set[int] = set()
         """Agents whose last vote ran although its acknowledgement never came."""
         self.suspect = ""
@@ -348,55 +328,4 @@ class ClientMachine:
 
     def unexpected(self, reply: Reply) -> None:
         """A reply that nobody awaits. Raises SessionLost where it says that the session is over."""
-        message = reply.message if isinstance(reply, Truncated) else reply
-        if message.CODE in RESET_COMPLETED:
-            # Each handler waits for this acknowledgement and eats the next datagram in its place.
-            self.acknowledge_reset(message.CODE)
-            self.lateness.reset_completed_behind(self.now)
-            if self.resets_owed:
-                # Of our own votes; the step that is to begin the episode runs behind it.
-                self.resets_owed -= 1
-                return
-            self.clock.forget()
-            self.resets_outstanding = 0
-            self.notices.reset("the world was reset without this session having asked")
-        elif isinstance(message, StepCompleted):
-            self.send(StepCompletedAck(message.agent_id))
-            self.lateness.came_behind(message.agent_id, self.now)
-            if self.recalls(message):
-                self.anomaly(f"completion of agent {message.agent_id} came late or twice")
-            else:
-                self.suspect = (
-                    f"a completion of agent {message.agent_id} came that belongs to no step of this session"
-                )
-                self.anomaly(self.suspect)
-        elif isinstance(message, NextSimulationStepAck) and message.agent_id in self.controlled:
-            self._surplus_acknowledgement(message.agent_id)
-        elif isinstance(message, ResetCommunicationAck):
-            raise SessionEvicted(
-                f"the communication of {self.peer} was restarted by a client: all sessions and registrations are gone"
-            )
-        elif isinstance(message, EndAck):
-            if not self.ended:
-                raise SessionLost(f"{self.peer} ended this session")
-        elif isinstance(message, ResetSimulationAck):
-            # Also sent behind RESET_COMMUNICATION_ACK by real servers.
-            self.anomaly("an acknowledgement of a reset came unasked")
-        else:
-            # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
-            self.punctual = self.punctual and message.CODE in LISTED and self.retries > 0
-            self.anomaly(f"{Code(message.CODE).name} came late or twice")
-
-    def _surplus_acknowledgement(self, agent_id: int) -> None:
-        """Between steps, a vote was acknowledged: late, or once more."""
-        self.punctual = False
-        self.anomaly(f"a vote of agent {agent_id} was acknowledged late or twice")
-        if agent_id in self.owed_acks:
-            self.owed_acks.discard(agent_id)
-            return
-        self.doubles = True
-        if self.shares_the_barrier and not self.suspect:
-            self.suspect = (
-                f"a vote of agent {agent_id} was acknowledged once more than it was sent: the simulator may count it "
-                "for a vote that is still to come"
-            )
+        unasked(self, reply)

@@ -13,13 +13,13 @@ from ospbridge.errors import (
     ValueRejected,
 )
 from ospbridge.osp.asking import get_value, overview, set_value, who_is_missing
-from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
+from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange, Reply

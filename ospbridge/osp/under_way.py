@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ospbridge.osp.votes import Vote
 
 __all__ = ["StepUnderWay"]
+
+RESENT: Final = 1.5
+"""Seconds that a server has to send a completion again by itself."""
 
 
 class StepUnderWay:
@@ -126,6 +129,18 @@ class StepUnderWay:
         return self.m.now - self.moved_at < min(2.0 * self.m.lateness.behind, self.m.limits.step / 4.0)
 
     @property
+    def may_ask_first(self) -> bool:
+        """A question is answered, or lost, but never taken for the acknowledgement that the server waits for."""
+        return not (self.m.profile.eats_awaited_acks or self.unsent)
+
+    @property
+    def may_be_resent(self) -> bool:
+        """The server may be about to send the missing completion again, unless that is acknowledged before."""
+        if self.silent or not (self.seen_moved or not self.m.clock.available):
+            return False
+        return self.m.now - (self.moved_at if self.seen_moved else self.began) < RESENT
+
+    @property
     def disowned_for_long(self) -> bool:
         """The clock has disowned what came, and stood still since: but all votes are in, and nothing else came."""
         m = self.m
@@ -229,6 +244,24 @@ class StepUnderWay:
         self.owed -= 1
         if not self.owed and self.owing is not None:
             self.m.send_bytes(self.owing.done)
+
+    def believe_early(self, *, ran: bool) -> None:
+        """The repository does not show what the step brought: believe what came before its acknowledgement.
+
+        That cannot be an earlier step's, for all of those came. ``ran``: the clock shows that this step ran; else only
+        a completion tells so, and only where no other vote can stand for this one.
+        """
+        m = self.m
+        early = {
+            reply.agent_id: reply
+            for reply in self.strange
+            if not m.recalls(reply) and not m.lateness.awaits(reply.agent_id)
+        }
+        alone = not (m.shares_the_barrier or self.resent or self.doubled or m.clock.available)
+        if ran or (alone and early):
+            m.owed_acks |= self.unacked
+            self.unacked.clear()
+            self.done = early | self.done
 
     def distrust(self) -> None:
         """What was believed to be this step's completion was an older one."""
