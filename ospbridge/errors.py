@@ -215,10 +215,19 @@ class BarrierStuck(OspBridgeError):
 
 
 class StepUncertain(OspBridgeError):
-    """Whether a step ran exactly once cannot be found out; the episode cannot be trusted any more."""
+    """Whether a step ran exactly once cannot be found out; the episode cannot be trusted any more.
+
+    ``repeats``: votes were acknowledged more often than they were sent, so that the network may repeat datagrams.
+    """
 
     exit_code = 75
     default_hint = "reset: the session is rebuilt by itself"
+
+    def __init__(self, message: str, *, hint: str = "", repeats: bool = False) -> None:
+        if repeats and not hint:
+            hint = f"{self.default_hint}; what repeats datagrams on the way to the simulator is worth looking for"
+        super().__init__(message, hint=hint)
+        self.repeats = repeats
 
 
 class OutputsIncomplete(OspBridgeError):

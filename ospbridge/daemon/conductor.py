@@ -32,6 +32,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import DrawnSeed
 from ospbridge.observe import logs
+from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["Conductor"]
 
 log = logs.get(__name__)
-RESET_TRIES: Final = 2
-"""A reset that finds the session lost has it rebuilt and tries once more."""
 SAME_THREAD_GRACE: Final = 1.0
 """Seconds after which a wait that nobody can end, since one thread drives both sides, is an error."""
 LARGEST_SEED: Final = 2**31 - 1
@@ -79,7 +78,7 @@ class Conductor:
         self._keeper = SessionKeeper(
             settings, self.lockstep, trace=trace, joined=self._changed, measures=self.measures
         )
-        self._failed_resets = 0
+        self._attempts = Attempts()
         self._paces = Paces()
         self.barrier = StepBarrier(
             self.lockstep,
@@ -258,13 +257,12 @@ class Conductor:
             self._paces.began(lockstep.playing)
             self.observers.began(lockstep.playing)
             self.chronicle.began(lockstep.playing)
-            self._failed_resets = 0
+            self._attempts = Attempts()
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except OspBridgeError as error:
             self._keeper.give_up(error)
-            self._failed_resets += 1
-            if isinstance(error, BarrierStuck) or self._failed_resets >= RESET_TRIES:
-                self._failed_resets = 0
+            if isinstance(error, BarrierStuck) or not self._attempts.go_on(error):
+                self._attempts = Attempts()
                 lockstep.refuse(error)
             else:
                 # As if it had been asked for before those that have come since.

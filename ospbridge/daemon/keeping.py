@@ -20,6 +20,7 @@ from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, Session
 from ospbridge.observe import logs
 from ospbridge.osp.lateness import Lateness
 from ospbridge.session.absence import Absence
+from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.budget import Budget
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class SessionKeeper:
                 away = True
                 continue
             absence, self._absence = self._absence, None
-            away = absence is not None and await absence.settle()
+            away = (absence is not None and await absence.settle()) or costs_nothing(self._lost_to)
             if not away and not budget.spend(trio.current_time()):
                 raise SessionLost(
                     f"the session with {settings.simulator} was lost too often "

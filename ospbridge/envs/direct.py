@@ -21,6 +21,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import StepOutcome
+from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from ospbridge.task.base import Task
 
 __all__ = ["DirectSeat"]
-
-TRIES = 2
-"""A reset that finds the session lost rebuilds it and tries once more."""
 
 
 class DirectSeat:
@@ -71,12 +69,13 @@ class DirectSeat:
         self._equipped = session
 
     def reset(self, seed: int) -> Feedback:
-        """Take the agent over, reset the world, take the neutral step."""
+        """Take the agent over, rebuild its session where it was lost, reset the world, take the neutral step."""
         shared = self._open()
         shared.owner = self
         self._seed = seed = int(seed)
         self._playing = False
-        for tried in range(TRIES):
+        attempts = Attempts()
+        while True:
             if shared.broken:
                 shared.rebuild()
             if self._equipped is not shared.session:
@@ -86,11 +85,11 @@ class DirectSeat:
                 tell(shared.session.take_notices())
                 outcome = self._settled(shared.session, seed)
             except BarrierStuck as error:
-                shared.give_up(error.message)
+                shared.give_up(error)
                 raise
             except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
-                shared.give_up(error.message)
-                if tried + 1 == TRIES:
+                shared.give_up(error)
+                if not attempts.go_on(error):
                     raise
                 continue
             if shared.session.machine.notices:
@@ -99,7 +98,6 @@ class DirectSeat:
             feedback = self._task.begin(outcome, seed=seed)
             self._last = feedback.observation
             return feedback
-        raise AssertionError("the loop returns or raises")
 
     def _settled(self, session: BlockingSession, seed: int) -> StepOutcome:
         """Set the start values, reset, and take the neutral steps whose last outcome begins the episode."""
@@ -118,7 +116,7 @@ class DirectSeat:
         try:
             self._equip()
         except OspBridgeError as error:
-            shared.give_up(error.message)
+            shared.give_up(error)
             raise
 
     def step(self, action: Any) -> Feedback:
@@ -144,11 +142,11 @@ class DirectSeat:
             raise
         except BarrierStuck as error:
             self._playing = False
-            shared.give_up(error.message)
+            shared.give_up(error)
             raise
         except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
             self._playing = False
-            shared.give_up(error.message)
+            shared.give_up(error)
             return self._task.cut(self._last.copy(), error.message, seed=self._seed)
         self._last = feedback.observation
         if session.machine.notices:

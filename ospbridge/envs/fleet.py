@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ospbridge.envs.group import LOSSES
 from ospbridge.envs.rows import ActionRows
 from ospbridge.errors import LocalProtocolError
+from ospbridge.session.attempts import Attempts
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
 
 if TYPE_CHECKING:
@@ -96,21 +97,25 @@ class DirectFleet:
         ]
 
     def _try_again(self, results: list[Any]) -> None:
-        """A reset that found the session lost rebuilds it and tries once more, beside the others that do."""
-        work = []
-        for at, (turn, result) in enumerate(zip(self._turns, results, strict=True)):
-            if turn.seed and isinstance(result, LOSSES):
+        """Resets that found the session lost rebuild it and try again, all at once."""
+        resets = [(at, turn, Attempts()) for at, turn in enumerate(self._turns) if turn.seed]
+        while True:
+            work = []
+            for at, turn, attempts in resets:
+                result = results[at]
+                if not isinstance(result, LOSSES) or not attempts.go_on(result):
+                    continue
                 group = self.groups[turn.group]
-                group.shared.give_up(result.message)
+                group.shared.give_up(result)
                 try:
                     work.append((at, group.shared, group.resetting(turn.seed)))
                 except Exception as error:  # noqa: BLE001  # this group's result, raised in its turn
                     results[at] = error
-        if not work:
-            return
-        again = self._link.run([(shared.session, exchange) for _, shared, exchange in work])
-        for (at, _, _), result in zip(work, again, strict=True):
-            results[at] = result
+            if not work:
+                return
+            again = self._link.run([(shared.session, exchange) for _, shared, exchange in work])
+            for (at, _, _), result in zip(work, again, strict=True):
+                results[at] = result
 
     def close(self) -> None:
         if self._closed:

@@ -23,6 +23,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import StepOutcome
+from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,10 +37,8 @@ if TYPE_CHECKING:
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "TRIES", "DirectGroup", "Found", "Group", "NamedGroup", "over"]
+__all__ = ["LOSSES", "DirectGroup", "Found", "Group", "NamedGroup", "over"]
 
-TRIES: Final = 2
-"""A reset that finds the session lost rebuilds it and tries once more."""
 LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
 """Errors that end an episode, truncated, and after which the session is rebuilt."""
 Found: TypeAlias = "Mapping[str, Feedback]"
@@ -122,13 +121,13 @@ class DirectGroup:
 
     def reset(self, seed: int) -> Found:
         """Rebuild the session where it was lost, reset the world, take the neutral steps."""
-        for tried in range(TRIES):
+        attempts = Attempts()
+        while True:
             try:
                 return self.begun(self._result(self.resetting(seed)))
-            except LOSSES:
-                if tried + 1 == TRIES:
+            except LOSSES as error:
+                if not attempts.go_on(error):
                     raise
-        raise AssertionError("the loop returns or raises")
 
     def resetting(self, seed: int) -> Exchange[Found]:
         """The exchange of a reset, whose result or error ``begun`` takes. Rebuilds the session where it was lost."""
@@ -145,7 +144,7 @@ class DirectGroup:
         """A reset has ended. Raises the error that it ended with."""
         if isinstance(result, Exception):
             if isinstance(result, (BarrierStuck, *LOSSES)):
-                self.shared.give_up(result.message)
+                self.shared.give_up(result)
             raise result
         conversation = self.shared.session.conversation
         if conversation.machine.notices:
@@ -178,7 +177,7 @@ class DirectGroup:
         try:
             self._equip()
         except OspBridgeError as error:
-            self.shared.give_up(error.message)
+            self.shared.give_up(error)
             raise
 
     # --- steps -----------------------------------------------------------------------------------------------------
@@ -212,7 +211,7 @@ class DirectGroup:
         shared = self.shared
         playing, self._playing = self._playing, []
         if isinstance(result, (BarrierStuck, *LOSSES)):
-            shared.give_up(result.message)
+            shared.give_up(result)
         if not isinstance(result, LOSSES):
             raise result
         if self._found:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import AgentNotFound, AgentsInUse, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.interface import fits
 from ospbridge.session.absence import Absence
+from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ospbridge.errors import OspBridgeError
     from ospbridge.interface import AgentInterface, Endpoint, Match
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.timing import Limits
@@ -66,15 +68,20 @@ class SharedSession:
     pid: int = field(default_factory=os.getpid)
     _absence: Absence | None = None
     """Of the simulator, where the session was over when it was given up."""
+    _free: bool = False
+    """The rebuild costs nothing of the budget."""
 
     @property
     def agent(self) -> AgentInterface:
         """The only agent, of a session that single environments share."""
         return self.agents[0]
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, why: OspBridgeError | str) -> None:
         """The session must be rebuilt before the next reset."""
-        self.broken = why
+        if isinstance(why, str):
+            self.broken, self._free = why, False
+        else:
+            self.broken, self._free = why.message, costs_nothing(why)
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
 
@@ -107,7 +114,7 @@ class SharedSession:
         """
         self.session.close()
         absence, self._absence = self._absence, None
-        away = absence is not None and absence.settled()
+        away = (absence is not None and absence.settled()) or self._free
         if not away and not self.budget.spend(monotonic()):
             raise SessionLost(
                 f"the session with {self.terms.simulator} broke again ({self.broken}), "

@@ -286,10 +286,18 @@ def settled_value(
     return content
 
 
-def set_value(m: ClientMachine, value_id: int, content: str, *, name: str = "") -> Exchange[bool]:
-    """Write a variable; False for an unknown id. Raises ValueRejected where the text does not parse."""
+def set_value(
+    m: ClientMachine, value_id: int, content: str, *, name: str = "", sets_pace: bool = True
+) -> Exchange[bool]:
+    """Write a variable; False for an unknown id. Raises ValueRejected where the text does not parse.
+
+    ``sets_pace``: for all we know it may say how long a step takes.
+    """
     _check_ascii(m, content)
-    m.clock.unlearn()
+    if sets_pace:
+        m.clock.unlearn()
+    else:
+        m.clock.forget()
     answer = yield from ask(
         m,
         SetValue(value_id, content),

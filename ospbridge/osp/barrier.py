@@ -61,7 +61,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     step ran exactly once, OutputsIncomplete when what a completion held cannot be read back.
     """
     if m.suspect:
-        raise StepUncertain(f"this episode cannot be trusted: {m.suspect}")
+        raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", repeats=m.doubles)
     if m.vote_outstanding:
         raise StepUncertain("a vote of an earlier step is still outstanding")
     if m.resets_outstanding:
@@ -166,13 +166,14 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     if time is None or m.clock.base is None:
         m.clock.believe(None)
         return True
+    once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)
     moved = m.clock.judge(time)
     if moved is Moved.NO:
         s.distrust()
         return False
     if moved is Moved.OTHERWISE:
         raise _uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
-    if s.doubled and m.clock.size is None:
+    if s.doubled and not once:
         raise _uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     m.clock.believe(time)
     return True
@@ -189,7 +190,7 @@ def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]
 
 def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
     m.suspect = reason
-    return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}")
+    return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}", repeats=m.doubles)
 
 
 def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exchange[StepResult]:

@@ -129,6 +129,12 @@ class StepClock:
             return Moved.NO
         return Moved.ONCE if shown == self.count + 1 else Moved.OTHERWISE
 
+    def as_usual(self, time: float) -> bool:
+        """Whether the first step took as long as each one of the episode before."""
+        if self.base is None or self.usual is None:
+            return False
+        return abs(time - self.base - self.usual) <= EXACT * self.usual + self.resolution
+
     def _several(self, time: float) -> bool:
         """Whether the first step took as long as several steps of the episode before."""
         if self.base is None or self.usual is None or self.size is not None:

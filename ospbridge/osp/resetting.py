@@ -229,7 +229,7 @@ def _look_for_a_step(m: ClientMachine) -> None:
     """Where votes outlive a reset and those who gave them, one may have run a step behind it. Raises StepUncertain."""
     if m.guarded and m.profile.votes_survive_reset and m.clock.base and not m.clock.outlasts_resets:
         m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
-        raise StepUncertain(f"the episode cannot begin: {m.suspect}")
+        raise StepUncertain(f"the episode cannot begin: {m.suspect}", repeats=m.doubles)
 
 
 def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
@@ -244,7 +244,7 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
         m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
         return
     try:
-        yield from set_value(m, entry.id, str(seed), name=SEED)
+        yield from set_value(m, entry.id, str(seed), name=SEED, sets_pace=False)
     except ValueRejected:
         m.notices.remark(f"{m.peer} refused the seed {seed}", about=SEED)
 

@@ -31,6 +31,7 @@ from ospbridge.errors import (
 from ospbridge.interface import DrawnSeed, Endpoint, Feedback
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.timing import Limits
+from ospbridge.session.attempts import BEGINNINGS
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
 
@@ -566,6 +567,24 @@ async def test_a_second_failed_reset_is_the_error_of_those_who_wait(
         await trio.sleep(1)
         conductor._keeper.broken = ""
         conductor._changed()
+
+
+async def test_a_reset_whose_first_step_is_in_doubt_since_datagrams_come_twice_is_tried_more_often(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    session.reset_errors = [StepUncertain("counted twice", repeats=True) for _ in range(BEGINNINGS - 1)]
+    a = attach(conductor, "a")
+
+    async def mended() -> None:
+        while not session.seeds:
+            await trio.sleep(0.1)
+            conductor._keeper.broken = ""
+            conductor._changed()
+
+    with trio.fail_after(60):
+        await together(lambda: conductor.reset([a], 9, 1), mended)
+    assert session.seeds == [9]
 
 
 async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeSession) -> None:

@@ -14,8 +14,16 @@ from ospbridge.daemon import keeping
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.settings import Settings
-from ospbridge.errors import ConfigurationError, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
+from ospbridge.errors import (
+    ConfigurationError,
+    OspBridgeError,
+    QueryTimeout,
+    SessionLost,
+    SimulatorNotFound,
+    StepUncertain,
+)
 from ospbridge.session.absence import Absence
+from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
 from tests.daemon.stage import ONE
 
@@ -155,6 +163,23 @@ async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
         async with running(document):
             await trio.sleep_forever()
     assert caught.group_contains(SessionLost, match="lost too often")
+
+
+async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
+    document: UdpSimulator,
+) -> None:
+    async with running(document) as conductor:
+        for count in range(CAPACITY + 3):
+            await until(lambda: conductor.ready)
+            keeper = conductor._keeper
+            keeper.busy = True
+            async with keeper.turn():
+                keeper.give_up(StepUncertain("counted twice", repeats=True))
+            keeper.busy = False
+            keeper.changed()
+            while conductor.rebuilds <= count:
+                await trio.sleep(0.005)
+        await until(lambda: conductor.ready)
 
 
 async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(

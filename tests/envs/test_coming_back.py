@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-import numpy as np
 import pytest
 
 import ospbridge
@@ -19,6 +17,7 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.kinds import parallel, single, step, vector
 from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
@@ -29,32 +28,6 @@ if TYPE_CHECKING:
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
-
-
-def single(address: str, **options: Any) -> Any:
-    return gymnasium.make("ospbridge/Agent-v0", simulator=address, **options).unwrapped
-
-
-def vector(address: str, **options: Any) -> Any:
-    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, simulator=address, **options)
-
-
-def parallel(address: str, **options: Any) -> Any:
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import parallel_env
-
-    return parallel_env(simulator=address, **options)
-
-
-def step(env: Any) -> tuple[Any, ...]:
-    if hasattr(env, "possible_agents"):
-        told: tuple[Any, ...] = env.step({name: np.zeros(2, np.float32) for name in env.agents})
-        return told
-    if hasattr(env, "num_envs"):
-        found: tuple[Any, ...] = env.step(np.zeros((1, 2), np.float32))
-        return found
-    alone: tuple[Any, ...] = env.step(np.zeros(2, np.float32))
-    return alone
 
 
 @pytest.mark.parametrize("made", [single, vector, parallel])

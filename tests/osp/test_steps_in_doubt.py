@@ -8,6 +8,7 @@ import pytest
 from ospbridge.errors import BarrierStuck, OspBridgeError, OutputsIncomplete, QueryTimeout, StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
+from ospbridge.osp.asking import set_value
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
@@ -175,6 +176,46 @@ def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt() -> N
     give(machine, ACK, ACK, brought(0.5), at(0.02))
     with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
         machine.result()
+
+
+@pytest.mark.parametrize("foreign", [frozenset(), frozenset({"other"})], ids=["alone", "with_others"])
+@pytest.mark.parametrize("shown", [0.01, 0.015, 0.02])
+def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_long_as_those_before(
+    shown: float, foreign: frozenset[str]
+) -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size, machine.clock.usual = None, 0.01
+    machine.foreign = foreign
+    give(machine, ACK, ACK, brought(0.5), at(shown))
+    if shown == 0.01 and not foreign:
+        np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+        assert not machine.suspect
+    else:
+        with pytest.raises(StepUncertain, match=r"counted twice|1 steps were given") as caught:
+            machine.result()
+        assert caught.value.repeats
+        assert "what repeats datagrams" in caught.value.hint
+
+
+def test_a_step_in_doubt_for_another_reason_blames_nothing_that_repeats_datagrams() -> None:
+    machine, _ = stepping(guarded=True)
+    give(machine, ACK, brought(0.5), at(0.02))
+    with pytest.raises(StepUncertain) as caught:
+        machine.result()
+    assert not caught.value.repeats
+    assert "repeats" not in caught.value.hint
+
+
+def test_a_seed_leaves_it_known_how_long_steps_take() -> None:
+    machine, _ = on_stage(NERD)
+    machine.clock.size = 0.25
+    machine.values[SEED] = ValueEntry(8, SEED, "Integer")
+    machine.begin(barrier.reset(machine, 7), 0.0)
+    give(machine, SetValueAck(8, 1))
+    assert machine.clock.usual == 0.25
+    machine.interrupt(TimeoutError())
+    machine.begin(set_value(machine, 8, "7"), 0.0)
+    assert machine.clock.usual is None
 
 
 def test_a_clock_that_shows_two_steps_leaves_the_step_in_doubt() -> None:

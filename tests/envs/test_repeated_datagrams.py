@@ -1,0 +1,98 @@
+"""Environments on networks that repeat datagrams."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ospbridge.envs import sharing
+from ospbridge.errors import StepUncertain
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.attempts import BEGINNINGS
+from ospbridge.session.budget import Budget
+from ospbridge.simulator.faults import FaultPlan
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
+from tests.envs.kinds import only, parallel, single, step, vector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.loopback
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+EVERY_KIND = pytest.mark.parametrize("made", [single, vector, parallel])
+REST = np.zeros(2, np.float32)
+
+
+def without_rebuilds() -> None:
+    """From here on the budget of the only session is spent."""
+    (shared,) = sharing._shared.values()
+    shared.budget = Budget(monotonic(), capacity=0)
+
+
+def first(seed: int) -> list[float]:
+    return expected(REST, 1, 3, seed=seed).tolist()  # type: ignore[no-any-return]  # floats
+
+
+@BOTH
+@EVERY_KIND
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_what_they_repeat_costs_no_reset_and_no_rebuild(
+    made: Callable[..., Any], profile: Profile, share: float
+) -> None:
+    faults = FaultPlan(duplicate=share, seed=4)
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0, profile=profile, faults=faults) as simulator:
+        env = made(str(simulator.address), profile=profile.name)
+        without_rebuilds()
+        for seed in range(1, 21):
+            observation, _ = env.reset(seed=seed)
+            assert only(observation).tolist() == first(seed)
+            for number in range(2, 5):
+                observation, _, _, truncated, _ = step(env)
+                if only(truncated):
+                    break
+                assert only(observation).tolist() == expected(REST, number, 3, seed=seed).tolist()
+        env.close()
+
+
+@BOTH
+def test_nor_do_they_of_a_daemon_with_two_agents(profile: Profile, tmp_path: Path) -> None:
+    faults = FaultPlan(duplicate=0.1, seed=4)
+    two = SyntheticWorld(2, 3, 1, names=["one", "other"])
+    with (
+        UdpSimulator(two, port=0, profile=profile, faults=faults) as simulator,
+        connected(simulator.address, tmp_path / "hub", "--profile", profile.name),
+    ):
+        env = gymnasium.make("ospbridge/Agent-v0", agent="one", bridge=f"unix:{tmp_path}/hub")
+        for seed in range(1, 61):
+            observation, _ = env.reset(seed=seed)
+            assert observation.tolist() == first(seed)
+        env.close()
+
+
+@BOTH
+@EVERY_KIND
+def test_a_first_step_that_runs_twice_each_time_is_told_at_last(
+    made: Callable[..., Any], profile: Profile
+) -> None:
+    ran: list[str] = []
+    with UdpSimulator(
+        SyntheticWorld(2, 3, 1),
+        port=0,
+        profile=profile,
+        faults=FaultPlan(duplicate=1.0),
+        ledger=lambda entry: ran.append(entry["kind"]),
+    ) as simulator:
+        env = made(str(simulator.address), profile=profile.name)
+        without_rebuilds()
+        with pytest.raises(StepUncertain, match=r"counted twice|steps were given") as caught:
+            env.reset(seed=1)
+        assert "repeats datagrams" in caught.value.hint
+        assert ran.count("reset") >= BEGINNINGS
+        env.close()
