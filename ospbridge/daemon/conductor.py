@@ -261,7 +261,7 @@ class Conductor:
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except OspBridgeError as error:
             self._keeper.give_up(error)
-            if isinstance(error, BarrierStuck) or not self._attempts.go_on(error):
+            if isinstance(error, BarrierStuck) or not self._attempts.go_on(free=self._keeper.free):
                 self._attempts = Attempts()
                 lockstep.refuse(error)
             else:

@@ -70,6 +70,8 @@ class SessionKeeper:
         self._trace = trace
         self._joined = joined
         self._measures = measures
+        self.free = False
+        """Rebuilding the session that was given up costs nothing."""
         self._lost_to: OspBridgeError | None = None
         """What the session was given up for."""
         self._lock = trio.Lock()
@@ -111,8 +113,10 @@ class SessionKeeper:
         self.broken = error.message
         self._lost_to = error
         self._stuck = isinstance(error, BarrierStuck)
-        if self.session is not None and self.session.over:
-            self._absence = Absence(self.session.server)
+        if self.session is not None:
+            self.free = costs_nothing(error, self.session.machine)
+            if self.session.over:
+                self._absence = Absence(self.session.server)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
         log.warning("the session is given up", session=self.number, reason=error.message, **risk)
@@ -200,7 +204,8 @@ class SessionKeeper:
                 away = True
                 continue
             absence, self._absence = self._absence, None
-            away = (absence is not None and await absence.settle()) or costs_nothing(self._lost_to)
+            free, self.free = self.free, False
+            away = (absence is not None and await absence.settle()) or free
             if not away and not budget.spend(trio.current_time()):
                 raise SessionLost(
                     f"the session with {settings.simulator} was lost too often "

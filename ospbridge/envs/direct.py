@@ -89,7 +89,7 @@ class DirectSeat:
                 raise
             except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
                 shared.give_up(error)
-                if not attempts.go_on(error):
+                if not attempts.go_on(free=shared.free):
                     raise
                 continue
             if shared.session.machine.notices:

@@ -99,20 +99,23 @@ class DirectFleet:
     def _try_again(self, results: list[Any]) -> None:
         """Resets that found the session lost rebuild it and try again, all at once."""
         resets = [(at, turn, Attempts()) for at, turn in enumerate(self._turns) if turn.seed]
-        while True:
+        failed = True
+        while failed:
+            failed = False
             work = []
             for at, turn, attempts in resets:
                 result = results[at]
-                if not isinstance(result, LOSSES) or not attempts.go_on(result):
+                if not isinstance(result, LOSSES):
                     continue
                 group = self.groups[turn.group]
                 group.shared.give_up(result)
+                if not attempts.go_on(free=group.shared.free):
+                    continue
+                failed = True
                 try:
                     work.append((at, group.shared, group.resetting(turn.seed)))
                 except Exception as error:  # noqa: BLE001  # this group's result, raised in its turn
                     results[at] = error
-            if not work:
-                return
             again = self._link.run([(shared.session, exchange) for _, shared, exchange in work])
             for (at, _, _), result in zip(work, again, strict=True):
                 results[at] = result

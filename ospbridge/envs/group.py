@@ -125,8 +125,8 @@ class DirectGroup:
         while True:
             try:
                 return self.begun(self._result(self.resetting(seed)))
-            except LOSSES as error:
-                if not attempts.go_on(error):
+            except LOSSES:
+                if not attempts.go_on(free=self.shared.free):
                     raise
 
     def resetting(self, seed: int) -> Exchange[Found]:

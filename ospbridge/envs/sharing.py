@@ -68,8 +68,8 @@ class SharedSession:
     pid: int = field(default_factory=os.getpid)
     _absence: Absence | None = None
     """Of the simulator, where the session was over when it was given up."""
-    _free: bool = False
-    """The rebuild costs nothing of the budget."""
+    free: bool = False
+    """That rebuild costs nothing of the budget."""
 
     @property
     def agent(self) -> AgentInterface:
@@ -79,9 +79,9 @@ class SharedSession:
     def give_up(self, why: OspBridgeError | str) -> None:
         """The session must be rebuilt before the next reset."""
         if isinstance(why, str):
-            self.broken, self._free = why, False
+            self.broken, self.free = why, False
         else:
-            self.broken, self._free = why.message, costs_nothing(why)
+            self.broken, self.free = why.message, costs_nothing(why, self.session.machine)
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
 
@@ -114,7 +114,8 @@ class SharedSession:
         """
         self.session.close()
         absence, self._absence = self._absence, None
-        away = (absence is not None and absence.settled()) or self._free
+        free, self.free = self.free, False
+        away = (absence is not None and absence.settled()) or free
         if not away and not self.budget.spend(monotonic()):
             raise SessionLost(
                 f"the session with {self.terms.simulator} broke again ({self.broken}), "

@@ -61,7 +61,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     step ran exactly once, OutputsIncomplete when what a completion held cannot be read back.
     """
     if m.suspect:
-        raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", repeats=m.doubles)
+        raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", repeats=m.doubled)
     if m.vote_outstanding:
         raise StepUncertain("a vote of an earlier step is still outstanding")
     if m.resets_outstanding:
@@ -69,6 +69,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     if m.clock.base is None:
         yield from start_clock(m)
     m.vote_outstanding = True
+    m.doubled = False
     if not m.guarded and (m.clock.size is not None or m.clock.missing):
         way = m.way(votes)
         way.begin(m.now)
@@ -190,7 +191,7 @@ def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]
 
 def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
     m.suspect = reason
-    return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}", repeats=m.doubles)
+    return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}", repeats=m.doubled)
 
 
 def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exchange[StepResult]:

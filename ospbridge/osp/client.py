@@ -106,9 +106,11 @@ class ClientMachine:
         """Completions of resets that may still come of our own votes, until a step is completed behind them."""
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
+        self.doubled = False
+        """So it was with one of the latest step, or with one behind it."""
         self.lateness = Lateness()
         self.awaited = 0
-        """Agent of whose completion a silent server may await an acknowledgement; 0 where any would do."""
+        """Agent of whose completion a server may await an acknowledgement, if it is silent to a question; 0: any."""
         self.owed_acks: set[int] = set()
         """Agents whose last vote ran although its acknowledgement never came."""
         self.suspect = ""
@@ -321,6 +323,11 @@ class ClientMachine:
     def shares_the_barrier(self) -> bool:
         """A vote that is counted twice can stand for another one: of a second agent of ours, or of another client."""
         return len(self.controlled) > 1 or bool(self.foreign)
+
+    @property
+    def may_say_goodbye(self) -> bool:
+        """END does the server no harm; else it keeps the handler of each session."""
+        return not self.ever_registered_events or self.profile.end_after_events_is_safe
 
     def acknowledge_reset(self, told_by: Code) -> None:
         """Answer a completed reset with the other of the two codes, whichever this server uses."""

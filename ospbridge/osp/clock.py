@@ -130,8 +130,11 @@ class StepClock:
         return Moved.ONCE if shown == self.count + 1 else Moved.OTHERWISE
 
     def as_usual(self, time: float) -> bool:
-        """Whether the first step took as long as each one of the episode before."""
-        if self.base is None or self.usual is None:
+        """Whether the first step took as long as each one of the episode before, and not two of them.
+
+        Clocks of few digits cannot tell.
+        """
+        if self.base is None or self.usual is None or self.resolution > UNEVEN * self.usual:
             return False
         return abs(time - self.base - self.usual) <= EXACT * self.usual + self.resolution
 

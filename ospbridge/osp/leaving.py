@@ -31,7 +31,7 @@ def leave(m: ClientMachine, agents: Iterable[int]) -> Exchange[bool]:
     Takes ``limits.close`` at most.
     """
     give_up = m.now + m.limits.close
-    if not m.ever_registered_events or m.profile.end_after_events_is_safe:
+    if m.may_say_goodbye:
         if not m.profile.end_frees_agents:
             # Half the time is left for END, which many a server frees agents by.
             yield from _give_back(m, agents, m.now + m.limits.close / 2)

@@ -46,6 +46,7 @@ class _Reset:
         "acked",
         "before",
         "began",
+        "both_came",
         "completed_at",
         "completions",
         "counted_twice",
@@ -77,6 +78,8 @@ class _Reset:
         """So often all votes were given."""
         self.counted_twice = False
         """They were given again although all had been acknowledged: there may be two resets."""
+        self.both_came = False
+        """The completions of both of them did."""
         self.trusted = not m.disturbed and not self.sent
         usual = max(2.0 * m.lateness.reset_took, USUAL if before else USUAL_UNSEEN)
         self.patience = min(usual, max(LONGEST * m.limits.reset, LATER * m.lateness.reset_took))
@@ -196,6 +199,7 @@ def _await_the_other(m: ClientMachine, r: _Reset, limit: float) -> Exchange[None
         r.take(reply)
         # Those of one reset come together, where each agent has its own.
         if r.completions > before and m.now - r.completed_at > took / 4.0:
+            r.both_came = True
             return
 
 
@@ -217,7 +221,9 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
         m.clock.outlasts_resets = True
     if not m.foreign:
         # With others, how long it took would say more of them.
-        m.lateness.reset_ran(r.began, took_until, completed=r.finished)
+        # What completed behind votes that were given again was theirs, unless it took so long that both came.
+        began = r.began if r.rounds == 1 or r.both_came else r.voted
+        m.lateness.reset_ran(began, took_until, completed=r.finished)
     m.vote_outstanding = False
     m.resets_outstanding = 0
     m.echo.begin()
@@ -229,7 +235,7 @@ def _look_for_a_step(m: ClientMachine) -> None:
     """Where votes outlive a reset and those who gave them, one may have run a step behind it. Raises StepUncertain."""
     if m.guarded and m.profile.votes_survive_reset and m.clock.base and not m.clock.outlasts_resets:
         m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
-        raise StepUncertain(f"the episode cannot begin: {m.suspect}", repeats=m.doubles)
+        raise StepUncertain(f"the episode cannot begin: {m.suspect}", repeats=m.doubled)
 
 
 def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:

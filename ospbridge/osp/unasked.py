@@ -92,7 +92,7 @@ def _surplus_acknowledgement(m: ClientMachine, agent_id: int) -> None:
     if agent_id in m.owed_acks:
         m.owed_acks.discard(agent_id)
         return
-    m.doubles = True
+    m.doubles = m.doubled = True
     if m.shares_the_barrier and not m.suspect:
         m.suspect = (
             f"a vote of agent {agent_id} was acknowledged once more than it was sent: the simulator may count it "

@@ -186,14 +186,14 @@ class StepUnderWay:
             if self.resent and self.early:
                 # The step ran by the repetition, whose acknowledgement is lost: this one is for the first request,
                 # which was only late, and counts for a step that is still to come.
-                self.doubled = self.m.doubles = True
+                self.doubled = self.m.doubles = self.m.doubled = True
             if self.unsent and not self.unacked:
                 self.send_next()
             return
         if agent_id in self.m.owed_acks:
             self.m.owed_acks.discard(agent_id)
         elif agent_id in self.votes:
-            self.doubled = self.m.doubles = True
+            self.doubled = self.m.doubles = self.m.doubled = True
         self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
 
     def _completion(self, reply: StepCompleted, cut: Truncated | None) -> None:
@@ -215,7 +215,8 @@ class StepUnderWay:
             self.m.lateness.came_behind(reply.agent_id, self.m.now)
             self.strange.append(reply)
             # Before all votes are even sent it can only be that one of them was counted twice.
-            self.doubled = self.doubled or bool(self.unsent)
+            if self.unsent:
+                self.doubled = self.m.doubled = True
             self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
             return
         if reply.agent_id in self.done:
@@ -248,16 +249,19 @@ class StepUnderWay:
     def believe_early(self, *, ran: bool) -> None:
         """The repository does not show what the step brought: believe what came before its acknowledgement.
 
-        That cannot be an earlier step's, for all of those came. ``ran``: the clock shows that this step ran; else only
-        a completion tells so, and only where no other vote can stand for this one.
+        That cannot be an earlier step's, for all of those came; but where others vote too, or for another agent, it may
+        be of a step that ran without our vote. ``ran``: the clock shows that this step ran; else only a completion
+        tells so.
         """
         m = self.m
+        if m.shares_the_barrier:
+            return
         early = {
             reply.agent_id: reply
             for reply in self.strange
             if not m.recalls(reply) and not m.lateness.awaits(reply.agent_id)
         }
-        alone = not (m.shares_the_barrier or self.resent or self.doubled or m.clock.available)
+        alone = not (self.resent or self.doubled or m.clock.available)
         if ran or (alone and early):
             m.owed_acks |= self.unacked
             self.unacked.clear()

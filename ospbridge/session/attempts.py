@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.errors import StepUncertain
+
 if TYPE_CHECKING:
     from ospbridge.errors import OspBridgeError
+    from ospbridge.osp.client import ClientMachine
 
 __all__ = ["Attempts", "costs_nothing"]
 
@@ -19,9 +22,12 @@ BEGINNINGS: Final = 10
 """Of one whose steps are in doubt because the network repeats datagrams."""
 
 
-def costs_nothing(error: OspBridgeError | None) -> bool:
-    """Whether a session lost to ``error`` is rebuilt without counting: the network repeats datagrams."""
-    return bool(getattr(error, "repeats", False))
+def costs_nothing(error: OspBridgeError, machine: ClientMachine) -> bool:
+    """Whether a session that is given up for ``error`` is rebuilt without counting: the network repeats datagrams.
+
+    Not where each session leaves a handler behind at the simulator.
+    """
+    return isinstance(error, StepUncertain) and error.repeats and machine.may_say_goodbye
 
 
 class Attempts:
@@ -31,9 +37,9 @@ class Attempts:
         self._lost = 0
         self._in_doubt = 0
 
-    def go_on(self, error: OspBridgeError) -> bool:
-        """A try has ended with ``error``: whether there may be another one."""
-        if costs_nothing(error):
+    def go_on(self, *, free: bool) -> bool:
+        """A try has failed, which costs nothing where it is ``free``: whether there may be another one."""
+        if free:
             self._in_doubt += 1
         else:
             self._lost += 1

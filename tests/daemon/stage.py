@@ -49,6 +49,7 @@ class FakeMachine:
         self.vote_outstanding = False
         self.retries = 0
         self.lost: OspBridgeError | None = None
+        self.may_say_goodbye = True
 
 
 class FakeSession:

@@ -9,12 +9,21 @@ import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.errors import LocalProtocolError, SessionLost, SimulatorNotFound, TaskError
+from ospbridge.envs.group import DirectGroup
+from ospbridge.errors import (
+    LocalProtocolError,
+    OspBridgeError,
+    QueryTimeout,
+    SessionLost,
+    SimulatorNotFound,
+    StepUncertain,
+    TaskError,
+)
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.absence import Absence
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.budget import CAPACITY
+from ospbridge.session.budget import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector
@@ -40,10 +49,59 @@ def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_ag
         (shared,) = sharing._shared.values()
         before = shared.session
         before.machine.lateness.came(3.0)
+        before.machine.lateness.reset_took = 4.0
         shared.give_up("a completion came late")
         env.reset(seed=2)
         assert shared.session is not before
         assert shared.session.machine.lateness.behind == 3.0
+        assert shared.session.machine.lateness.reset_took == 4.0
+        env.close()
+
+
+def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        address = simulator.address
+        env = single(str(address), step_timeout=2.0, query_timeout=0.5)
+        env.reset(seed=1)
+        (shared,) = sharing._shared.values()
+        shared.budget = Budget(time.monotonic(), capacity=2)
+        shared.give_up(StepUncertain("counted twice", repeats=True))
+    with UdpSimulator(SyntheticWorld(2, 4, 1), host=address.host, port=address.port):
+        for _ in range(3):
+            with pytest.raises(SessionLost, match="another interface"):
+                env.reset(seed=2)
+        with pytest.raises(SessionLost, match="2 rebuilds are spent"):
+            env.reset(seed=2)
+        env.close()
+
+
+@pytest.mark.parametrize("made", [vector, parallel])
+def test_a_reset_in_doubt_whose_rebuild_meets_silence_is_tried_once_more(
+    made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuild, settled = sharing.SharedSession.rebuild, DirectGroup._settled
+    troubles: list[OspBridgeError] = [
+        StepUncertain("counted twice", repeats=True),
+        QueryTimeout("nothing came", hint="wait"),
+    ]
+
+    def in_doubt_at_first(group: DirectGroup, *wanted: Any) -> Any:
+        if len(troubles) == 2:
+            raise troubles.pop(0)
+        return (yield from settled(group, *wanted))
+
+    def silent_at_first(shared: sharing.SharedSession) -> None:
+        if troubles:
+            raise troubles.pop(0)
+        rebuild(shared)
+
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = made(str(simulator.address))
+        monkeypatch.setattr(DirectGroup, "_settled", in_doubt_at_first)
+        monkeypatch.setattr(sharing.SharedSession, "rebuild", silent_at_first)
+        env.reset(seed=1)
+        assert not troubles
+        step(env)
         env.close()
 
 

@@ -10,6 +10,7 @@ from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.asking import set_value
 from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.clock import StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
 from ospbridge.osp.messages import (
@@ -204,6 +205,28 @@ def test_a_step_in_doubt_for_another_reason_blames_nothing_that_repeats_datagram
         machine.result()
     assert not caught.value.repeats
     assert "repeats" not in caught.value.hint
+
+
+def test_a_clock_of_few_digits_cannot_tell_one_step_from_two() -> None:
+    clock = StepClock()
+    clock.start(clock.read("0.00"))
+    clock.believe(clock.read("0.01"))
+    clock.forget()
+    clock.start(clock.read("0.00"))
+    for text in ("0.01", "0.02"):
+        assert not clock.as_usual(clock.read(text)), text
+
+
+def test_what_repeats_datagrams_is_not_blamed_for_a_doubt_of_a_later_step() -> None:
+    machine, vote = stepping(guarded=True)
+    give(machine, ACK, ACK, brought(0.5), at(0.01))
+    machine.result()
+    assert machine.doubles
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, ACK, brought(0.75), at(0.03))
+    with pytest.raises(StepUncertain) as caught:
+        machine.result()
+    assert not caught.value.repeats
 
 
 def test_a_seed_leaves_it_known_how_long_steps_take() -> None:

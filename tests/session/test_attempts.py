@@ -1,4 +1,4 @@
-"""How often a reset is tried."""
+"""How often a reset is tried, and which sessions are rebuilt without counting."""
 
 from __future__ import annotations
 
@@ -7,39 +7,56 @@ import pickle
 import pytest
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, StepUncertain
+from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.attempts import BEGINNINGS, TRIES, Attempts, costs_nothing
 
-GONE = SessionLost("it is gone")
 IN_DOUBT = StepUncertain("it cannot be told", repeats=True)
 
 
-def tries(*errors: OspBridgeError) -> int:
-    """So many there are of one reset, while these errors come again and again."""
+def tries(*free: bool) -> int:
+    """So many there are of one reset, while they fail so again and again."""
     attempts = Attempts()
     for number in range(1, 100):
-        if not attempts.go_on(errors[(number - 1) % len(errors)]):
+        if not attempts.go_on(free=free[(number - 1) % len(free)]):
             return number
     raise AssertionError("for ever")
 
 
-@pytest.mark.parametrize(
-    "error", [GONE, QueryTimeout("silence", hint="wait"), StepUncertain("it cannot be told")]
-)
-def test_a_lost_session_is_rebuilt_once(error: OspBridgeError) -> None:
-    assert tries(error) == TRIES == 2
-    assert not costs_nothing(error)
+def test_a_lost_session_is_rebuilt_once() -> None:
+    assert tries(False) == TRIES == 2
 
 
-def test_where_the_network_repeats_datagrams_there_are_more() -> None:
-    assert tries(IN_DOUBT) == BEGINNINGS
-    assert costs_nothing(IN_DOUBT)
+def test_where_that_costs_nothing_more_often() -> None:
+    assert tries(True) == BEGINNINGS
 
 
 def test_both_are_counted_for_themselves() -> None:
-    assert tries(IN_DOUBT, IN_DOUBT, GONE) == 6
+    assert tries(True, True, False) == 6
 
 
-def test_whether_it_costs_something_outlives_another_process() -> None:
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "error",
+    [SessionLost("it is gone"), QueryTimeout("silence", hint="wait"), StepUncertain("it cannot be told")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_nobody_repeated_costs_a_rebuild(error: OspBridgeError, profile: Profile) -> None:
+    assert not costs_nothing(error, ClientMachine(profile))
+
+
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+@pytest.mark.parametrize("listened", [False, True])
+def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_session_leaves_a_handler_behind(
+    profile: Profile, listened: bool
+) -> None:
+    machine = ClientMachine(profile)
+    machine.ever_registered_events = listened
+    assert costs_nothing(IN_DOUBT, machine) == (not listened or profile.end_after_events_is_safe)
+    assert costs_nothing(IN_DOUBT, machine) != (listened and profile is NERD)
+
+
+def test_what_repeated_it_outlives_another_process() -> None:
     there = pickle.loads(pickle.dumps(IN_DOUBT))
-    assert costs_nothing(there)
+    assert there.repeats
     assert there.hint == IN_DOUBT.hint
