@@ -217,17 +217,19 @@ class BarrierStuck(OspBridgeError):
 class StepUncertain(OspBridgeError):
     """Whether a step ran exactly once cannot be found out; the episode cannot be trusted any more.
 
-    ``repeats``: votes were acknowledged more often than they were sent, so that the network may repeat datagrams.
+    ``by_network``: for all that can be seen because the network repeats datagrams, or brings them late.
     """
 
     exit_code = 75
     default_hint = "reset: the session is rebuilt by itself"
 
-    def __init__(self, message: str, *, hint: str = "", repeats: bool = False) -> None:
-        if repeats and not hint:
-            hint = f"{self.default_hint}; what repeats datagrams on the way to the simulator is worth looking for"
+    def __init__(self, message: str, *, hint: str = "", by_network: bool = False) -> None:
+        if by_network and not hint:
+            hint = (
+                f"{self.default_hint}; look for what repeats or delays datagrams on the way to the simulator"
+            )
         super().__init__(message, hint=hint)
-        self.repeats = repeats
+        self.by_network = by_network
 
 
 class OutputsIncomplete(OspBridgeError):

@@ -8,7 +8,7 @@ silence goes through ``recovery``: first find out, then what the table says.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import (
     BarrierStuck,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SEED", "StepResult", "audit", "go_on", "read_clock", "reset", "step"]
 
+LATE_VOTE: Final = 3.5
+"""Seconds after which a vote that is not acknowledged is not awaited any more, where datagrams come late."""
+
 
 @dataclass(slots=True)
 class StepResult:
@@ -61,7 +64,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     step ran exactly once, OutputsIncomplete when what a completion held cannot be read back.
     """
     if m.suspect:
-        raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", repeats=m.doubled)
+        raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", by_network=m.doubled)
     if m.vote_outstanding:
         raise StepUncertain("a vote of an earlier step is still outstanding")
     if m.resets_outstanding:
@@ -189,9 +192,11 @@ def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]
         raise _uncertain(m, reason)
 
 
-def _uncertain(m: ClientMachine, reason: str) -> StepUncertain:
+def _uncertain(m: ClientMachine, reason: str, *, by_network: bool = False) -> StepUncertain:
     m.suspect = reason
-    return StepUncertain(f"it cannot be told whether the step ran exactly once: {reason}", repeats=m.doubled)
+    return StepUncertain(
+        f"it cannot be told whether the step ran exactly once: {reason}", by_network=by_network or m.doubled
+    )
 
 
 def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exchange[StepResult]:
@@ -344,6 +349,9 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         return []
     if row.action is Action.GIVE_UP:
         raise _uncertain(m, row.reason)
+    if row.punctual is False and m.now - s.began >= LATE_VOTE:
+        waited = m.now - s.began
+        raise _uncertain(m, f"the vote was not acknowledged within {waited:.1f} s", by_network=True)
     s.believe_early(ran=False)
     return None
 

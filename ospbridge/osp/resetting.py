@@ -128,8 +128,12 @@ class _Reset:
 
     @property
     def owed(self) -> int:
-        """Completions that may still come of these votes: of each round one, or one for each agent."""
-        return max(self.rounds * self.wanted - self.completions, 0)
+        """Completions that may still come of these votes: of each round one, or one for each agent.
+
+        One of a vote that came twice, too; and where nobody else votes the latest itself may come once more.
+        """
+        counted = max(self.acked, self.wanted) + (self.rounds - 1) * self.wanted
+        return max(counted - self.completions, 0) + (not self.m.foreign)
 
 
 def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
@@ -235,7 +239,7 @@ def _look_for_a_step(m: ClientMachine) -> None:
     """Where votes outlive a reset and those who gave them, one may have run a step behind it. Raises StepUncertain."""
     if m.guarded and m.profile.votes_survive_reset and m.clock.base and not m.clock.outlasts_resets:
         m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
-        raise StepUncertain(f"the episode cannot begin: {m.suspect}", repeats=m.doubled)
+        raise StepUncertain(f"the episode cannot begin: {m.suspect}", by_network=m.doubled)
 
 
 def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:

@@ -79,6 +79,9 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
     elif isinstance(message, ResetSimulationAck):
         # Also sent behind RESET_COMMUNICATION_ACK by real servers.
         m.anomaly("an acknowledgement of a reset came unasked")
+        if m.controlled and not m.clock.count:
+            # Our vote may have come twice: then there is another reset, before the step that is to begin the episode.
+            m.resets_owed += 1
     else:
         # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
         m.punctual = m.punctual and message.CODE in LISTED and m.retries > 0

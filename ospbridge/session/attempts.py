@@ -1,7 +1,8 @@
 """How often one reset is tried before its error is the user's.
 
-A session that was lost is rebuilt, and the reset tried once more. Where the network repeats datagrams, a first step in
-doubt says nothing of the next one: that is tried more often, and costs nothing of what rebuilds may cost.
+A session that was lost is rebuilt, and the reset tried once more. Where the network repeats datagrams, or brings them
+late, a first step in doubt says nothing of the next one: that is tried more often, and costs nothing of what rebuilds
+may cost.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ __all__ = ["Attempts", "costs_nothing"]
 TRIES: Final = 2
 """Of a reset that finds the session lost."""
 BEGINNINGS: Final = 10
-"""Of one whose steps are in doubt because the network repeats datagrams."""
+"""Of one whose steps are in doubt because the network repeats datagrams, or brings them late."""
 
 
 def costs_nothing(error: OspBridgeError, machine: ClientMachine) -> bool:
-    """Whether a session that is given up for ``error`` is rebuilt without counting: the network repeats datagrams.
+    """Whether a session that is given up for ``error`` is rebuilt without counting: it is the network's doing.
 
     Not where each session leaves a handler behind at the simulator.
     """
-    return isinstance(error, StepUncertain) and error.repeats and machine.may_say_goodbye
+    return isinstance(error, StepUncertain) and error.by_network and machine.may_say_goodbye
 
 
 class Attempts:

@@ -1,8 +1,8 @@
 """How often a lost session may be rebuilt: a bucket that refills slowly, so that no loop goes on for ever.
 
 A simulator that was away, because it died or was started anew, costs nothing: who waits for it runs in no loop. Nor
-does a step in doubt since datagrams come twice (``attempts``): tries of one reset are counted, and between resets there
-are steps.
+does a step in doubt since datagrams come twice or late (``attempts``): tries of one reset are counted, and between
+resets there are steps.
 """
 
 from __future__ import annotations

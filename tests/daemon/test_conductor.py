@@ -573,7 +573,7 @@ async def test_a_reset_whose_first_step_is_in_doubt_since_datagrams_come_twice_i
     session: FakeSession, autojump_clock: object
 ) -> None:
     conductor = conductor_of(session)
-    session.reset_errors = [StepUncertain("counted twice", repeats=True) for _ in range(BEGINNINGS - 1)]
+    session.reset_errors = [StepUncertain("counted twice", by_network=True) for _ in range(BEGINNINGS - 1)]
     a = attach(conductor, "a")
 
     async def mended() -> None:

@@ -176,7 +176,7 @@ async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
             keeper = conductor._keeper
             keeper.busy = True
             async with keeper.turn():
-                keeper.give_up(StepUncertain("counted twice", repeats=True))
+                keeper.give_up(StepUncertain("counted twice", by_network=True))
             keeper.busy = False
             keeper.changed()
             while conductor.rebuilds <= count:

@@ -65,7 +65,7 @@ def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:
         env.reset(seed=1)
         (shared,) = sharing._shared.values()
         shared.budget = Budget(time.monotonic(), capacity=2)
-        shared.give_up(StepUncertain("counted twice", repeats=True))
+        shared.give_up(StepUncertain("counted twice", by_network=True))
     with UdpSimulator(SyntheticWorld(2, 4, 1), host=address.host, port=address.port):
         for _ in range(3):
             with pytest.raises(SessionLost, match="another interface"):
@@ -81,7 +81,7 @@ def test_a_reset_in_doubt_whose_rebuild_meets_silence_is_tried_once_more(
 ) -> None:
     rebuild, settled = sharing.SharedSession.rebuild, DirectGroup._settled
     troubles: list[OspBridgeError] = [
-        StepUncertain("counted twice", repeats=True),
+        StepUncertain("counted twice", by_network=True),
         QueryTimeout("nothing came", hint="wait"),
     ]
 

@@ -194,8 +194,8 @@ def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_
     else:
         with pytest.raises(StepUncertain, match=r"counted twice|1 steps were given") as caught:
             machine.result()
-        assert caught.value.repeats
-        assert "what repeats datagrams" in caught.value.hint
+        assert caught.value.by_network
+        assert "what repeats or delays datagrams" in caught.value.hint
 
 
 def test_a_step_in_doubt_for_another_reason_blames_nothing_that_repeats_datagrams() -> None:
@@ -203,7 +203,7 @@ def test_a_step_in_doubt_for_another_reason_blames_nothing_that_repeats_datagram
     give(machine, ACK, brought(0.5), at(0.02))
     with pytest.raises(StepUncertain) as caught:
         machine.result()
-    assert not caught.value.repeats
+    assert not caught.value.by_network
     assert "repeats" not in caught.value.hint
 
 
@@ -226,7 +226,7 @@ def test_what_repeats_datagrams_is_not_blamed_for_a_doubt_of_a_later_step() -> N
     give(machine, ACK, brought(0.75), at(0.03))
     with pytest.raises(StepUncertain) as caught:
         machine.result()
-    assert not caught.value.repeats
+    assert not caught.value.by_network
 
 
 def test_a_seed_leaves_it_known_how_long_steps_take() -> None:

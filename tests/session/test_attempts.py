@@ -11,7 +11,7 @@ from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.attempts import BEGINNINGS, TRIES, Attempts, costs_nothing
 
-IN_DOUBT = StepUncertain("it cannot be told", repeats=True)
+IN_DOUBT = StepUncertain("it cannot be told", by_network=True)
 
 
 def tries(*free: bool) -> int:
@@ -58,5 +58,5 @@ def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_ses
 
 def test_what_repeated_it_outlives_another_process() -> None:
     there = pickle.loads(pickle.dumps(IN_DOUBT))
-    assert there.repeats
+    assert there.by_network
     assert there.hint == IN_DOUBT.hint
