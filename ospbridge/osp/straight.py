@@ -55,6 +55,7 @@ class StraightWay:
         "first",
         "latest",
         "left",
+        "pipelined",
         "sizes",
         "votes",
     )
@@ -64,6 +65,8 @@ class StraightWay:
         self.count = count = len(votes)
         self._outgoing = outgoing
         self._pipelining = pipelining
+        self.pipelined = pipelining and count > 1
+        """All votes are under way before anything comes, and their completions likewise."""
         self.first = [vote.datagram for vote in (votes if pipelining else votes[:1])]
         """What is sent before anything comes."""
         self.sizes = [

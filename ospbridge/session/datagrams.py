@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from socket import MSG_DONTWAIT
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.udp import LARGEST_DATAGRAM
+from ospbridge.transport.volleys import Volleys
 
 if TYPE_CHECKING:
     import socket
@@ -40,6 +42,7 @@ class Datagrams(ABC):
 
     __slots__ = (
         "_clock",
+        "_held",
         "_left",
         "_left_way",
         "_machine",
@@ -50,6 +53,7 @@ class Datagrams(ABC):
         "_tally",
         "_touched",
         "_trace",
+        "_volleys",
         "_waiting",
         "gone",
     )
@@ -68,6 +72,9 @@ class Datagrams(ABC):
         self.gone = False
         """The handler's port is closed: nobody is there to be told anything."""
         self._socket = sock
+        self._volleys = Volleys(sock)
+        self._held: list[bytes | bytearray] = []
+        """Acknowledgements that are to go out together."""
         self._machine = machine
         self._port = port
         self._trace = trace
@@ -94,6 +101,8 @@ class Datagrams(ABC):
 
         ``first`` is what is still to be sent before anything comes. ``woken``: what comes first was slept for.
         """
+        if way.pipelined:
+            return self._together(way, first, woken=woken)
         sock = self._socket
         receive, send = sock.recv, sock.send
         came = way.came
@@ -138,6 +147,62 @@ class Datagrams(ABC):
             return self._leave(way, error)
         return True
 
+    def _together(self, way: StraightWay, first: Sequence[bytearray], *, woken: bool) -> bool:
+        """``_along`` for several agents whose votes are all under way at once.
+
+        What can go out together does: the votes, and the acknowledgements of all completions that are there. They wait
+        for no completion that is not: servers may send one only when that before it was acknowledged.
+        """
+        receive = self._socket.recv
+        came = way.came
+        spinning = self._spinning if self._waiting.tries else self._sleeping
+        held = self._held
+        try:
+            if first:
+                held.clear()
+                self._volleys.send(self._socket, first)
+                way.prepare()
+            for head, size, answer, completes in way.expected[len(came) :] if came else way.expected:
+                if completes:
+                    spinning = self._waiting
+                tries = spinning.tries
+                for _ in range(tries or 1):
+                    try:
+                        data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
+                        break
+                    except BlockingIOError:
+                        if held:
+                            self._release()
+                        continue
+                else:
+                    slept_for = self._wait(way, spinning)
+                    if slept_for is None:
+                        return False
+                    data = slept_for
+                    tries = spinning.most
+                if tries < spinning.most and not woken:
+                    spinning.paid()
+                woken = False
+                if not data.startswith(head) or (
+                    len(data) != size and (len(data) != size + 1 or data[-1] != DATAGRAM_END)
+                ):
+                    return self._leave(way, data)
+                came.append(data)
+                if answer is not None:
+                    held.append(answer)
+            if held:
+                self._release()
+        except OSError as error:
+            return self._leave(way, error)
+        return True
+
+    def _release(self) -> None:
+        """Send what was held back to go out together."""
+        try:
+            self._volleys.send(self._socket, self._held)
+        finally:
+            self._held.clear()
+
     @abstractmethod
     def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
         """Nothing came while spinning: the next datagram, or None where the way was left."""
@@ -149,8 +214,14 @@ class Datagrams(ABC):
 
     def _leave(self, way: StraightWay, left: bytes | OSError | None) -> bool:
         """False: the straight way ends here, an exchange is to deal with a datagram, an error, or silence."""
+        if self._held:
+            with suppress(OSError):
+                self._release()
         if self._tally is not None:
             self._count(way, self._tally)
+        if left is None:
+            # Silence. Should it be volleys that get lost on this way, they are the last.
+            self._volleys.enabled = False
         self._left = left
         self._left_way = way
         way.left = True
@@ -225,15 +296,15 @@ class Datagrams(ABC):
 
     def _send_all(self) -> None:
         outgoing = self._machine.outgoing
-        send = self._socket.send
         tally = self._tally
         try:
-            for datagram in outgoing:
-                if self._trace is not None:
+            if self._trace is not None:
+                for datagram in outgoing:
                     self._trace.sent(bytes(datagram), self._port)
-                if tally is not None:
+            if tally is not None:
+                for datagram in outgoing:
                     tally.sent[datagram[0]] += 1
-                send(datagram, MSG_DONTWAIT)
+            self._volleys.send(self._socket, outgoing)
         except BlockingIOError:
             # A full send buffer is a lost datagram: the exchanges know what to do about those.
             self._machine.anomaly(BUFFER_FULL)

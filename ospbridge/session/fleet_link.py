@@ -117,9 +117,6 @@ class FleetLink:
             if monotonic() >= soonest:
                 soonest = self._expire(waiting)
         for link in waiting.values():
-            # The answer may be here already, and its deadline over: the caller may have taken its time.
-            while not link.machine.finished and link.read():
-                pass
             link.complete()
 
     def _ready(self, soonest: float) -> list[tuple[int, int]]:

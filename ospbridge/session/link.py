@@ -188,7 +188,7 @@ class Link(Datagrams):
         return self._machine
 
     def _receive(self, deadline: float | None) -> bytes | None:
-        """The next datagram, or None when ``deadline`` has come. Spins before it sleeps."""
+        """The next datagram, or None when ``deadline`` has come and none is there. Spins before it sleeps."""
         assert deadline is not None
         receive = self._socket.recv
         straight = self._machine.straight
@@ -204,12 +204,16 @@ class Link(Datagrams):
             spinning.paid()
             return data
         began = now = monotonic()
-        while now < deadline:
-            self._poll.poll(ceil((deadline - now) * 1000))
-            now = monotonic()
+        while True:
+            # Between the halves of a step the caller may have taken its time, and what is there counts all the same.
+            if now < deadline:
+                self._poll.poll(ceil((deadline - now) * 1000))
+                now = monotonic()
             try:
                 data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
             except BlockingIOError:
+                if now >= deadline:
+                    break
                 continue
             except OSError as error:
                 self._disturbed(error)
