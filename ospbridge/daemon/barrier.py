@@ -116,6 +116,13 @@ class StepBarrier:
         keeps it from that; nobody's action was taken then.
         """
         lockstep = self._lockstep
+        if len(moves) == 1:
+            ((attachment, data),) = moves
+            if attachment.state is State.PLAYING:
+                attachment.action = data
+                mine = self._read_inputs(attachment, data) if inputs is None else inputs[0]
+                lockstep.act_one(attachment, mine)
+                return [attachment]
         if inputs is not None:
             acting = []
             for attachment, data in moves:
@@ -131,13 +138,7 @@ class StepBarrier:
         for attachment, data in moves:
             attachment.action = data
             if attachment.state is State.PLAYING:
-                try:
-                    given.append(attachment.read_inputs(data))
-                except TaskError as error:
-                    # Its own task fails: its episode is over, and the others wait for it no longer.
-                    lockstep.fail(attachment, error, trio.current_time())
-                    self.changed()
-                    raise
+                given.append(self._read_inputs(attachment, data))
                 acting.append(attachment)
             elif not attachment.cut:
                 raise attachment.not_playing()
@@ -152,6 +153,15 @@ class StepBarrier:
         lockstep.act(acting, given)
         return acting
 
+    def _read_inputs(self, attachment: Attachment, data: bytes) -> NDArray[np.float32]:
+        try:
+            return attachment.read_inputs(data)
+        except TaskError as error:
+            # Its own task fails: its episode is over, and the others wait for it no longer.
+            self._lockstep.fail(attachment, error, trio.current_time())
+            self.changed()
+            raise
+
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""
         acting = self.act(moves)
@@ -165,10 +175,10 @@ class StepBarrier:
             if attachment.feedback is None:
                 raise attachment.not_playing()
 
-    def leave(self, waiter: Waiter) -> bool:
+    def leave(self, waiter: Waiter, now: float) -> bool:
         """See to it that it is told once the step is over. False where its own task must wait."""
-        waiter.asked = trio.current_time()
-        waiter.spent = self._holds.spent(waiter.asked)
+        waiter.asked = now
+        waiter.spent = self._holds.spent(now)
         if not self.due:
             if self._holds.held:
                 return False

@@ -57,6 +57,8 @@ __all__ = ["HubConnection"]
 log = logs.get(__name__)
 LONGEST_NAME: Final = 200
 """Characters of a client's name that are kept."""
+MORE: Final = 64
+"""Bytes that are asked for beyond a request that is known: with any of them there is more to read."""
 PATIENCE: Final = 10.0
 """Seconds for a client to say who it is, and to take a reply."""
 
@@ -223,7 +225,7 @@ class HubConnection:
 
     # --- without the task ------------------------------------------------------------------------------------------
 
-    def readable(self) -> bool:
+    def readable(self, now: float) -> bool:
         """Something may have come: an action is taken at once, anything else is for the task. False: nothing came."""
         if not self._resting or self.needed:
             return False
@@ -232,34 +234,50 @@ class HubConnection:
             self._more = True
             return False
         try:
+            lone = self._recurrence.lone
+            if lone is not None and self._incoming.empty:
+                try:
+                    data = self._socket.recv(lone.size + MORE)
+                except BlockingIOError:
+                    return False
+                if len(data) == lone.size and data.startswith(lone.head):
+                    self._act([(lone.mover, data[len(lone.head) :])], now)
+                    return True
+                if not data:
+                    raise ConnectionResetError
+                self._incoming.put(data)
             message = self._message()
             if message is None:
                 return False
             known = self._recurrence.moves(message)
             if known is not None:
-                self._act(*known)
+                moves, inputs = known
+                self._act(moves, now, inputs)
                 return True
             self._request = request = decode_request(message)
             if self._answers is not None and (type(request) is Step or type(request) is AnnotatedStep):
                 self._request = None
-                self._take(request, self._answers)
+                self._take(request, self._answers, now)
                 return True
         except (OSError, RemoteProtocolError, ConfigurationError) as error:
             self._trouble = error
         self._wake()
         return True
 
-    def _take(self, request: Step | AnnotatedStep, answers: HubAnswers) -> None:
+    def _take(self, request: Step | AnnotatedStep, answers: HubAnswers, now: float) -> None:
         try:
             moves = answers.moves(request)
         except OspBridgeError as error:
             self._answered(refusal(error))
             return
         self._recurrence.learn(moves if type(request) is Step else ())
-        self._act(moves)
+        self._act(moves, now)
 
     def _act(
-        self, moves: list[tuple[Attachment, bytes]], inputs: Sequence[NDArray[np.float32]] | None = None
+        self,
+        moves: list[tuple[Attachment, bytes]],
+        now: float,
+        inputs: Sequence[NDArray[np.float32]] | None = None,
     ) -> None:
         barrier = self._barrier
         try:
@@ -272,7 +290,7 @@ class HubConnection:
             return
         self._moves = moves
         self.acting = acting
-        if not barrier.leave(self):
+        if not barrier.leave(self, now):
             self._wake()
 
     def stepped(self) -> None:

@@ -49,8 +49,8 @@ class Watched(Protocol):
     acting: Sequence[Attachment]
     """For whom it has acted, and waits."""
 
-    def readable(self) -> bool:
-        """Something may have come; whether it did. Must not raise."""
+    def readable(self, now: float) -> bool:
+        """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise."""
         ...
 
     def hung_up(self) -> None:
@@ -99,15 +99,18 @@ class HubWatch:
         asked = monotonic()
         events = self._epoll.poll(seconds, MOST_AT_ONCE)
         self._slept = monotonic() - asked
+        if not events:
+            return False
         watched = self._watched
+        now = trio.current_time()
         for descriptor, which in events:
             connection = watched.get(descriptor)
             if connection is None:
                 continue
             if which & GONE:
                 connection.hung_up()
-            connection.readable()
-        return bool(events)
+            connection.readable(now)
+        return True
 
     async def run(self) -> Never:
         """Look whenever there is something to see and nobody leads."""
@@ -131,7 +134,7 @@ class HubWatch:
                         # Its client may want something else while the step lasts.
                         return
                     await barrier.run()
-                elif not (self._prompt and not mine.acting and mine.readable()) and not self._look_long():
+                elif not (self._prompt and self._look_at(mine)) and not self._look_long():
                     self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
                     self._not_again = self._in_vain
                     return
@@ -147,6 +150,10 @@ class HubWatch:
         finally:
             self._led = False
             barrier.summon()
+
+    def _look_at(self, mine: Watched) -> bool:
+        """Hand out what has come for that one, unless it has acted already."""
+        return not mine.acting and mine.readable(trio.current_time())
 
     def _look_long(self) -> bool:
         spinning = self._spinning

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,19 +22,31 @@ if TYPE_CHECKING:
 __all__ = ["Recurrence"]
 
 FLOAT: Final = np.dtype("<f4")
+SHORT: Final = 4096
+"""Bytes of a request that is copied once more rather than looked at in its place."""
 LONG: Final = 65_536
 """Bytes of actions, and numbers of observations, beside which the making of a message takes no time."""
+
+
+class LoneStep(NamedTuple):
+    """A request with its length: ``size`` bytes that begin with ``head`` and end with an action."""
+
+    mover: Attachment
+    head: bytes
+    size: int
 
 
 class Recurrence:
     """Knows a step by its bytes from the third time on that the same agents make one, and nobody else in between."""
 
-    __slots__ = ("_movers", "_reply", "_rows", "_step")
+    __slots__ = ("_movers", "_reply", "_rows", "_step", "lone")
 
     def __init__(self) -> None:
         self._movers: list[Attachment] = []
         """Whose the latest step was."""
         self._step: RecurringStep | None = None
+        self.lone: LoneStep | None = None
+        """The step that is known, where it is one of a single agent."""
         self._rows: list[tuple[Attachment, slice]] = []
         """Where in an array of all actions each is; none where one cannot be read so, as a choice cannot."""
         self._reply: RecurringFeedbacks | None = None
@@ -42,7 +54,7 @@ class Recurrence:
     def forget(self) -> None:
         """Something else was asked: agents may have come and gone."""
         self._movers, self._rows = [], []
-        self._step = self._reply = None
+        self._step = self._reply = self.lone = None
 
     def moves(self, message: memoryview) -> tuple[list[Move], list[NDArray[np.float32]] | None] | None:
         """Of a request that is known; with the inputs of all, where reading them one by one would take longer."""
@@ -76,7 +88,11 @@ class Recurrence:
         self.forget()
         self._movers = movers
         if movers and movers == before and sum(len(action) for _, action in moves) <= LONG:
-            self._step = RecurringStep([(attachment.name, len(action)) for attachment, action in moves])
+            self._step = step = RecurringStep(
+                [(attachment.name, len(action)) for attachment, action in moves]
+            )
+            if step.head and step.size <= SHORT:
+                self.lone = LoneStep(movers[0], step.head, step.size)
             if len(set(movers)) == len(movers) and all(mover.takes(action) for mover, action in moves):
                 rows = (slice(b.start // FLOAT.itemsize, b.stop // FLOAT.itemsize) for b in self._step.bounds)
                 self._rows = list(zip(movers, rows, strict=True))

@@ -80,6 +80,11 @@ class Incoming:
         self._view = memoryview(buffer)
         self._start, self._end = 0, left
 
+    def put(self, data: bytes) -> None:
+        """A few bytes that were read elsewhere, while this was ``empty``."""
+        self.space()[: len(data)] = data
+        self.received(len(data))
+
     def received(self, count: int) -> None:
         """``count`` bytes were read into ``space``."""
         self._end += count

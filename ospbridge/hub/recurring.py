@@ -71,7 +71,7 @@ class _Form:
 class RecurringStep:
     """The request for a step of agents, (name, bytes of an action) each, as our own environments write it."""
 
-    __slots__ = ("_at", "_bytes", "_form", "_head", "_in_message", "bounds")
+    __slots__ = ("_at", "_bytes", "_form", "_head", "_in_message", "bounds", "head", "size")
 
     def __init__(self, agents: Sequence[tuple[str, int]]) -> None:
         zeros, others = (Step([(name, byte * size) for name, size in agents]) for byte in (b"\x00", b"\xff"))
@@ -84,7 +84,11 @@ class RecurringStep:
         """Where in what ``actions`` returns each agent's is."""
         # An action is the last of its message, so that a single one is known by what it begins with.
         alone = form.size - agents[0][1] if len(agents) == 1 else -1
-        self._head = bytes(form.frame[HEAD.size : HEAD.size + alone]) if alone >= 0 else b""
+        self.size = len(form.frame)
+        """Bytes of the request with its length."""
+        self.head = bytes(form.frame[: HEAD.size + alone]) if alone >= 0 else b""
+        """What all of it begins with, length and all, up to the action of its only agent; empty for several."""
+        self._head = self.head[HEAD.size :]
 
     def actions(self, message: memoryview) -> bytes | None:
         """Those of a message that is such a request, behind one another; None for any other."""

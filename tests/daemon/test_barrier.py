@@ -44,7 +44,7 @@ class Absent:
 
     def act(self, value: float) -> bool:
         self.acting = self.conductor.barrier.act([(self.attachment, inputs(value))])
-        return self.conductor.barrier.leave(self)
+        return self.conductor.barrier.leave(self, trio.current_time())
 
     def stepped(self) -> None:
         feedback = self.attachment.feedback

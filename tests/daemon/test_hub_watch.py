@@ -180,12 +180,14 @@ async def test_a_step_that_comes_in_pieces_is_taken_when_it_is_whole(
     async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
         (request,) = acting(0.25)
         whole = line.frame(request)
-        for at in (1, 5, len(whole) - 1):
+        # At first each is a message like any other, from the third one on it is known by its bytes.
+        places = (1, 5, len(whole) - 1) * 2
+        for at in places:
             line.say_bytes(whole[:at])
             await trio.sleep(0.05)
             line.say_bytes(whole[at:])
             assert (await in_thread(line.hear)) is not None
-        assert observed(await in_thread(line.ask, request)) == wanted(0.25, 4)
+        assert observed(await in_thread(line.ask, request)) == wanted(0.25, len(places) + 1)
 
 
 async def test_steps_that_are_said_at_once_are_answered_one_after_the_other(
@@ -279,11 +281,25 @@ async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
         assert "not attached" in refused.message
 
 
-async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(
-    document: UdpSimulator, tmp_path: Path, spin: bool
+@pytest.mark.parametrize("steps", [0, 1, 5])
+async def test_whoever_hangs_up_between_steps_leaves_its_agent_free(
+    document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
 ) -> None:
     async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
-        await in_thread(line.ask, *acting(0.25))
+        for _ in range(steps):
+            await in_thread(line.ask, *acting(0.25))
+        line.close()
+        while conductor.lockstep.attachments:
+            await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(
+    document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+        for _ in range(steps):
+            await in_thread(line.ask, *acting(0.25))
         line.say_bytes(b"\x05\x00\x00\x00hello")
         refused = await in_thread(line.hear)
         assert isinstance(refused, Refusal)
