@@ -240,7 +240,7 @@ class StepBarrier:
         """The step that is due. Never raises what goes wrong with it: that is told to those who wait."""
         keeper, lockstep = self._keeper, self._lockstep
         session = keeper.session
-        clock = trio.current_time
+        clock = trio.lowlevel.current_clock().current_time
         if session is None:
             # It was left in the midst of their episodes, as where the daemon stops.
             lockstep.cut_all(STOPPED, clock())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import trio
 
 from ospbridge.session.datagrams import IDLE, LONG, Datagrams
+from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class TrioLink(Datagrams):
     ``linger``: seconds for which a step waits for a datagram without the scheduler, in which no other task runs.
     """
 
-    __slots__ = ("_checked", "_linger", "_poll", "checkpoint_due", "pausing")
+    __slots__ = ("_checked", "_linger", "_patient", "_poll", "checkpoint_due", "pausing")
 
     def __init__(
         self,
@@ -57,12 +58,14 @@ class TrioLink(Datagrams):
         linger: float = 0.0,
     ) -> None:
         spins = SPINS if spin else 0
-        super().__init__(
-            sock, machine, port=port, trace=trace, clock=trio.current_time, spins=spins, tally=tally
-        )
+        # By way of the clock itself, since each step asks it several times.
+        clock = trio.lowlevel.current_clock().current_time
+        super().__init__(sock, machine, port=port, trace=trace, clock=clock, spins=spins, tally=tally)
         self._checked = 0.0
         self._linger = round(linger * 1000)
         """In milliseconds."""
+        self._patient = Patient(sock)
+        self._patient.settimeout(linger)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self.checkpoint_due = False
@@ -76,7 +79,7 @@ class TrioLink(Datagrams):
         None also where it has to wait (``pausing``), or where others must have their turn first (``checkpoint_due``).
         """
         self._left_way = None
-        now = trio.current_time()
+        now = self._clock()
         if now - self._checked > CHECKPOINT_AT_LATEST:
             self.checkpoint_due = True
             return None
@@ -92,8 +95,18 @@ class TrioLink(Datagrams):
             return None
         return self._arrived(way)
 
-    def _wait(self, way: StraightWay, spinning: Spinning) -> None:
+    def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
+        began = self._clock()
+        if self._linger and began - self._checked <= CHECKPOINT_EVERY:
+            try:
+                data = self._patient.recv(LARGEST_DATAGRAM)
+            except TimeoutError:
+                pass
+            else:
+                spinning.in_vain(self._clock() - began)
+                return data
         self.pausing = way
+        return None
 
     async def walk_on(self) -> StraightWay | None:
         """``walk`` on from where it had to wait: ``pausing``. None where an exchange must go on, as there."""
@@ -103,7 +116,7 @@ class TrioLink(Datagrams):
         while True:
             spinning = self._waiting if way.completing else self._spinning
             before = len(way.came)
-            began = trio.current_time()
+            began = self._clock()
             if began - self._checked > CHECKPOINT_EVERY:
                 await self.give_way()
             came = bool(self._linger and self._poll.poll(self._linger))
@@ -111,8 +124,8 @@ class TrioLink(Datagrams):
                 with trio.move_on_at(began + machine.profile.patience):
                     await trio.lowlevel.wait_readable(self._socket)
                     came = True
-                self._checked = trio.current_time()
-            now = trio.current_time()
+                self._checked = self._clock()
+            now = self._clock()
             if not came or (now - began > LONG and not way.completing):
                 # An exchange minds its deadline exactly.
                 self._leave(way, None)
@@ -136,13 +149,13 @@ class TrioLink(Datagrams):
     async def give_way(self) -> None:
         """A checkpoint, behind which steps may be taken for a while."""
         await trio.lowlevel.checkpoint()
-        self._checked = trio.current_time()
+        self._checked = self._clock()
         self.checkpoint_due = False
 
     async def run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. A checkpoint; when cancelled the exchange is interrupted."""
         machine = self._machine
-        now = trio.current_time()
+        now = self._clock()
         if now - self._touched > IDLE:
             self.drain()
         try:
@@ -154,7 +167,7 @@ class TrioLink(Datagrams):
                 if machine.outgoing:
                     self._send_all()
                 data = await self._receive(machine.deadline)
-                now = trio.current_time()
+                now = self._clock()
                 if data is None:
                     machine.handle_timer(now)
                 else:
@@ -204,11 +217,11 @@ class TrioLink(Datagrams):
                 continue
             spinning.paid()
             return data
-        began = trio.current_time()
+        began = self._clock()
         with trio.move_on_at(deadline):
             while True:
                 await trio.lowlevel.wait_readable(self._socket)
-                self._checked = trio.current_time()
+                self._checked = self._clock()
                 try:
                     data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
                 except BlockingIOError:
