@@ -72,7 +72,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     if m.clock.base is None:
         yield from start_clock(m)
     m.vote_outstanding = True
-    m.doubled = False
+    m.doubled = m.reset_within = False
     if not m.guarded and (m.clock.size is not None or m.clock.missing):
         way = m.way(votes)
         way.begin(m.now)
@@ -87,6 +87,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
 def go_on(m: ClientMachine, votes: Sequence[Vote], way: StraightWay) -> Exchange[StepResult]:
     """The step whose straight way was begun, from where that stands. Raises as ``step`` does."""
     quiet_at, limit = way.began + m.profile.patience, way.began + m.limits.step
+    m.reset_within = False
     if way.left:
         # What it had prepared may be with the user by now, of the step before.
         way.prepare()
@@ -173,6 +174,7 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)
     moved = m.clock.judge(time)
     if moved is Moved.NO:
+        _look_for_a_reset(m)
         s.distrust()
         return False
     if moved is Moved.OTHERWISE:
@@ -181,6 +183,17 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         raise _uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     m.clock.believe(time)
     return True
+
+
+def _look_for_a_reset(m: ClientMachine) -> None:
+    """The clock has not moved, all votes are counted: a reset that was asked for twice may have undone the step.
+
+    Raises StepUncertain.
+    """
+    if m.reset_within:
+        raise _uncertain(
+            m, "the world was reset in the middle of it, by a vote that came twice", by_network=True
+        )
 
 
 def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
@@ -369,6 +382,8 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
             m, "the world was reset in the middle of it, by another client or by a doubled request"
         )
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
+    if moved is Moved.NO and not s.unacked:
+        _look_for_a_reset(m)
     if moved is not Moved.ONCE:
         s.moved_at = m.now
     s.seen_moved = moved is Moved.ONCE

@@ -104,6 +104,8 @@ class ClientMachine:
         """Reset votes that were sent and not seen to be used up."""
         self.resets_owed = 0
         """Completions of resets that may still come of our own votes, until a step is completed behind them."""
+        self.reset_within = False
+        """One of them came while the latest step was under way: the world was reset before it ran, or behind it."""
         self.doubles = False
         """A vote was acknowledged more often than it was sent."""
         self.doubled = False
@@ -264,7 +266,7 @@ class ClientMachine:
         """A completion was believed."""
         self.resets_owed = 0
         self.lateness.believed(reply.agent_id)
-        self.remembered().add(reply, for_long=self.disturbed)
+        self.remembered().add(reply)
 
     def way(self, votes: Sequence[Vote]) -> StraightWay:
         """The straight way of a step with these."""
@@ -302,7 +304,7 @@ class ClientMachine:
         self.vote_outstanding = False
         self.clock.count += 1
         self.resets_owed = 0
-        way.latest = way.came
+        way.walked.append(way.came)
 
     def remembered(self) -> Remembered:
         """Completions up to the latest."""

@@ -44,6 +44,7 @@ class StepClock:
         "size",
         "usual",
         "value_id",
+        "zeroed",
     )
 
     def __init__(self) -> None:
@@ -60,6 +61,8 @@ class StepClock:
         """How many it prints always; 0 while that is not known."""
         self.resolution = 0.0
         """Seconds by which the latest text may be rounded."""
+        self.zeroed = False
+        """The latest reset of this session left it at 0."""
         self.outlasts_resets = False
         """Resets were seen not to zero it: it tells nothing of them."""
 

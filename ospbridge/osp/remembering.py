@@ -29,21 +29,21 @@ class Remembered:
         """What is remembered of each agent's last completion."""
         self._earlier: dict[int, dict[int, None]] = {}
 
-    def add(self, reply: StepCompleted, *, for_long: bool) -> None:
-        """A completion was believed. ``for_long``: the network is such that it may come once more much later."""
-        body = _body(reply)
-        self._last[reply.agent_id] = body
-        if for_long:
-            earlier = self._earlier.setdefault(reply.agent_id, {})
-            earlier[hash(body)] = None
-            if len(earlier) > COMPLETIONS_KEPT:
-                del earlier[next(iter(earlier))]
+    def add(self, reply: StepCompleted) -> None:
+        """A completion was believed."""
+        self._add(reply.agent_id, _body(reply))
+
+    def _add(self, agent_id: int, body: bytes) -> None:
+        self._last[agent_id] = body
+        earlier = self._earlier.setdefault(agent_id, {})
+        earlier[hash(body)] = None
+        if len(earlier) > COMPLETIONS_KEPT:
+            del earlier[next(iter(earlier))]
 
     def take_over(self, way: StraightWay) -> None:
-        """What the latest step on a straight way brought, which stays in its own form until somebody asks."""
-        if way.latest:
-            self._last.update(way.bodies)
-            way.latest = []
+        """What the latest steps on a straight way brought, which stays in its own form until somebody asks."""
+        for agent_id, body in way.bodies():
+            self._add(agent_id, body)
 
     def recall(self, reply: StepCompleted) -> bool:
         """Whether an earlier step of that agent brought the very same outputs and infos."""
@@ -51,7 +51,7 @@ class Remembered:
         if last is None:
             return False
         body = _body(reply)
-        return body == last or hash(body) in self._earlier.get(reply.agent_id, ())
+        return body == last or hash(body) in self._earlier[reply.agent_id]
 
     def differs(self, reply: StepCompleted) -> bool:
         """Whether it is known to be other than what the agent's last completion brought.

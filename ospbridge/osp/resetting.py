@@ -35,6 +35,8 @@ LONGEST: Final = 0.5
 """Of the limit, for which a completion is not lost yet: behind that there must be time for another reset."""
 LATER: Final = 1.25
 """Times that the longest reset took, for which it is not lost in any case."""
+IN_TIME: Final = 0.9
+"""Of the limit: whatever a reset took before, there must be time to look whether this one ran."""
 AGAIN: Final = 1.5
 """Times that a reset took, within which another one is done that was voted for meanwhile."""
 
@@ -80,9 +82,10 @@ class _Reset:
         """They were given again although all had been acknowledged: there may be two resets."""
         self.both_came = False
         """The completions of both of them did."""
-        self.trusted = not m.disturbed and not self.sent
+        self.trusted = not m.disturbed and not self.sent and m.clock.zeroed
         usual = max(2.0 * m.lateness.reset_took, USUAL if before else USUAL_UNSEEN)
-        self.patience = min(usual, max(LONGEST * m.limits.reset, LATER * m.lateness.reset_took))
+        longest = min(LATER * m.lateness.reset_took, IN_TIME * m.limits.reset)
+        self.patience = min(usual, max(LONGEST * m.limits.reset, longest))
         """Seconds from the votes in which the completion is not lost yet: worlds take their time to begin anew."""
         self.silent = False
         """The simulator did not answer the latest question."""
@@ -223,6 +226,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
             return False
         # Nothing was ever late or doubled, or votes were repeated and complete.
         m.clock.outlasts_resets = True
+    m.clock.zeroed = m.clock.base == 0.0
     if not m.foreign:
         # With others, how long it took would say more of them.
         # What completed behind votes that were given again was theirs, unless it took so long that both came.

@@ -11,6 +11,7 @@ that is driven datagram by datagram calls ``begin`` and ``take``.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,6 +31,9 @@ __all__ = ["MARKED", "StraightWay"]
 
 MARKED: Final = 800
 """So many bytes of a completion are looked at to know it again: less than any server leaves when it cuts."""
+STEPS_KEPT: Final = 256
+BYTES_KEPT: Final = 1024 * 1024
+"""Of so many steps and bytes at most what came is kept as it came, before somebody must know it again."""
 _HEAD: Final = struct.Struct("<Biiiii")
 _BODY: Final = _HEAD.size
 _FLOAT: Final = np.dtype("<f4")
@@ -53,11 +57,11 @@ class StraightWay:
         "count",
         "expected",
         "first",
-        "latest",
         "left",
         "pipelined",
         "sizes",
         "votes",
+        "walked",
     )
 
     def __init__(self, votes: Sequence[Vote], outgoing: list[bytes | bytearray], *, pipelining: bool) -> None:
@@ -97,8 +101,9 @@ class StraightWay:
         """What has come of it."""
         self.left = False
         """A link has left it already, and does not walk it again in the same step."""
-        self.latest: list[bytes] = []
-        """All that came in the latest step that was walked to its end; whoever remembers it empties this."""
+        whole = sum(size for size, _, _ in self.sizes)
+        self.walked: deque[list[bytes]] = deque(maxlen=max(min(STEPS_KEPT, BYTES_KEPT // whole), 1))
+        """All that came in the latest steps that were walked to their end; whoever remembers it empties this."""
 
     def begin(self, now: float) -> None:
         """Send the first vote, or all of them."""
@@ -190,11 +195,12 @@ class StraightWay:
             found[vote.agent_id] = StepCompleted(vote.agent_id, floats[:outputs], floats[outputs:])
         return found
 
-    @property
     def bodies(self) -> Iterator[tuple[int, bytes]]:
-        """Outputs and infos of the latest step, by agent, as far as completions are known again by them."""
-        for vote, data, (size, _, _) in zip(self.votes, self.latest[self.count :], self.sizes, strict=False):
-            yield vote.agent_id, data[_BODY : min(size, _BODY + MARKED)]
+        """Outputs and infos of the steps walked, by agent, as far as completions are known again by them; once."""
+        while self.walked:
+            came = self.walked.popleft()
+            for vote, data, (size, _, _) in zip(self.votes, came[self.count :], self.sizes, strict=False):
+                yield vote.agent_id, data[_BODY : min(size, _BODY + MARKED)]
 
 
 def _outcome(data: bytearray, outputs: int, infos: int) -> StepOutcome:

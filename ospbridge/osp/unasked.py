@@ -53,6 +53,7 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         if m.resets_owed:
             # Of our own votes; the step that is to begin the episode runs behind it.
             m.resets_owed -= 1
+            m.reset_within = m.vote_outstanding
             return
         m.clock.forget()
         m.resets_outstanding = 0

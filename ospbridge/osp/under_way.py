@@ -249,8 +249,8 @@ class StepUnderWay:
     def believe_early(self, *, ran: bool) -> None:
         """The repository does not show what the step brought: believe what came before its acknowledgement.
 
-        That cannot be an earlier step's, for all of those came; but where others vote too, or for another agent, it may
-        be of a step that ran without our vote. ``ran``: the clock shows that this step ran; else only a completion
+        That is no earlier step's where nothing like it came before; but where others vote too, or for another agent, it
+        may be of a step that ran without our vote. ``ran``: the clock shows that this step ran; else only a completion
         tells so.
         """
         m = self.m

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import StepUncertain
+from ospbridge.errors import OspBridgeError, StepUncertain
+from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ResetSimulationAck
 from ospbridge.osp.notices import WorldReset
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 REST = np.zeros(1, np.float32)
 ASKED, COUNTED, VOTE = Code.RESET_SIMULATION, Code.RESET_SIMULATION_ACK, Code.NEXT_SIMULATION_STEP
+DONE = Code.NEXT_SIMULATION_STEP_COMPLETED
 COMPLETED = (Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK)
 
 
@@ -88,6 +90,87 @@ def test_once_the_episode_has_begun_a_reset_is_somebody_else_s(
     session.pair.settle(0.1)
     assert session.told_of_a_reset()
     assert machine.clock.base is None
+
+
+@pytest.mark.parametrize("behind", [2.1e-4, 2.4e-4, 2.8e-4])
+def test_a_first_step_that_a_reset_undoes_which_comes_twice_is_not_believed(behind: float) -> None:
+    """The copy arrives behind the reset, while the first vote is on its way or its completion comes back."""
+    session = Session(DOCUMENT)
+    session.twice(ASKED, behind=behind)
+    session.reset(1)
+    begun = session.pair.now
+    with pytest.raises(StepUncertain, match="the world was reset in the middle of it") as caught:
+        session.step()
+    assert caught.value.by_network
+    assert session.pair.now - begun < 1.0
+    assert session.client.conversation.machine.clock.available
+
+
+def test_a_reset_in_the_middle_of_a_step_says_nothing_of_later_ones() -> None:
+    session = Session(DOCUMENT)
+    session.twice(ASKED, behind=1.9e-4)
+    session.reset(1)
+    session.pair.fault = no_fault
+    session.step()
+    machine = session.client.conversation.machine
+    machine.reset_within = True
+    for number in range(2, 6):
+        lost = [1] if number == 4 else []
+
+        def once(datagram: Datagram, lost: list[int] = lost) -> Iterable[float]:
+            return () if datagram.data[0] == VOTE and lost and lost.pop() else (0.0,)
+
+        session.pair.fault = once
+        assert session.step() == expected(REST, number, 3, seed=1).tolist()
+
+
+class Bare(Session):
+    """A simulator that shows no interface values, and no clock if it is without one."""
+
+    def __init__(self, *, clock: bool) -> None:
+        super().__init__(DOCUMENT)
+        variables = self.pair.server.repository.variables
+        for name in [name for name in variables if name.startswith("/Sim/")]:
+            del variables[name]
+        if not clock:
+            del variables[SIMULATION_TIME]
+
+    def step_with(self, number: int) -> list[float]:
+        given = np.array([number / 128], np.float32)
+        found: list[float] = self.client.do(self.talk.step({"agent": given}))["agent"].outputs.tolist()
+        assert found == expected(given, number, 3, seed=1).tolist()
+        return found
+
+
+@pytest.mark.parametrize(
+    "clock, lost",
+    [(True, DONE), (False, VOTE), (False, DONE)],
+    ids=["completion", "no clock, vote", "no clock, completion"],
+)
+@pytest.mark.parametrize("before", [1, 2, 100])
+def test_an_older_completion_that_comes_twice_is_never_this_step_s(
+    clock: bool, lost: Code, before: int
+) -> None:
+    """It arrives before the acknowledgement of this vote, and one datagram of this step is lost."""
+    session = Bare(clock=clock)
+    session.reset(1)
+    kept: list[bytes] = []
+
+    def keep(datagram: Datagram) -> Iterable[float]:
+        if datagram.data[0] == DONE and not datagram.to_server:
+            kept.append(datagram.data)
+        return (0.0,)
+
+    session.pair.fault = keep
+    for number in range(1, 104):
+        session.step_with(number)
+    session.pair.fault = lambda datagram: () if datagram.data[0] == lost else (0.0,)
+    session.client.begin(session.talk.step({"agent": REST}))
+    session.pair.answer(session.client, kept[-1 - before])
+    while not session.client.finished:
+        session.pair.advance(until=session.pair.now + 100.0)
+    with pytest.raises(OspBridgeError):
+        session.client.outcome()
 
 
 @BOTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,6 +164,69 @@ def test_votes_are_not_given_again_while_the_clock_shows_that_the_reset_is_not_d
     assert not slow.told_of_a_reset()
     assert slow.votes == slow.resets == 3
     assert slow.client.do(slow.client.conversation.audit()) == ""
+
+
+class Losing(Rebuilding):
+    """One that loses the completion of one reset, when it is told to."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.loses = False
+        super().__init__(profile, 0.0)
+
+    def _fault(self, datagram: Datagram) -> Iterable[float]:
+        if self.loses and not datagram.to_server and datagram.data[0] in RESET:
+            self.loses = False
+            return ()
+        return super()._fault(datagram)
+
+
+@BOTH
+@pytest.mark.parametrize("late, limit", [(49.0, 60.0), (55.0, 60.0), (4.2, 5.0)])
+def test_however_long_a_reset_took_a_later_one_whose_completion_is_lost_is_looked_at_in_time(
+    profile: Profile, late: float, limit: float
+) -> None:
+    slow = Losing(profile)
+    slow.machine.limits = replace(slow.machine.limits, reset=limit)
+    slow.reset()
+    slow.step()
+    slow.late = late
+    slow.reset()
+    slow.step()
+    slow.late, slow.loses = 0.0, True
+    resets = slow.resets
+    slow.reset()
+    assert not slow.loses
+    assert slow.resets == resets + 1
+    slow.step()
+
+
+@BOTH
+def test_a_clock_that_no_reset_zeroes_is_no_proof_that_a_first_one_did_not_run(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(2, 3), profile)
+    pair.server.clock.restart = lambda: None  # type: ignore[method-assign]  # it goes on through resets
+    rest = {"agent": np.zeros(2, np.float32)}
+    earlier = pair.client(profile).connect()
+    earlier.do(earlier.conversation.register(["agent"]))
+    earlier.do(earlier.conversation.reset(1))
+    for _ in range(3):
+        earlier.do(earlier.conversation.step(rest))
+    earlier.do(earlier.conversation.leave())
+    client = pair.client(profile).connect()
+    client.do(client.conversation.register(["agent"]))
+    lost: list[Datagram] = []
+
+    def lose(datagram: Datagram) -> Iterable[float]:
+        if not lost and not datagram.to_server and datagram.data[0] in RESET:
+            lost.append(datagram)
+            return ()
+        return (0.0,)
+
+    pair.fault = lose
+    began = pair.now
+    client.do(client.conversation.reset(2))
+    assert lost
+    assert pair.now - began < 10.0
+    client.do(client.conversation.step(rest))
 
 
 @BOTH
