@@ -304,7 +304,10 @@ class Datagrams(ABC):
             if tally is not None:
                 for datagram in outgoing:
                     tally.sent[datagram[0]] += 1
-            self._volleys.send(self._socket, outgoing)
+            if len(outgoing) == 1:
+                self._socket.send(outgoing[0], MSG_DONTWAIT)
+            else:
+                self._volleys.send(self._socket, outgoing)
         except BlockingIOError:
             # A full send buffer is a lost datagram: the exchanges know what to do about those.
             self._machine.anomaly(BUFFER_FULL)
