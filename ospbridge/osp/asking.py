@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ospbridge.errors import (
     AgentNotFound,
@@ -58,6 +58,7 @@ from ospbridge.osp.messages import (
 )
 
 __all__ = [
+    "LAST_WORD",
     "agent_info",
     "ask",
     "deregister",
@@ -79,6 +80,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 SETTLING = 3
 """How often a variable is read again, at most, until two answers agree."""
+LAST_WORD: Final = 1.0
+"""Seconds beyond the limit of a step or reset for an answer to what was asked just before it."""
 RESET_COMMUNICATION_PATIENCE = 0.3
 """Seconds to wait for RESET_COMMUNICATION_ACK: the requester misses it in 5 to 25 % of the tries."""
 
@@ -94,7 +97,7 @@ def ask(
 ) -> Exchange[T]:
     """Send ``request`` until ``match`` makes something of a reply. Other replies go to ``stray``."""
     started = m.now
-    give_up = started + (m.limits.query if limit is None else limit)
+    give_up = min(started + (m.limits.query if limit is None else limit), m.no_later)
     waits = m.waits()
     tries = 0
     while True:

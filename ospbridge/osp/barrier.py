@@ -8,6 +8,7 @@ silence goes through ``recovery``: first find out, then what the table says.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import (
@@ -18,7 +19,7 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
 )
-from ospbridge.osp.asking import overview, who_is_missing
+from ospbridge.osp.asking import LAST_WORD, overview, who_is_missing
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.lost_completions import late_after_all, read_back
 from ospbridge.osp.messages import StepCompleted
@@ -327,7 +328,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
     if m.now >= limit:
         if s.silent:
             m.suspect = "the simulator fell silent in the middle of a step"
-            raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.limits.step:g} s")
+            raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.now - s.began:.1f} s")
         if s.unreadable is not None:
             m.vote_outstanding = False
             m.suspect = s.unreadable.message
@@ -337,6 +338,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         m.suspect = "a step of this session never completed"
         who = yield from who_is_missing(m)
         raise BarrierStuck(f"the step did not complete within {m.limits.step:g} s ({who})")
+    m.no_later = limit + LAST_WORD
     try:
         time, row = yield from _found_out(m, s)
     except QueryTimeout:
@@ -344,6 +346,8 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         m.punctual = False
         s.silent = True
         return None
+    finally:
+        m.no_later = inf
     s.silent = False
     if row is None:
         return None

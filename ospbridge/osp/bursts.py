@@ -67,7 +67,9 @@ class _Burst:
         "alone",
         "announced",
         "behind",
+        "came",
         "disputed",
+        "head_came",
         "m",
         "one_by_one",
         "pieces",
@@ -87,6 +89,9 @@ class _Burst:
         self.disputed = False
         """Two heads came: one of them is late from another question, and what is complete may be its list."""
         self.total = 0
+        self.head_came = False
+        self.came: set[int] = set()
+        """What has come in this try: servers may send again and again what was not acknowledged."""
         self.pieces: dict[int, Message] = {}
         self.behind = _Behind()
 
@@ -98,17 +103,23 @@ class _Burst:
         """The question goes out; how many pieces are there already."""
         self.alone = len(self.pieces) == 1
         self.one_by_one = False
+        self.head_came = False
+        self.came.clear()
         return len(self.pieces)
 
-    def begin(self, head: Message, count: int) -> None:
+    def begin(self, head: Message, count: int) -> bool:
+        """A head; whether it is the first one of this try, or another one than before."""
         if not 0 <= count <= MOST_PIECES:
             raise RemoteProtocolError(f"{self.what}: a count of {count} pieces", data=head.encode(), offset=1)
         if self.announced is not None and self.announced != head:
             self._forget()
             self.disputed = True
             self.m.anomaly(f"{self.what}: two heads came")
+        new = not self.head_came or self.announced != head
         self.announced, self.total = head, count
         self.alone = False
+        self.head_came = True
+        return new
 
     def settle(self) -> None:
         """Nothing is on its way any more: what comes from now on is the answer to this question."""
@@ -118,6 +129,7 @@ class _Burst:
 
     def _forget(self) -> None:
         self.pieces.clear()
+        self.came.clear()
         self.behind = _Behind()
 
     def fell_silent(self) -> None:
@@ -131,7 +143,7 @@ class _Burst:
             self.pieces[self.total - 1] = last
 
     def add(self, index: int, piece: Message) -> bool:
-        """Keep a piece; False for one without a head: it will come again with the next try."""
+        """Keep a piece. False for one that came in this try before, or has no head: it will come with the next try."""
         if self.announced is None or not 0 <= index <= self.total:
             return False
         if index == self.total:
@@ -147,7 +159,9 @@ class _Burst:
         self.one_by_one = self.one_by_one or (self.alone and len(self.pieces) == 2)
         if self.one_by_one and self.ack is not None and not self.complete:
             self.m.send(self.ack)
-        return True
+        new = index not in self.came
+        self.came.add(index)
+        return new
 
 
 def collect(
@@ -169,8 +183,8 @@ def collect(
     nothing new came for the query limit, and in any case after the listing limit.
     """
     started = m.now
-    give_up = m.now + m.limits.query
-    end = m.now + max(m.limits.listing, m.limits.query)
+    end = min(m.now + max(m.limits.listing, m.limits.query), m.no_later)
+    give_up = min(m.now + m.limits.query, end)
     waits = m.waits()
     burst = _Burst(m, what, ack)
     tried = 0
@@ -191,7 +205,8 @@ def collect(
             count = head(message)
             index = piece(message) if count is None else None
             if count is not None:
-                burst.begin(message, count)
+                if not burst.begin(message, count):
+                    continue
             elif index is None:
                 (stray or m.unexpected)(reply)
                 continue

@@ -11,6 +11,7 @@ What this module must not do: read a clock, draw a random number, touch a socket
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ospbridge.errors import (
@@ -111,6 +112,8 @@ class ClientMachine:
         self.doubled = False
         """So it was with one of the latest step, or with one behind it."""
         self.lateness = Lateness()
+        self.no_later = inf
+        """When every question must be over, whatever its own limit is."""
         self.awaited = 0
         """Agent of whose completion a server may await an acknowledgement, if it is silent to a question; 0: any."""
         self.owed_acks: set[int] = set()

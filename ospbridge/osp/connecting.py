@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import RemoteProtocolError, SimulatorNotFound, SimulatorSilent, VersionRefused
 from ospbridge.interface import Endpoint
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
-from ospbridge.osp.messages import End, Init, InitAck, decode_reply
+from ospbridge.osp.messages import End, Init, InitAck, Truncated, decode_reply
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
 from ospbridge.osp.timing import Limits, Waits
+from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,9 @@ class ConnectMachine:
             self._stranger(f"from {source}: {error.message}")
             return
         if not isinstance(reply, InitAck):
+            if not isinstance(reply, Truncated) and reply.CODE in RESET_COMPLETED:
+                # Every client is told of a reset, and a handler may wait for the answer whatever else it is asked.
+                self.outgoing.append((bytes((RESET_COMPLETED[reply.CODE],)), source))
             self._stranger(f"{type(reply).__name__} from {source}")
             return
         if (reply.major, reply.minor) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):

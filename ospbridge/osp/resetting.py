@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import (
@@ -12,7 +13,7 @@ from ospbridge.errors import (
     StepUncertain,
     ValueRejected,
 )
-from ospbridge.osp.asking import get_value, overview, set_value, who_is_missing
+from ospbridge.osp.asking import LAST_WORD, get_value, overview, set_value, who_is_missing
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
@@ -268,19 +269,22 @@ def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool
     if m.now >= limit:
         m.suspect = "a reset of this session never completed"
         if r.silent:
-            raise SessionLost(f"{m.peer} fell silent in the middle of a reset, for {m.limits.reset:g} s")
+            raise SessionLost(f"{m.peer} fell silent in the middle of a reset, for {m.now - r.began:.1f} s")
         who = yield from who_is_missing(m)
         raise BarrierStuck(f"the reset did not complete within {m.limits.reset:g} s ({who})")
     m.acknowledge_reset(m.profile.reset_completed)
     if r.sent < r.wanted:
         r.send_next()
         return False
+    m.no_later = limit + LAST_WORD
     try:
         row = yield from _row(m, r)
     except QueryTimeout:
         # A server with one thread answers nothing while it works.
         r.silent = True
         return r.finished
+    finally:
+        m.no_later = inf
     r.silent = False
     if r.finished or row.action is Action.RESTORE:
         return True

@@ -129,6 +129,30 @@ def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(r
     assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
 
 
+@pytest.mark.parametrize(
+    "told, answer",
+    [
+        (Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK),
+        (Code.RESET_SIMULATION_COMPLETED_ACK, Code.RESET_SIMULATION_COMPLETED),
+    ],
+)
+@pytest.mark.parametrize("greeted", [True, False], ids=["behind the greeting", "before it"])
+def test_a_reset_of_others_is_confirmed_while_a_second_answer_is_awaited(
+    told: Code, answer: Code, greeted: bool
+) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    handler = Endpoint(MAIN.host, 50000)
+    greeting, notice = InitAck(form=InitForm.INTS).encode(), bytes((told,))
+    for data in (greeting, notice) if greeted else (notice, greeting):
+        machine.receive(data, handler, 0.05)
+    assert machine.adopted is None
+    assert machine.outgoing == [(bytes((answer,)), handler)]
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == handler
+    assert machine.surplus == []
+
+
 def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
     machine.outgoing.clear()
