@@ -23,6 +23,7 @@ from ospbridge.errors import (
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
 from ospbridge.osp.bursts import collect
 from ospbridge.osp.client import ClientMachine, Exchange, Reply
+from ospbridge.osp.kinds import IndexedByKind, InfoPieces
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoAck,
@@ -103,7 +104,7 @@ def ask(
     while True:
         if tries:
             m.retries += 1
-            m.send(StepCompletedAck(m.awaited))
+            m.free_handler(StepCompletedAck(m.awaited))
         m.send(request)
         tries += 1
         again_at = min(m.now + waits.next(), give_up)
@@ -114,6 +115,7 @@ def ask(
             message = reply.message if isinstance(reply, Truncated) else reply
             found = match(message)
             if found is not None:
+                m.answered(tries)
                 if isinstance(reply, Truncated):
                     m.notices.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
                 return found
@@ -163,21 +165,19 @@ def overview(
 
 def agent_info(m: ClientMachine, agent_id: int) -> Exchange[AgentInterface]:
     """The interface of an agent. Raises AgentNotFound for an id that the simulator does not know."""
-
-    def head(message: Message) -> int | None:
-        if not isinstance(message, AgentInfo) or message.agent_id not in (agent_id, 0):
-            return None
-        counts = (message.inputs, message.outputs, message.infos)
-        return -1 if min(counts) < 0 else sum(counts)
-
-    announced, pieces, complete = yield from collect(
-        m,
-        GetAgentInfo(agent_id),
-        head=head,
-        piece=lambda x: x.index if isinstance(x, AgentInfoNext) else None,
-        ack=AgentInfoAck(),
-        what=f"info of agent {agent_id}",
-    )
+    came = InfoPieces(agent_id)
+    try:
+        announced, pieces, complete = yield from collect(
+            m,
+            GetAgentInfo(agent_id),
+            head=came.count,
+            piece=came.index,
+            ack=AgentInfoAck(),
+            what=f"info of agent {agent_id}",
+        )
+    except IndexedByKind as found:
+        m.send(AgentInfoAck())
+        announced, pieces, complete = found.head, found.pieces, True
     assert isinstance(announced, AgentInfo)
     if announced.agent_id != agent_id:
         raise AgentNotFound(f"{m.peer} knows no agent with id {agent_id} (ids count from the last overview)")

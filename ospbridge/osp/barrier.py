@@ -182,6 +182,7 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         raise _uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
     if s.doubled and not once:
         raise _uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
+    yield from _not_undone(m, s)
     m.clock.believe(time)
     return True
 
@@ -195,6 +196,14 @@ def _look_for_a_reset(m: ClientMachine) -> None:
         raise _uncertain(
             m, "the world was reset in the middle of it, by a vote that came twice", by_network=True
         )
+
+
+def _not_undone(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
+    """Where such a reset was completed meanwhile: it may have run since the clock was read. Raises StepUncertain."""
+    if m.reset_within:
+        time = yield from read_clock(m, s.take)
+        if time is not None and m.clock.judge(time) is not Moved.ONCE:
+            _look_for_a_reset(m)
 
 
 def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
@@ -357,6 +366,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
             if s.unreadable is not None:
                 s.believe_early(ran=True)
             return None
+        yield from _not_undone(m, s)
         m.clock.believe(time)
         s.done.update(found)
         return list(found)

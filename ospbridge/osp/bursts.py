@@ -186,12 +186,12 @@ def collect(
     end = min(m.now + max(m.limits.listing, m.limits.query), m.no_later)
     give_up = min(m.now + m.limits.query, end)
     waits = m.waits()
-    burst = _Burst(m, what, ack)
+    burst = _Burst(m, what, ack or m.spare_ack)
     tried = 0
     while True:
         if tried:
             m.retries += 1
-            m.send(ack or StepCompletedAck(0))
+            m.free_handler(ack or StepCompletedAck(0))
         m.send(request)
         tried += 1
         patience = waits.next()
@@ -219,15 +219,16 @@ def collect(
         burst.fell_silent()
         if burst.complete and not burst.disputed:
             assert burst.announced is not None
-            if ack is not None and not _of_nobody(burst.announced):
-                m.send(ack)
+            _confirm(m, burst, burst.announced, ack)
+            m.answered(tried)
             return burst.announced, burst.pieces, True
         if len(burst.pieces) > had:
             give_up = m.now + m.limits.query
         give_up = min(give_up, end)
         missing = burst.total - len(burst.pieces)
-        # Where nothing came but the head, it came last, and its pieces were not known for what they are.
-        too_many = bool(burst.pieces) and missing > max(worth_repeating * burst.total, FEW_PIECES)
+        # Where nothing came but the head, it came last, and its pieces were not known for what they are. One that came
+        # alone may wait for its acknowledgement.
+        too_many = len(burst.pieces) > 1 and missing > max(worth_repeating * burst.total, FEW_PIECES)
         if burst.announced is not None and (tried >= tries or too_many or m.now >= give_up):
             return burst.announced, burst.pieces, False
         if m.now >= give_up:
@@ -236,6 +237,14 @@ def collect(
                 f"asked {tried} times"
             )
         m.anomaly(f"{request.CODE.name} met silence with {len(burst.pieces)} of {burst.total} pieces")
+
+
+def _confirm(m: ClientMachine, burst: _Burst, head: Message, ack: Message | None) -> None:
+    """The list is complete."""
+    if ack is None and burst.one_by_one:
+        ack = m.spare_ack
+    if ack is not None and not _of_nobody(head):
+        m.send(ack)
 
 
 def _of_nobody(head: Message) -> bool:

@@ -96,6 +96,10 @@ class ClientMachine:
         self.echo = Echo()
         self.punctual = True
         """Cleared when a datagram came later than the patience."""
+        self.spare_ack: Message | None = None
+        """What a server may await behind the latest list of values, though no known one does."""
+        self.awaits_spare_ack = False
+        """This one was seen to."""
         self.counts_from_one = False
         """Its lists' pieces do."""
         self.seedless = False
@@ -252,6 +256,18 @@ class ClientMachine:
 
     def send(self, message: Message) -> None:
         self.outgoing.append(message.encode(end=self._marked))
+
+    def free_handler(self, ack: Message) -> None:
+        """Behind a silence: what the handler may wait for, which would be lost on what is asked next."""
+        self.send(ack)
+        if self.spare_ack is not None and self.spare_ack != ack:
+            self.send(self.spare_ack)
+
+    def answered(self, tries: int) -> None:
+        """A question was answered, asked so often."""
+        if self.spare_ack is not None:
+            self.awaits_spare_ack = self.awaits_spare_ack or tries > 1
+            self.spare_ack = None
 
     def send_bytes(self, datagram: bytes | bytearray) -> None:
         self.outgoing.append(datagram)

@@ -16,7 +16,7 @@ from ospbridge.errors import IncompleteListing, UsageError
 from ospbridge.interface import ValueEntry
 from ospbridge.osp.bursts import collect
 from ospbridge.osp.client import ClientMachine, Exchange, Reply
-from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo
+from ospbridge.osp.messages import GetValueIds, Message, ValueIds, ValueInfo, ValueInfoAck
 from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import Expression
 
@@ -99,17 +99,22 @@ def list_once(
         # A name that does not fit is a late answer to another question.
         return message.index if isinstance(message, ValueInfo) and fits(message.name) else None
 
+    ack = ValueInfoAck()
+    if not m.profile.eats_awaited_acks:
+        m.spare_ack = ack
     announced, pieces, complete = yield from collect(
         m,
         GetValueIds(expression),
         head=head,
         piece=piece,
-        ack=None,
+        ack=ack if m.awaits_spare_ack else None,
         what=f"values {expression!r}",
         tries=tries,
         worth_repeating=FEW_MISSING,
         stray=stray,
     )
+    if not m.profile.eats_awaited_acks and not m.awaits_spare_ack:
+        m.spare_ack = ack
     entries = []
     for _, message in sorted(pieces.items()):
         assert isinstance(message, ValueInfo)

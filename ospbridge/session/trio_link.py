@@ -64,8 +64,11 @@ class TrioLink(Datagrams):
         self._checked = 0.0
         self._linger = round(linger * 1000)
         """In milliseconds."""
-        self._patient = Patient(sock)
-        self._patient.settimeout(linger)
+        self._patient: Patient | None = None
+        """For as long in one call; none where nobody lingers."""
+        if linger:
+            self._patient = Patient(sock)
+            self._patient.settimeout(linger)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self.checkpoint_due = False
@@ -97,7 +100,7 @@ class TrioLink(Datagrams):
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
         began = self._clock()
-        if self._linger and began - self._checked <= CHECKPOINT_EVERY:
+        if self._patient is not None and began - self._checked <= CHECKPOINT_EVERY:
             try:
                 data = self._patient.recv(LARGEST_DATAGRAM)
             except TimeoutError:

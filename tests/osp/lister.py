@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoNext,
@@ -9,7 +10,12 @@ from ospbridge.osp.messages import (
     AgentOverviewNext,
     GetAgentInfo,
     GetAgentOverview,
+    GetValue,
+    GetValueIds,
     Message,
+    ValueContent,
+    ValueIds,
+    ValueInfo,
     decode_request,
 )
 
@@ -17,9 +23,21 @@ from ospbridge.osp.messages import (
 class Lister:
     """Answers questions for lists. ``one_by_one``: it sends each piece when anything has come behind the one before."""
 
-    def __init__(self, agents: int, *, first: int = 0, one_by_one: bool = False) -> None:
+    def __init__(
+        self,
+        agents: int,
+        *,
+        first: int = 0,
+        one_by_one: bool = False,
+        by_kind: bool = False,
+        strict: Code | None = None,
+    ) -> None:
         self.agents = agents
         self.first = first
+        self.by_kind = by_kind
+        """Inputs, outputs and infos have an index each."""
+        self.strict = strict
+        """Behind a list of values this is awaited, and all else ignored; with ``one_by_one`` behind each of them."""
         self.one_by_one = one_by_one
         self.asked = 0
         self._left: list[Message] = []
@@ -27,17 +45,28 @@ class Lister:
 
     def answers(self, data: bytes) -> list[Message]:
         if self._awaits:
-            # Whatever comes.
+            if self.strict is not None and data[0] != self.strict:
+                return []
+            # Else whatever comes.
             self._awaits = False
             return self._next()
         request = decode_request(data)
+        if self.strict is not None and isinstance(request, GetValueIds):
+            self.asked += 1
+            found: list[Message] = [ValueInfo(i, i + 1, "Double", f"/value{i}") for i in range(self.agents)]
+            self._awaits = True
+            self._left = found[1:] if self.one_by_one else []
+            return [ValueIds(self.agents), *(found[:1] if self.one_by_one else found)]
+        if isinstance(request, GetValue):
+            return [ValueContent(request.value_id, "0.5")]
         if isinstance(request, GetAgentOverview):
             pieces: list[Message] = [
                 AgentOverviewNext(self.first + i, i + 1, "Agent", 1, f"agent{i}") for i in range(self.agents)
             ]
             head: Message = AgentOverview(self.agents)
         elif isinstance(request, GetAgentInfo):
-            pieces = [AgentInfoNext(self.first + i, -1.0, 1.0, f"/value{i}") for i in range(9)]
+            order = [0, 1, 2, 3, 0, 1, 2, 0, 1] if self.by_kind else range(9)
+            pieces = [AgentInfoNext(self.first + i, -1.0, 1.0, f"/value{at}") for at, i in enumerate(order)]
             head = AgentInfo(request.agent_id, 4, 3, 2, "agent0")
         else:
             return []

@@ -9,7 +9,9 @@ import pytest
 from ospbridge.osp import asking
 from ospbridge.osp.bursts import FROM_ONE
 from ospbridge.osp.client import ClientMachine
-from ospbridge.osp.messages import AgentOverviewNext, Message
+from ospbridge.osp.codes import Code
+from ospbridge.osp.listing import list_once
+from ospbridge.osp.messages import AgentOverviewNext, Message, ValueIds, ValueInfo
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from tests.osp.lister import Lister
@@ -64,6 +66,113 @@ def test_pieces_may_count_from_1(agents: int) -> None:
     assert [value.name for value in interface.infos] == ["/value7", "/value8"]
     assert server.asked == FROM_ONE + 1, "it is known by then"
     assert machine.now - began < DOCUMENT.patience
+
+
+def test_values_of_an_interface_may_count_anew_with_each_kind() -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True)
+    for _ in range(2):
+        interface = run(machine, asking.agent_info(machine, 1), server.answers)
+        found = [
+            [value.name for value in values]
+            for values in (interface.inputs, interface.outputs, interface.infos)
+        ]
+        assert found == [
+            ["/value0", "/value1", "/value2", "/value3"],
+            ["/value4", "/value5", "/value6"],
+            ["/value7", "/value8"],
+        ]
+    assert server.asked == 2
+    assert not machine.guarded
+    assert machine.now < DOCUMENT.patience
+
+
+@pytest.mark.parametrize("lost", range(9))
+def test_where_one_of_them_is_lost_they_are_asked_for_again(lost: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True)
+
+    def answers(data: bytes) -> list[Message]:
+        replies = server.answers(data)
+        if server.asked == 1 and len(replies) > lost:
+            del replies[1 + lost]
+        return replies
+
+    interface = run(machine, asking.agent_info(machine, 1), answers)
+    assert [value.name for value in (*interface.inputs, *interface.outputs, *interface.infos)] == [
+        f"/value{i}" for i in range(9)
+    ]
+    assert server.asked == 2
+
+
+@pytest.mark.parametrize("repeated", range(1, 9))
+@pytest.mark.parametrize("at", range(1, 10))
+def test_a_piece_that_comes_twice_is_not_taken_for_one_of_another_kind(repeated: int, at: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2)
+
+    def answers(data: bytes) -> list[Message]:
+        replies = server.answers(data)
+        if replies:
+            replies.insert(at, replies[repeated])
+        return replies
+
+    interface = run(machine, asking.agent_info(machine, 1), answers)
+    assert [value.name for value in (*interface.inputs, *interface.outputs, *interface.infos)] == [
+        f"/value{i}" for i in range(9)
+    ]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["behind the list", "behind each"])
+@pytest.mark.parametrize("values", [1, 2, 40])
+def test_a_server_that_awaits_the_acknowledgement_of_values_is_obliged(values: int, one_by_one: bool) -> None:
+    machine = ClientMachine(DOCUMENT)
+    server = Lister(values, strict=Code.VALUE_INFO_ACK, one_by_one=one_by_one)
+    for _ in range(3):
+        _, found, complete = run(machine, list_once(machine, ".*"), server.answers)
+        assert complete
+        assert [entry.name for entry in found] == [f"/value{i}" for i in range(values)]
+        assert run(machine, asking.get_value(machine, 1), server.answers) == "0.5"
+    assert machine.awaits_spare_ack
+    assert machine.now < 8 * DOCUMENT.patience
+
+
+def test_nobody_is_sent_that_acknowledgement_who_answers_what_is_asked_next() -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(3)
+    sent: list[bytes] = []
+
+    def answers(data: bytes) -> list[Message]:
+        sent.append(data)
+        if data[0] == Code.GET_VALUE_IDS:
+            return [ValueIds(1), ValueInfo(0, 1, "Double", "/value0")]
+        return server.answers(data)
+
+    for _ in range(3):
+        run(machine, list_once(machine, ".*"), answers)
+        run(machine, asking.get_value(machine, 1), answers)
+    assert Code.VALUE_INFO_ACK not in {data[0] for data in sent}
+
+
+@pytest.mark.parametrize("every", [0.05, 0.1, 0.24])
+def test_a_server_that_sends_a_piece_again_and_again_is_not_listened_to_for_ever(every: float) -> None:
+    """Each piece is acknowledged, and comes again until then."""
+    machine, server = ClientMachine(DOCUMENT), Lister(3, one_by_one=True)
+    latest: list[Message] = []
+    machine.begin(asking.overview(machine), machine.now)
+    for _ in range(AT_MOST):
+        if machine.finished:
+            break
+        outgoing = [bytes(data) for data in machine.outgoing]
+        machine.outgoing.clear()
+        fresh = [reply for data in outgoing for reply in server.answers(data)]
+        if fresh:
+            latest = fresh[-1:]
+        at = machine.now + LATENCY
+        for reply in fresh or latest:
+            at = at if fresh else machine.now + every
+            if machine.deadline is not None and at > machine.deadline:
+                machine.handle_timer(machine.deadline)
+            else:
+                machine.receive(reply.encode(), at)
+    assert [entry.name for entry in machine.result()] == ["agent0", "agent1", "agent2"]
+    assert machine.now < 2.0
 
 
 @pytest.mark.parametrize("lost_in", [1, FROM_ONE - 1])

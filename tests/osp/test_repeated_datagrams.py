@@ -106,6 +106,38 @@ def test_a_first_step_that_a_reset_undoes_which_comes_twice_is_not_believed(behi
     assert session.client.conversation.machine.clock.available
 
 
+@BOTH
+@pytest.mark.parametrize("behind", [at / 10 for at in range(3, 60)])
+def test_no_copy_of_a_reset_undoes_a_first_step_unnoticed_that_is_read_back(
+    profile: Profile, behind: float
+) -> None:
+    """The step's completion is lost, answers are slow, and the copy comes while values are read in its place."""
+    session = Session(profile)
+    lost = [1]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code = datagram.data[0]
+        if code == DONE and lost:
+            lost.clear()
+            return ()
+        if code == Code.VALUE:
+            return (0.2,)
+        return (0.0, behind) if code == ASKED else (0.0,)
+
+    session.pair.fault = fault
+    session.reset(1)
+    try:
+        for number in range(1, 5):
+            brought = session.step()
+            if session.told_of_a_reset():
+                return
+            assert brought == expected(REST, number, 3, seed=1).tolist()
+    except StepUncertain:
+        return
+    assert [entry["kind"] for entry in session.pair.ledger[-4:]] == ["step"] * 4
+    assert session.client.do(session.talk.audit()) == ""
+
+
 def test_a_reset_in_the_middle_of_a_step_says_nothing_of_later_ones() -> None:
     session = Session(DOCUMENT)
     session.twice(ASKED, behind=1.9e-4)

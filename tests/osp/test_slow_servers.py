@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import SessionLost
+from ospbridge.osp.asking import LAST_WORD
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ResetSimulationAck
@@ -308,6 +309,7 @@ def test_one_that_stays_silent_is_given_up_at_the_limit_of_what_it_was_asked_for
     profile: Profile, code: Code
 ) -> None:
     slow = Slow(profile, set(), 0.0, threaded=True)
+    slow.machine.limits = replace(slow.machine.limits, query=5.0)
     slow.reset()
     slow.step()
     begun = slow.pair.now
@@ -322,10 +324,12 @@ def test_one_that_stays_silent_is_given_up_at_the_limit_of_what_it_was_asked_for
     exchange: Any = slow.client.conversation.reset(2)
     if code == Code.NEXT_SIMULATION_STEP:
         exchange = slow.client.conversation.step({"agent": np.zeros(2, np.float32)})
-    with pytest.raises(SessionLost, match="fell silent in the middle of a"):
+    with pytest.raises(SessionLost, match="fell silent in the middle of a") as caught:
         slow.client.do(exchange)
     limit = slow.machine.limits.reset if code == Code.RESET_SIMULATION else slow.machine.limits.step
-    assert limit <= slow.pair.now - begun < limit + 5.0
+    took = slow.pair.now - begun
+    assert limit <= took < limit + LAST_WORD + 0.1
+    assert f"for {took:.1f} s" in caught.value.message
 
 
 def test_a_simulator_whose_completions_come_behind_its_clock_is_given_more_time_from_then_on() -> None:

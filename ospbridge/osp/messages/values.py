@@ -55,7 +55,10 @@ class ValueInfo(Message):
 
 @dataclass(frozen=True, eq=False)
 class ValueInfoAck(Message):
-    """Listed in the document's appendix; no exchange uses it and no known server awaits it."""
+    """Listed in the document's appendix; no exchange there uses it, and no known server awaits it.
+
+    Sent where a server is silent behind a list of values, since one may be built so.
+    """
 
     CODE = Code.VALUE_INFO_ACK
 

@@ -1,0 +1,68 @@
+"""Interface values whose index begins anew with inputs, outputs and infos (OSP 1.1, section 4.3).
+
+The document's layout can be read so; servers that can still be run have one index for all of them. Pieces that come in
+exactly that order, all of them in one burst, are what they say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ospbridge.osp.messages import AgentInfo, AgentInfoNext
+
+if TYPE_CHECKING:
+    from ospbridge.osp.messages import Message
+
+__all__ = ["IndexedByKind", "InfoPieces"]
+
+
+class IndexedByKind(Exception):  # no error: the list is complete
+    """All pieces came, each kind with an index of its own."""
+
+    def __init__(self, head: AgentInfo, pieces: list[Message]) -> None:
+        super().__init__()
+        self.head = head
+        self.pieces = dict(enumerate(pieces))
+
+
+class InfoPieces:
+    """What ``collect`` asks of each reply, about the info of one agent."""
+
+    def __init__(self, agent_id: int) -> None:
+        self._agent_id = agent_id
+        self._head: AgentInfo | None = None
+        self._came: list[Message] = []
+        """As long as it may be so, in order."""
+        self._starts = (0, 0, 0)
+        self._total = 0
+        self._may_be_so = False
+
+    def count(self, message: Message) -> int | None:
+        """How many pieces a head announces; None for what is none."""
+        if not isinstance(message, AgentInfo) or message.agent_id not in (self._agent_id, 0):
+            return None
+        inputs, outputs, infos = counts = (message.inputs, message.outputs, message.infos)
+        if min(counts) < 0:
+            return -1
+        self._head = message
+        self._came = []
+        self._starts = (0, inputs, inputs + outputs)
+        self._total = inputs + outputs + infos
+        self._may_be_so = max(counts) < self._total
+        return self._total
+
+    def index(self, message: Message) -> int | None:
+        """Which piece a reply is: -1 for one that is kept back, None for no piece. Raises IndexedByKind."""
+        if not isinstance(message, AgentInfoNext):
+            return None
+        at = len(self._came)
+        if not self._may_be_so or at >= self._total or message.index != self._within_kind(at):
+            self._may_be_so = False
+            return message.index
+        self._came.append(message)
+        if len(self._came) == self._total and self._head is not None:
+            raise IndexedByKind(self._head, self._came)
+        return message.index if message.index == at else -1
+
+    def _within_kind(self, at: int) -> int:
+        return at - max(start for start in self._starts if start <= at)
