@@ -152,6 +152,8 @@ class Datagrams(ABC):
 
         What can go out together does: the votes, and the acknowledgements of all completions that are there. They wait
         for no completion that is not: servers may send one only when that before it was acknowledged.
+
+        The loop is that of ``_along`` once more, since a call for each datagram is what both do without.
         """
         receive = self._socket.recv
         came = way.came
