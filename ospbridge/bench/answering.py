@@ -33,6 +33,10 @@ LOOK_EVERY: Final = 1000
 VOTE: Final = int(Code.NEXT_SIMULATION_STEP)
 ACKNOWLEDGED: Final = int(Code.NEXT_SIMULATION_STEP_COMPLETED_ACK)
 """As plain numbers, which are compared faster."""
+QUESTIONS: Final = frozenset(
+    {int(Code.GET_VALUE), int(Code.GET_VALUE_IDS), int(Code.GET_AGENT_OVERVIEW), int(Code.GET_AGENT_INFO)}
+    | {int(Code.AGENT_OVERVIEW_ACK), int(Code.AGENT_INFO_ACK)}
+)
 
 Answer = tuple[bytes, bytes]
 """To an agent's vote: acknowledgement and completion."""
@@ -119,6 +123,8 @@ class Line:
         self._votes: set[bytes] = set()
         self._to_tell: list[bytes] = []
         """Completions that wait for an acknowledgement, the next one last."""
+        self._thinking = False
+        """A completion is due."""
         self._stepping = False
         """A step was answered here, and nothing else came since: acknowledgements are meant for it."""
         loop.add(sock.fileno(), self.read)
@@ -166,6 +172,10 @@ class Line:
                 self._clock.steps += 1
                 self._stepping = True
             elif not self._quick(data):
+                if self._thinking and data and data[0] in QUESTIONS:
+                    # It changes nothing: the step under way goes on, as with any simulator.
+                    self._others(data)
+                    return
                 self._stepping = False
                 self._votes.clear()
                 self._to_tell.clear()
@@ -188,6 +198,7 @@ class Line:
                     return True
                 self._votes.clear()
             if self._think:
+                self._thinking = True
                 self._loop.at(monotonic() + self._think, self._complete)
             else:
                 self._complete()
@@ -200,6 +211,7 @@ class Line:
 
     def _complete(self) -> None:
         """The step is done: tell it."""
+        self._thinking = False
         if self.closed or not self._stepping:
             return
         self._clock.steps += 1

@@ -144,6 +144,20 @@ def test_a_client_that_asks_for_more_than_steps_is_answered_by_the_machine(profi
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core the responder never spins")
+def test_what_is_asked_while_one_thinks_keeps_no_step_from_its_end(profile: str) -> None:
+    """A session asks for the time where a completion takes longer than its patience."""
+    with (
+        Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--think", "0.4") as program,
+        BlockingSession.connect(program.line(20.0), limits=Limits(step=5.0)) as session,
+    ):
+        session.register("agent")
+        session.reset(7)
+        outcome = session.step({"agent": [0.1, 0.2, 0.3]})["agent"]
+        np.testing.assert_array_equal(outcome.outputs, OUTPUTS)
+        assert not outcome.restored
+        session.step({"agent": [0.1, 0.2, 0.3]})
+
+
 def test_one_that_is_to_sleep_takes_no_processor_between_steps() -> None:
     used = {}
     for words in ((), ("--sleep",)):
