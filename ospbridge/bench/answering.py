@@ -37,6 +37,7 @@ QUESTIONS: Final = frozenset(
     {int(Code.GET_VALUE), int(Code.GET_VALUE_IDS), int(Code.GET_AGENT_OVERVIEW), int(Code.GET_AGENT_INFO)}
     | {int(Code.AGENT_OVERVIEW_ACK), int(Code.AGENT_INFO_ACK)}
 )
+"""What is only asked, and what confirms an answer."""
 
 Answer = tuple[bytes, bytes]
 """To an agent's vote: acknowledgement and completion."""
