@@ -139,21 +139,22 @@ def test_no_copy_of_a_reset_undoes_a_first_step_unnoticed_that_is_read_back(
 
 
 def test_a_reset_in_the_middle_of_a_step_says_nothing_of_later_ones() -> None:
-    session = Session(DOCUMENT)
-    session.twice(ASKED, behind=1.9e-4)
-    session.reset(1)
-    session.pair.fault = no_fault
-    session.step()
-    machine = session.client.conversation.machine
-    machine.reset_within = True
-    for number in range(2, 6):
-        lost = [1] if number == 4 else []
-
-        def once(datagram: Datagram, lost: list[int] = lost) -> Iterable[float]:
-            return () if datagram.data[0] == VOTE and lost and lost.pop() else (0.0,)
-
-        session.pair.fault = once
-        assert session.step() == expected(REST, number, 3, seed=1).tolist()
+    """All votes of a session are counted and the clock stands still: another client is waited for, as ever."""
+    pair = Pair(SyntheticWorld(1, 3, names=["one", "other"]), DOCUMENT)
+    one, other = (pair.client(DOCUMENT).connect() for _ in range(2))
+    for client, name in ((one, "one"), (other, "other")):
+        client.do(client.conversation.register([name]))
+    one.begin(one.conversation.reset(1))
+    other.do(other.conversation.reset(1))
+    for _ in range(2):
+        one.conversation.machine.reset_within = True
+        one.begin(one.conversation.step({"one": REST}))
+        pair.settle(2.0)
+        assert not one.finished
+        other.do(other.conversation.step({"other": REST}))
+        while not one.finished:
+            pair.advance(until=pair.now + 100.0)
+        one.outcome()
 
 
 class Bare(Session):
