@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ospbridge.task.base import Task
     from ospbridge.transport.tls import TlsFiles
 
-__all__ = ["attached_group", "direct_group", "fleet_of"]
+__all__ = ["attached_group", "direct_group", "fleet_of", "several"]
 
 
 def fleet_of(
@@ -173,3 +173,10 @@ def _equal(one: Space, other: Space) -> bool:
         pairs = ((one.low, other.low), (one.high, other.high))
         return all(a.shape == b.shape and bool((a == b).all()) for a, b in pairs)
     return one == other
+
+
+def several(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """A setting that may be one or several."""
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else tuple(given)

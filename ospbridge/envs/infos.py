@@ -27,21 +27,25 @@ class InfoColumns:
 
     def __init__(self) -> None:
         self._seed: int | None = None
-        self._form: dict[str, Any] = {}
+        self._form: list[tuple[str, Any]] = []
+        """What all of them have: arrays to be copied, and what is empty."""
+        self._told: NDArray[np.bool_] = np.ones(0, np.bool_)
+        """Of each info's numbers: everybody has told one."""
 
     def of(self, rows: FeedbackRows) -> dict[str, Any]:
         """Arrays of the caller's own."""
         if rows.seed != self._seed:
-            self._form = in_columns([feedback.info for feedback in rows.values()]) or {}
+            columns = in_columns([feedback.info for feedback in rows.values()]) or {}
+            self._form = list(columns.items())
+            self._told = np.ones(len(rows), np.bool_)
             self._seed = rows.seed
-        found = _copied(self._form)
-        for name, column in zip(rows.info_names, rows.infos.T, strict=True):
-            found["infos"][name] = column.astype(float)
+        found = {key: column.copy() for key, column in self._form}
+        if rows.info_names:
+            infos = found["infos"] = {}
+            for name, column in zip(rows.info_names, rows.infos.T.astype(float, order="C"), strict=True):
+                infos[name] = column
+                infos["_" + name] = self._told.copy()
         return found
-
-
-def _copied(columns: dict[str, Any]) -> dict[str, Any]:
-    return {key: _copied(found) if type(found) is dict else found.copy() for key, found in columns.items()}
 
 
 def in_columns(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from ospbridge.envs.annotating import annotate_rows, check_annotates, not_annotated
 from ospbridge.envs.beginning_again import groups_in_mask, mode_named
 from ospbridge.envs.fleet import Turn
-from ospbridge.envs.fleet_making import fleet_of
+from ospbridge.envs.fleet_making import fleet_of, several
 from ospbridge.envs.group_seats import GroupSeats
 from ospbridge.envs.infos import InfoColumns, in_columns
 from ospbridge.envs.onlookers import Onlookers, looked_on
@@ -92,9 +92,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             raise UsageError(str(error)) from None
         rules = EnvScenario(scenario)
         fleet = fleet_of(
-            _several(simulator),
-            _several(bridge),
-            rules.agents(_several(agents) or ()),
+            several(simulator),
+            several(bridge),
+            rules.agents(several(agents) or ()),
             num_envs=num_envs,
             profile=profile,
             limits=limits,
@@ -112,7 +112,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._onlookers: Onlookers[int] | None = None
         try:
             if record is not None or render_mode is not None:
-                addresses = _several(simulator) or _several(bridge) or ("the daemon",)
+                addresses = several(simulator) or several(bridge) or ("the daemon",)
                 self._onlookers = looked_on(fleet.groups, addresses, record, render_mode)
         except BaseException:
             fleet.close()
@@ -258,6 +258,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         finals: dict[str, Any] = {}
         ended = []
         results = fleet.recv()
+        if len(results) == 1 and type(rows := results[0]) is FeedbackRows and self._onlookers is None:
+            return self._told_rows(rows)
         for (seats, turn), found in zip(sent, results, strict=True):
             if isinstance(found, Exception):
                 if self._onlookers is not None and not turn.seed:
@@ -286,6 +288,20 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._terminations.copy(),
             self._truncations.copy(),
             self._told_infos() | finals,
+        )
+
+    def _told_rows(
+        self, found: FeedbackRows
+    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """What a step told that all environments took; those whose last one it was will be told it again."""
+        self._rows = found
+        self._observations[:] = found.observations
+        return (
+            self._told_observations(),
+            found.rewards,
+            np.zeros(self.num_envs, np.bool_),
+            np.zeros(self.num_envs, np.bool_),
+            self._columns.of(found),
         )
 
     def _take_rows(self, seats: GroupSeats, found: FeedbackRows) -> None:
@@ -381,13 +397,6 @@ def _leave(fleet: Fleet, onlookers: Onlookers[int] | None) -> None:
     finally:
         if onlookers is not None:
             onlookers.close()
-
-
-def _several(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """A setting that may be one or several."""
-    if given is None:
-        return None
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _raise_first(results: Iterable[object]) -> None:

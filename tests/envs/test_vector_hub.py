@@ -112,6 +112,24 @@ def test_a_daemon_that_was_killed_truncates_its_environments_and_is_attached_to_
             envs.close()
 
 
+def test_what_is_cut_tells_what_was_seen_last_whatever_its_user_made_of_it(hubs: list[Path]) -> None:
+    with cart_poles(1, copies=3) as addresses, connected(addresses[0], hubs[0]) as daemon:
+        envs: Any = attached(hubs[:1], 3)
+        envs.reset(seed=1)
+        actions = np.zeros((3, 1), np.float32)
+        for _ in range(4):
+            observations = envs.step(actions)[0]
+        assert envs._rows is not None
+        kept = observations.copy()
+        observations[:] = 0.0
+        daemon.send_signal(signal.SIGKILL)
+        daemon.wait()
+        last, _, _, truncations, _ = envs.step(actions)
+        assert truncations.all()
+        assert_same(last, kept)
+        envs.close()
+
+
 @pytest.mark.parametrize("several", [True, False])
 def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
     several: bool, hubs: list[Path]
