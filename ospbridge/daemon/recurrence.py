@@ -9,9 +9,10 @@ import numpy as np
 from ospbridge.daemon.attachment import State
 from ospbridge.errors import OspBridgeError
 from ospbridge.hub.recurring import RecurringFeedbacks, RecurringStep
+from ospbridge.task.base import ANY_NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,6 +29,10 @@ LONG: Final = 65_536
 """Bytes of actions, and numbers of observations, beside which the making of a message takes no time."""
 
 
+_least: Final = np.minimum.reduce
+_most: Final = np.maximum.reduce
+
+
 class LoneStep(NamedTuple):
     """A request with its length: ``size`` bytes that begin with ``head`` and end with an action."""
 
@@ -39,7 +44,7 @@ class LoneStep(NamedTuple):
 class Recurrence:
     """Knows a step by its bytes from the third time on that the same agents make one, and nobody else in between."""
 
-    __slots__ = ("_movers", "_reply", "_rows", "_step", "lone")
+    __slots__ = ("_alike", "_as_given", "_movers", "_reply", "_rows", "_step", "lone")
 
     def __init__(self) -> None:
         self._movers: list[Attachment] = []
@@ -49,11 +54,16 @@ class Recurrence:
         """The step that is known, where it is one of a single agent."""
         self._rows: list[tuple[Attachment, slice]] = []
         """Where in an array of all actions each is; none where one cannot be read so, as a choice cannot."""
+        self._as_given: tuple[float, float] | None = None
+        """Between these the numbers of every action are the inputs as they are."""
+        self._alike = False
+        """All actions have equally many numbers, and some."""
         self._reply: RecurringFeedbacks | None = None
 
     def forget(self) -> None:
         """Something else was asked: agents may have come and gone."""
         self._movers, self._rows = [], []
+        self._as_given = None
         self._step = self._reply = self.lone = None
 
     def moves(self, message: memoryview) -> tuple[list[Move], list[NDArray[np.float32]] | None] | None:
@@ -71,12 +81,21 @@ class Recurrence:
 
     def _inputs(self, actions: bytes) -> list[NDArray[np.float32]] | None:
         """None where there is something to tell of one of them, or one plays no more."""
-        numbers = np.frombuffer(actions, FLOAT)
-        if not self._rows or not np.isfinite(numbers).all():
+        if not self._rows:
             return None
         for mover, _ in self._rows:
             if mover.state is not State.PLAYING:
                 return None
+        numbers = np.frombuffer(actions, FLOAT)
+        if self._as_given is not None:
+            lowest, highest = self._as_given
+            # Neither is true of NaN.
+            if lowest <= _least(numbers) and _most(numbers) <= highest:
+                if self._alike:
+                    return list(numbers.reshape(len(self._rows), -1))
+                return [numbers[row] for _, row in self._rows]
+        if not np.isfinite(numbers).all():
+            return None
         try:
             return [mover.held.task.inputs(numbers[row]) for mover, row in self._rows]
         except OspBridgeError:
@@ -96,6 +115,9 @@ class Recurrence:
             if len(set(movers)) == len(movers) and all(mover.takes(action) for mover, action in moves):
                 rows = (slice(b.start // FLOAT.itemsize, b.stop // FLOAT.itemsize) for b in self._step.bounds)
                 self._rows = list(zip(movers, rows, strict=True))
+                sizes = {len(action) for _, action in moves}
+                self._alike = len(sizes) == 1 and 0 not in sizes
+                self._as_given = _common(mover.held.task.as_given for mover in movers)
 
     def reply(self) -> bytearray | None:
         """To the latest step, where it was known; None where there is more to tell than numbers."""
@@ -109,3 +131,13 @@ class Recurrence:
                 return None
             self._reply = RecurringFeedbacks(sizes, seed)
         return self._reply.frame(movers)
+
+
+def _common(limits: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """What lies between all of these; None where one of them is None."""
+    lowest, highest = ANY_NUMBER
+    for both in limits:
+        if both is None:
+            return None
+        lowest, highest = max(lowest, both[0]), min(highest, both[1])
+    return lowest, highest

@@ -8,7 +8,7 @@ import numpy as np
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.task.base import FLOAT, bounds, choice, finite, vector
+from ospbridge.task.base import ANY_NUMBER, FLOAT, bounds, choice, finite, vector
 from ospbridge.task.choosing import choose, spread
 from ospbridge.task.scenario import ActionKind, OutOfBounds
 
@@ -150,13 +150,27 @@ class Actor:
         return bool(self._inmost[0] <= min(numbers) and max(numbers) <= self._inmost[1])
 
     @property
+    def _gives(self) -> bool:
+        """Nothing of an action within its bounds must be changed, or kept, to be told."""
+        changes = self._table is not None or self._normalised or self._rate is not None or self.remembers
+        return not changes and self._chosen is None
+
+    @property
+    def as_given(self) -> tuple[float, float] | None:
+        """As ``Task.as_given``. To be asked for once all that is looked at is known."""
+        if not self._gives:
+            return None
+        if self._bounds is None or not self.names:
+            return ANY_NUMBER
+        return float(self._bounds[0].max()), float(self._bounds[1].min())
+
+    @property
     def way(self) -> Callable[[Any], NDArray[np.float32]]:
         """``inputs``, or what does the same sooner where nothing of an action must be changed to be told.
 
         To be asked for once all that is looked at is known.
         """
-        changes = self._table is not None or self._normalised or self._rate is not None or self.remembers
-        if changes or self._chosen is not None or self._bounds is None or self._inmost is None:
+        if not self._gives or self._bounds is None or self._inmost is None:
             return self.inputs
         lowest, highest = self._inmost
         low, high = self._bounds

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
 
-__all__ = ["FEW", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
+__all__ = ["ANY_NUMBER", "FEW", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
 
 FLOAT: Final = np.dtype(np.float32)
 FEW: Final = 64
 """Up to so many numbers plain Python is quicker than numpy."""
+_LARGEST: Final = float(np.finfo(np.float32).max)
+ANY_NUMBER: Final = (-_LARGEST, _LARGEST)
+"""Between these is every float32 that is a number."""
 
 
 class Task:
@@ -58,6 +61,8 @@ class Task:
         self.action_names = [value.name for value in agent.inputs]
         """What the numbers of an action are, for people; a discrete action has none."""
         self.info_names = agent.info_names
+        self.as_given: tuple[float, float] | None = None
+        """An action of numbers between these is the inputs as it is; None: only ``inputs`` knows."""
 
     # --- what a task may decide ------------------------------------------------------------------------------------
 

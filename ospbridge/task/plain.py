@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.interface import Feedback
-from ospbridge.task.base import Task
+from ospbridge.task.base import ANY_NUMBER, Task
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, StepOutcome
@@ -30,6 +30,8 @@ class PlainTask(Task):
         self._reward = self._index(REWARD)
         self._terminated = self._index(TERMINATED)
         self._truncated = self._index(TRUNCATED)
+        if type(self) is PlainTask:
+            self.as_given = ANY_NUMBER
         self._silent = not agent.infos and type(self) is PlainTask
         """Nothing is told but outputs, and so there is nothing to judge."""
 

@@ -122,6 +122,8 @@ class ScenarioTask(Task):
         self._inputs = self._actor.way
         self._minds_actions = self._actor.minds
         kind = type(self)
+        if kind is ScenarioTask:
+            self.as_given = self._actor.as_given
         if kind.inputs is ScenarioTask.inputs:
             self.inputs = self._inputs  # type: ignore[assignment, method-assign]  # a call less
         self._observes = kind.observe is not ScenarioTask.observe

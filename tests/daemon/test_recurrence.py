@@ -84,6 +84,37 @@ async def test_the_third_step_of_the_same_agents_is_known_with_their_inputs(cond
     }
 
 
+async def test_actions_that_tasks_take_as_they_are_are_not_read_one_by_one(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> Any:
+        raise AssertionError
+
+    attachments = await playing(conductor, "a", "b")
+    for attachment in attachments:
+        monkeypatch.setattr(attachment.held.task, "inputs", fail)
+    recurrence = learned(moves_of(attachments, 0, 0))
+    known = recurrence.moves(message(moves_of(attachments, 0.25, 7.5)))
+    assert known is not None
+    assert known[1] is not None
+    assert [given.tolist() for given in known[1]] == [[0.25], [7.5]]
+
+
+async def test_a_number_beyond_what_one_task_takes_as_it_is_is_for_the_tasks(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachments = await playing(conductor, "a", "b")
+    task = attachments[1].held.task
+    monkeypatch.setattr(task, "as_given", (-0.5, 0.5))
+    monkeypatch.setattr(task, "inputs", lambda action: np.clip(action, -0.5, 0.5))
+    recurrence = learned(moves_of(attachments, 0, 0))
+    for values, given in [((0.5, -0.5), [[0.5], [-0.5]]), ((0.75, 0.75), [[0.75], [0.5]])]:
+        known = recurrence.moves(message(moves_of(attachments, *values)))
+        assert known is not None
+        assert known[1] is not None
+        assert [inputs.tolist() for inputs in known[1]] == given
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 async def test_what_is_no_action_is_read_one_by_one(conductor: Conductor, number: float) -> None:
     attachments = await playing(conductor, "a", "b")
@@ -107,6 +138,7 @@ async def test_where_a_task_cannot_read_one_they_are_read_one_by_one(
         raise TaskError("its expression fails")
 
     attachments = await playing(conductor, "a", "b")
+    monkeypatch.setattr(attachments[1].held.task, "as_given", None)
     recurrence = learned(moves_of(attachments, 0, 0))
     monkeypatch.setattr(attachments[1].held.task, "inputs", fail)
     moves = moves_of(attachments, 0.25, 0.5)

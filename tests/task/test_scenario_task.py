@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.task.base import ANY_NUMBER
 from ospbridge.task.loading import read
 from ospbridge.task.making import make_task, task_maker
 from ospbridge.task.plain import PlainTask
@@ -132,6 +133,33 @@ def test_an_action_out_of_bounds_is_an_error_where_the_scenario_wants_that() -> 
     ):
         tried.inputs([0.0, 1.5])
     assert task('[agent.action]\nout_of_bounds = "pass"\n').inputs([0.0, 1.5]).tolist() == [0.0, 1.5]
+
+
+REWARDED = '[agent.names]\nmotor = "input:/Left/Motor"\n[agent.episode]\nreward = "motor"\n'
+
+
+@pytest.mark.parametrize(
+    "rows, expected",
+    [
+        ("", (0.0, 1.0)),
+        ('[agent.action]\nout_of_bounds = "error"\n', (0.0, 1.0)),
+        ("[agent.action]\nlow = -1\nhigh = 0.5\n", (-1.0, 0.5)),
+        ('[agent.action]\nout_of_bounds = "pass"\n', ANY_NUMBER),
+        ("[agent.action]\nnormalised = true\n", None),
+        ("[agent.action]\nrate = 0.5\n", None),
+        ('[agent.action]\ninputs = ["/Right/*"]\n', None),
+        ("[agent.action]\nchoices = [[0, 1], [1, -1]]\n", None),
+        (REWARDED, None),
+    ],
+)
+def test_a_task_says_between_which_numbers_an_action_is_the_inputs(
+    rows: str, expected: tuple[float, float] | None
+) -> None:
+    tried = task(rows)
+    assert tried.as_given == expected
+    if expected is not None and expected != ANY_NUMBER:
+        action = np.array(expected, np.float32)
+        assert tried.inputs(action) is action
 
 
 def test_an_action_of_another_shape_is_refused() -> None:
