@@ -11,6 +11,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.transport.addresses import parse_endpoint, parse_listening, resolve
 from ospbridge.transport.streams import listening_at, parse_stream
+from ospbridge.transport.unix import parse_unix
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,19 @@ def test_of_several_addresses_the_one_is_taken_that_simulators_listen_at(
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
     assert resolve(Endpoint("localhost", 9)) == (socket.AF_INET, Endpoint("127.0.0.1", 9))
     assert resolve(Endpoint("six", 9)) == (socket.AF_INET6, Endpoint("::1", 9))
+
+
+@pytest.mark.parametrize(
+    "text, meant",
+    [
+        ("/tmp/mine/hub", "unix:/tmp/mine/hub"),
+        ("./hub.sock", "unix:./hub.sock"),
+        ("hub", "unix:/run/ospbridge/hub.sock"),
+        ("unix:", "unix:/run/ospbridge/hub.sock"),
+        ("http://host/hub", "unix:/run/ospbridge/hub.sock"),
+    ],
+)
+def test_a_path_that_lacks_its_scheme_is_told_with_it(text: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_unix(text)
+    assert caught.value.hint == f"write unix:PATH, for instance {meant}"
