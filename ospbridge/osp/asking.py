@@ -21,6 +21,7 @@ from ospbridge.errors import (
     ValueRejected,
 )
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
+from ospbridge.osp.attention import Question
 from ospbridge.osp.bursts import collect
 from ospbridge.osp.client import ClientMachine, Exchange, Reply
 from ospbridge.osp.kinds import IndexedByKind, InfoPieces
@@ -100,15 +101,14 @@ def ask(
     started = m.now
     give_up = min(started + (m.limits.query if limit is None else limit), m.no_later)
     waits = m.waits()
+    question = Question(m.attention)
     tries = 0
     while True:
-        if tries:
-            m.retries += 1
-            m.free_handler(StepCompletedAck(m.awaited))
         m.send(request)
+        question.asked()
         tries += 1
         again_at = min(m.now + waits.next(), give_up)
-        while True:
+        while not question.overtaken:
             reply = yield again_at
             if reply is None:
                 break
@@ -116,16 +116,23 @@ def ask(
             found = match(message)
             if found is not None:
                 m.answered(tries)
+                question.answered()
                 if isinstance(reply, Truncated):
                     m.notices.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
                 return found
             (stray or m.unexpected)(reply)
+        else:
+            # The handler is idle by now: nothing has to be acknowledged blindly.
+            waits = m.waits()
+            continue
         if m.now >= give_up:
             raise QueryTimeout(
                 f"{m.peer} did not answer {request.CODE.name} ({what}) within {m.now - started:.1f} s, "
                 f"asked {tries} times"
             )
         m.anomaly(f"{request.CODE.name} met silence")
+        m.retries += 1
+        m.free_handler(StepCompletedAck(m.awaited))
 
 
 def _answer(kind: type[M], test: Callable[[M], bool] = lambda _: True) -> Callable[[Message], M | None]:

@@ -320,13 +320,15 @@ def _asked(m: ClientMachine, s: StepUnderWay, limit: float, *, first: bool) -> E
 
     Servers that send again what is not acknowledged would not do so any more.
     """
-    if not first:
-        return (yield from _decided(m, s, limit))
-    m.awaited = s.missing[0]
+    m.attention.step = s
+    m.awaited = s.missing[0] if first else 0
     try:
         lost = yield from _decided(m, s, limit)
     finally:
+        m.attention.step = None
         m.awaited = 0
+    if not first:
+        return lost
     for agent_id in lost or ([] if s.may_be_resent else s.missing[:1]):
         m.send_bytes(s.votes[agent_id].done)
     return lost

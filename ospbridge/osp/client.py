@@ -20,6 +20,7 @@ from ospbridge.errors import (
     RemoteProtocolError,
     SessionLost,
 )
+from ospbridge.osp.attention import Attention
 from ospbridge.osp.clock import StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import Echo
@@ -118,6 +119,7 @@ class ClientMachine:
         self.lateness = Lateness()
         self.no_later = inf
         """When every question must be over, whatever its own limit is."""
+        self.attention = Attention()
         self.awaited = 0
         """Agent of whose completion a server may await an acknowledgement, if it is silent to a question; 0: any."""
         self.owed_acks: set[int] = set()

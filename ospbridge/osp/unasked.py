@@ -18,6 +18,7 @@ from ospbridge.osp.messages import (
     StepCompleted,
     StepCompletedAck,
     Truncated,
+    ValueContent,
 )
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
         m.punctual = m.punctual and message.CODE in LISTED and m.retries > 0
         m.anomaly(f"{Code(message.CODE).name} came late or twice")
+        if isinstance(message, ValueContent):
+            # What was taken for thrown away was answered all the same.
+            m.attention.shown()
 
 
 def _surplus_acknowledgement(m: ClientMachine, agent_id: int) -> None:

@@ -1,0 +1,182 @@
+"""Servers with one thread that, until the last completion is acknowledged, throw away whatever else has come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import StepUncertain
+from ospbridge.osp.codes import Code
+from ospbridge.osp.notices import Anomaly
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.server import ServerMachine
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from tests.osp.pair import Client, Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OUTPUTS = 3
+NAMES = ["agent", "other", "third"]
+SEEN = Code.NEXT_SIMULATION_STEP_COMPLETED_ACK
+STRICT = replace(DOCUMENT, completions_one_by_one=True)
+
+
+class Working(ServerMachine):
+    """Reads nothing while it steps; one that is ``strict`` hears only acknowledgements while it awaits them."""
+
+    pair: Pair
+    takes = 0.0
+    strict = True
+    busy = False
+    unread: list[tuple[int, bytes]]
+
+    def receive(self, handler_id: int, data: bytes, now: float) -> None:
+        if self.busy:
+            self.unread.append((handler_id, data))
+        elif not (self.strict and self._handlers[handler_id].waits_for_ack and data[0] != SEEN):
+            super().receive(handler_id, data, now)
+
+    def soften(self) -> None:
+        """Be one from now on that hears everything."""
+        self.strict = False
+        for handler in self._handlers.values():
+            handler.profile = DOCUMENT
+
+    def _run_step(self, now: float) -> None:
+        self.busy = True
+        self.pair.at(now + self.takes, self._end)
+
+    def _end(self) -> None:
+        self.busy = False
+        super()._run_step(self.pair.now)
+        unread, self.unread = self.unread, []
+        for handler_id, data in unread:
+            self.receive(handler_id, data, self.pair.now)
+        self.pair.flush_server()
+
+
+class Session:
+    """One client of such a server, in whose world each step brings something else."""
+
+    def __init__(self, takes: float, *, strict: bool = True, agents: int = 3, shown: bool = True) -> None:
+        self.names = NAMES[:agents]
+        self.late: list[float | None] = []
+        """How late the server's answers about values are, the next one last; None: it gets lost."""
+        world = SyntheticWorld(1, OUTPUTS, names=self.names)
+        self.pair = Pair(world, DOCUMENT, fault=self._fault)
+        server = Working(world, STRICT if strict else DOCUMENT, ledger=self.pair.ledger.append)
+        server.pair, server.takes, server.strict, server.unread = self.pair, takes, strict, []
+        server._was_reset = True
+        if not shown:
+            variables = server.repository.variables
+            for name in [name for name in variables if name.startswith("/Sim/")]:
+                del variables[name]
+        self.server = self.pair.server = server
+        self.client: Client = self.pair.client(DOCUMENT).connect()
+        self.client.do(self.talk.register(self.names))
+        self.number = 0
+
+    @property
+    def talk(self) -> Any:
+        return self.client.conversation
+
+    def _fault(self, datagram: Datagram) -> Iterable[float]:
+        if not datagram.to_server and datagram.data[0] == Code.VALUE and self.late:
+            late = self.late.pop()
+            return () if late is None else (late,)
+        return (0.0,)
+
+    def reset(self, seed: int) -> None:
+        self.number, self.seed = 0, seed
+        self.client.do(self.talk.reset(seed))
+
+    def step(self) -> float:
+        """How long it took. What it brought was the server's own."""
+        self.number += 1
+        given = np.array([self.number / 64], np.float32)
+        began = self.pair.now
+        outcome = self.client.do(self.talk.step(dict.fromkeys(self.names, given)))
+        true = expected(given, self.number, OUTPUTS, seed=self.seed).tolist()
+        assert all(outcome[name].outputs.tolist() == true for name in self.names)
+        return self.pair.now - began
+
+    @property
+    def audit(self) -> str:
+        reason: str = self.client.do(self.talk.audit())
+        return reason
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["shown", "not_shown"])
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("takes", [0.27, 0.4, 0.6, 2.5])
+def test_a_question_that_is_thrown_away_is_not_waited_for_once_the_completions_have_come(
+    takes: float, agents: int, shown: bool
+) -> None:
+    session = Session(takes, agents=agents, shown=shown)
+    for seed in (1, 2):
+        session.reset(seed)
+        took = [session.step() for _ in range(8)]
+        assert max(took[2:]) < takes + 0.02
+        assert session.audit == ""
+
+
+def test_what_is_asked_instead_is_awaited_no_longer_than_other_questions() -> None:
+    session = Session(0.6)
+    session.reset(1)
+    for _ in range(3):
+        session.step()
+    session.late = [None]
+    assert session.step() < 0.9
+    assert session.audit == ""
+
+
+def test_a_server_that_answers_behind_its_completions_is_not_asked_twice() -> None:
+    session = Session(0.4, strict=False)
+    session.reset(1)
+    assert max(session.step() for _ in range(8)) < 0.42
+    assert session.audit == ""
+    assert session.client.conversation.machine.punctual
+    assert not [n for n in session.talk.take_notices() if isinstance(n, Anomaly) and "VALUE came" in n.text]
+
+
+def test_an_answer_that_gets_lost_now_and_then_does_not_look_like_a_question_thrown_away() -> None:
+    session = Session(0.4, strict=False)
+    session.reset(1)
+    for _ in range(6):
+        session.late = [None]
+        session.step()
+        assert not session.talk.machine.attention.lacking
+        session.step()
+    assert session.audit == ""
+
+
+@pytest.mark.parametrize("late", [0.0, 0.05, 0.3, 0.7, 1.5])
+@pytest.mark.parametrize("number", range(1, 4))
+@pytest.mark.parametrize("always", [True, False])
+def test_an_answer_that_comes_late_all_the_same_is_not_taken_for_that_to_a_later_question(
+    number: int, late: float, always: bool
+) -> None:
+    session = Session(0.4)
+    session.reset(1)
+    for _ in range(4):
+        session.step()
+    assert session.talk.machine.attention.lacking
+    session.server.soften()
+    reason = ""
+    try:
+        for at in range(8):
+            session.late = [late, *(0.0 for _ in range(number - 1))] if always or not at else []
+            session.step()
+        reason = session.audit
+    except StepUncertain as error:
+        reason = error.message
+        session.pair.settle()
+    ran = sum(entry["kind"] == "step" for entry in session.pair.ledger)
+    assert ran == session.number
+    if late < 0.1:
+        assert reason == ""
+        assert not session.talk.machine.attention.lacking
