@@ -198,6 +198,23 @@ def _look_for_a_reset(m: ClientMachine) -> None:
         )
 
 
+def _look_for_order(m: ClientMachine, s: StepUnderWay, reason: str) -> None:
+    """All that is missing may have come too early: then nothing more will come. Raises StepUncertain."""
+    if not s.missing or not s.undecidable:
+        return
+    if s.unacked:
+        raise _uncertain(
+            m,
+            f"completions came and not all votes are acknowledged: one may have been counted twice, and {reason}",
+        )
+    raise _uncertain(
+        m,
+        "completions came before the last vote was acknowledged, as they do where datagrams overtake each other "
+        f"or a vote is counted twice, and {reason}",
+        by_network=True,
+    )
+
+
 def _not_undone(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
     """Where such a reset was completed meanwhile: it may have run since the clock was read. Raises StepUncertain."""
     if m.reset_within:
@@ -367,6 +384,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         if found is None:
             if s.unreadable is not None:
                 s.believe_early(ran=True)
+                _look_for_order(m, s, "what they brought cannot be read back")
             return None
         yield from _not_undone(m, s)
         m.clock.believe(time)
@@ -382,6 +400,8 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         waited = m.now - s.began
         raise _uncertain(m, f"the vote was not acknowledged within {waited:.1f} s", by_network=True)
     s.believe_early(ran=False)
+    if not m.clock.available:
+        _look_for_order(m, s, "there is no clock")
     return None
 
 

@@ -84,7 +84,7 @@ def _settled(m: ClientMachine, s: StepUnderWay, found: Found) -> bool:
         m.lateness.came(m.now - s.moved_at)
         s.changed = True
         return False
-    if since is None and (s.changed or _new(m, found)):
+    if since is None and (s.changed or _new(m, found) or s.overtook(found)):
         return True
     s.unseen = True
     # What is new may be what the step before brought, where that was not seen to be over.

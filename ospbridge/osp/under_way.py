@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
 
 if TYPE_CHECKING:
@@ -256,16 +258,40 @@ class StepUnderWay:
         m = self.m
         if m.shares_the_barrier:
             return
-        early = {
-            reply.agent_id: reply
-            for reply in self.strange
-            if not m.recalls(reply) and not m.lateness.awaits(reply.agent_id)
-        }
+        early = self._unknown()
         alone = not (self.resent or self.doubled or m.clock.available)
         if ran or (alone and early):
             m.owed_acks |= self.unacked
             self.unacked.clear()
             self.done = early | self.done
+
+    def _unknown(self) -> dict[int, StepCompleted]:
+        """What came too early, and no earlier step brought."""
+        m = self.m
+        return {
+            reply.agent_id: reply
+            for reply in self.strange
+            if not m.recalls(reply) and not m.lateness.awaits(reply.agent_id)
+        }
+
+    def overtook(self, found: dict[int, StepCompleted]) -> bool:
+        """Whether what is missing came too early and is just what was ``found``, and the votes are acknowledged now.
+
+        Then it is no earlier step's, nor is what was found: datagrams only overtook each other.
+        """
+        early = {} if self.unacked or self.unsent else self._unknown()
+        return all(
+            agent_id in early
+            and np.array_equal(early[agent_id].outputs, reply.outputs, equal_nan=True)
+            and np.array_equal(early[agent_id].infos, reply.infos, equal_nan=True)
+            for agent_id, reply in found.items()
+        )
+
+    @property
+    def undecidable(self) -> bool:
+        """All that is missing came too early, and where several vote nothing that may still come tells more."""
+        early = self._unknown()
+        return self.m.shares_the_barrier and all(agent_id in early for agent_id in self.missing)
 
     def distrust(self) -> None:
         """What was believed to be this step's completion was an older one."""

@@ -1,0 +1,140 @@
+"""Completions that overtake the acknowledgement of the last vote, as they may on a network that changes the order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import StepUncertain
+from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.codes import Code
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from tests.osp.pair import Client, Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+FIRST_OR_LATER = pytest.mark.parametrize("at", [0, 3])
+NAMES = ["agent", "other", "third"]
+OUTPUTS = 3
+BEHIND_ALL = 0.0005
+
+
+class Session:
+    """One client; the acknowledgement of the last vote comes late in step ``at``, from 0."""
+
+    def __init__(
+        self, profile: Profile, at: int, *, agents: int = 3, shown: bool = True, clock: bool = True
+    ) -> None:
+        self.names = NAMES[:agents]
+        self.at = at
+        self.acknowledged = 0
+        self.pair = Pair(SyntheticWorld(1, OUTPUTS, names=self.names), profile, fault=self._fault)
+        variables = self.pair.server.repository.variables
+        hidden = [name for name in variables if name.startswith("/Sim/") and not shown]
+        for name in [*hidden, *([] if clock else [SIMULATION_TIME])]:
+            del variables[name]
+        self.client: Client = self.pair.client(profile).connect()
+        self.client.do(self.talk.register(self.names))
+        self.client.do(self.talk.reset(1))
+        self.number = 0
+
+    @property
+    def talk(self) -> Any:
+        return self.client.conversation
+
+    def _fault(self, datagram: Datagram) -> Iterable[float]:
+        code, agent_id = datagram.data[0], datagram.data[1:5]
+        last = len(self.names).to_bytes(4, "little")
+        if not datagram.to_server and code == Code.NEXT_SIMULATION_STEP_ACK and agent_id == last:
+            self.acknowledged += 1
+            return (BEHIND_ALL if self.acknowledged == self.at + 1 else 0.0,)
+        return (0.0,)
+
+    def step(self) -> float:
+        """How long it took. What it brought was the server's own."""
+        self.number += 1
+        given = np.array([self.number / 64], np.float32)
+        began = self.pair.now
+        outcome = self.client.do(self.talk.step(dict.fromkeys(self.names, given)))
+        true = expected(given, self.number, OUTPUTS, seed=1).tolist()
+        assert all(outcome[name].outputs.tolist() == true for name in self.names)
+        return self.pair.now - began
+
+
+@BOTH
+@FIRST_OR_LATER
+@pytest.mark.parametrize("agents", [1, 2, 3])
+def test_what_overtook_an_acknowledgement_is_understood_where_it_can_be_read_back(
+    profile: Profile, agents: int, at: int
+) -> None:
+    session = Session(profile, at, agents=agents)
+    took = [session.step() for _ in range(6)]
+    assert max(took) == took[at] < 0.6
+    assert sum(took) - took[at] < 0.1
+    assert session.client.do(session.talk.audit()) == ""
+
+
+@BOTH
+@FIRST_OR_LATER
+@pytest.mark.parametrize("shown, clock", [(False, True), (True, False), (False, False)])
+def test_where_it_cannot_that_is_said_at_once_and_laid_to_the_network(
+    profile: Profile, shown: bool, clock: bool, at: int
+) -> None:
+    session = Session(profile, at, shown=shown, clock=clock)
+    for _ in range(at):
+        session.step()
+    began = session.pair.now
+    with pytest.raises(StepUncertain, match="before the last vote was acknowledged") as caught:
+        session.step()
+    assert session.pair.now - began < 0.6
+    assert caught.value.by_network
+    assert ("no clock" in caught.value.message) is not clock
+
+
+@BOTH
+@pytest.mark.parametrize("shown, clock", [(False, True), (True, False), (False, False)])
+def test_of_one_agent_alone_it_is_believed(profile: Profile, shown: bool, clock: bool) -> None:
+    session = Session(profile, 0, agents=1, shown=shown, clock=clock)
+    took = [session.step() for _ in range(3)]
+    assert sum(took) < 0.6
+    assert session.client.do(session.talk.audit()) == ""
+
+
+@BOTH
+def test_where_the_acknowledgement_is_lost_the_same_is_no_reason_to_try_more_often(profile: Profile) -> None:
+    session = Session(profile, -1, shown=False)
+    session.pair.fault = lambda datagram: (
+        ()
+        if not datagram.to_server
+        and datagram.data[:2] == bytes((Code.NEXT_SIMULATION_STEP_ACK, len(session.names)))
+        else (0.0,)
+    )
+    began = session.pair.now
+    with pytest.raises(StepUncertain, match="not all votes are acknowledged") as caught:
+        session.step()
+    assert session.pair.now - began < 1.0
+    assert not caught.value.by_network
+
+
+@BOTH
+def test_what_is_not_acknowledged_yet_is_not_believed_sooner_for_that(profile: Profile) -> None:
+    session = Session(profile, 0)
+    session.acknowledged = 1
+    lost: list[Datagram] = []
+    fault = session.pair.fault
+
+    def lose(datagram: Datagram) -> Iterable[float]:
+        last = bytes((Code.NEXT_SIMULATION_STEP_ACK, len(session.names)))
+        if not lost and not datagram.to_server and datagram.data.startswith(last):
+            lost.append(datagram)
+            return ()
+        return fault(datagram)
+
+    session.pair.fault = lose
+    assert session.step() > 2.0
+    assert lost
