@@ -2,32 +2,23 @@
 
 Votes out, acknowledgements in, completions in, completions acknowledged: as long as nothing else happens that is the
 ``straight`` way, which looks at bytes only. What is not on it is dealt with message by message, and everything behind a
-silence goes through ``recovery``: first find out, then what the table says.
+silence goes through ``finding_out``: first what became of it, then what the table says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ospbridge.errors import (
-    BarrierStuck,
-    OspBridgeError,
-    OutputsIncomplete,
-    QueryTimeout,
-    SessionLost,
-    StepUncertain,
-)
-from ospbridge.osp.asking import LAST_WORD, overview, who_is_missing
+from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.clock import Moved
-from ospbridge.osp.lost_completions import late_after_all, read_back
+from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncertain
+from ospbridge.osp.lost_completions import late_after_all
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.reading_back import replaced
-from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
-from ospbridge.osp.timekeeping import audit, does_not_count_steps, read_clock, start_clock
+from ospbridge.osp.timekeeping import audit, read_clock, start_clock
 from ospbridge.osp.under_way import StepUnderWay
 
 if TYPE_CHECKING:
@@ -39,9 +30,6 @@ if TYPE_CHECKING:
     from ospbridge.osp.votes import Vote
 
 __all__ = ["SEED", "StepResult", "audit", "go_on", "read_clock", "reset", "step"]
-
-LATE_VOTE: Final = 3.5
-"""Seconds after which a vote that is not acknowledged is not awaited any more, where datagrams come late."""
 
 
 @dataclass(slots=True)
@@ -111,7 +99,7 @@ def _to_the_end(
         reason = yield from replaced(m, tuple(s.votes.values()))
         if reason:
             m.anomaly(reason)
-            raise _uncertain(m, reason)
+            raise uncertain(m, reason)
     return result
 
 
@@ -168,59 +156,23 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     """Ask the clock whether the completions just read belong to this step."""
     time = yield from read_clock(m, s.take)
     if s.mixed_up:
-        raise _uncertain(m, "a vote was counted twice: the step may have run before all votes were in")
+        raise uncertain(m, "a vote was counted twice: the step may have run before all votes were in")
     if time is None or m.clock.base is None:
         m.clock.believe(None)
         return True
     once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)
     moved = m.clock.judge(time)
     if moved is Moved.NO:
-        _look_for_a_reset(m)
+        look_for_a_reset(m)
         s.distrust()
         return False
     if moved is Moved.OTHERWISE:
-        raise _uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
+        raise uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
     if s.doubled and not once:
-        raise _uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
-    yield from _not_undone(m, s)
+        raise uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
+    yield from not_undone(m, s)
     m.clock.believe(time)
     return True
-
-
-def _look_for_a_reset(m: ClientMachine) -> None:
-    """The clock has not moved, all votes are counted: a reset that was asked for twice may have undone the step.
-
-    Raises StepUncertain.
-    """
-    if m.reset_within:
-        raise _uncertain(
-            m, "the world was reset in the middle of it, by a vote that came twice", by_network=True
-        )
-
-
-def _look_for_order(m: ClientMachine, s: StepUnderWay, reason: str) -> None:
-    """All that is missing may have come too early: then nothing more will come. Raises StepUncertain."""
-    if not s.missing or not s.undecidable:
-        return
-    if s.unacked:
-        raise _uncertain(
-            m,
-            f"completions came and not all votes are acknowledged: one may have been counted twice, and {reason}",
-        )
-    raise _uncertain(
-        m,
-        "completions came before the last vote was acknowledged, as they do where datagrams overtake each other "
-        f"or a vote is counted twice, and {reason}",
-        by_network=True,
-    )
-
-
-def _not_undone(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
-    """Where such a reset was completed meanwhile: it may have run since the clock was read. Raises StepUncertain."""
-    if m.reset_within:
-        time = yield from read_clock(m, s.take)
-        if time is not None and m.clock.judge(time) is not Moved.ONCE:
-            _look_for_a_reset(m)
 
 
 def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
@@ -229,14 +181,7 @@ def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]
     if reason:
         m.vote_outstanding = False
         m.anomaly(reason)
-        raise _uncertain(m, reason)
-
-
-def _uncertain(m: ClientMachine, reason: str, *, by_network: bool = False) -> StepUncertain:
-    m.suspect = reason
-    return StepUncertain(
-        f"it cannot be told whether the step ran exactly once: {reason}", by_network=by_network or m.doubled
-    )
+        raise uncertain(m, reason)
 
 
 def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exchange[StepResult]:
@@ -313,7 +258,7 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             # question now would be eaten in its place.
             asked_others = True
         elif missing:
-            lost = yield from _asked(m, s, limit, first=asks_first)
+            lost = yield from asked(m, s, limit, first=asks_first)
             if lost is not None:
                 m.vote_outstanding = False
                 return (yield from _restored(m, s, lost))
@@ -330,124 +275,3 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             yield from _not_late(m, s, limit)
             m.vote_outstanding = False
             return (yield from _filled(m, s))
-
-
-def _asked(m: ClientMachine, s: StepUnderWay, limit: float, *, first: bool) -> Exchange[list[int] | None]:
-    """As ``_decided``; ``first``: what is missing is acknowledged only behind that.
-
-    Servers that send again what is not acknowledged would not do so any more.
-    """
-    m.attention.step = s
-    m.awaited = s.missing[0] if first else 0
-    try:
-        lost = yield from _decided(m, s, limit)
-    finally:
-        m.attention.step = None
-        m.awaited = 0
-    if not first:
-        return lost
-    for agent_id in lost or ([] if s.may_be_resent else s.missing[:1]):
-        m.send_bytes(s.votes[agent_id].done)
-    return lost
-
-
-def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[int] | None]:
-    """Gather the evidence and act on it: whose completions are to be read back of a step that ran; None to wait."""
-    if m.now >= limit:
-        if s.silent:
-            m.suspect = "the simulator fell silent in the middle of a step"
-            raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.now - s.began:.1f} s")
-        if s.unreadable is not None:
-            m.vote_outstanding = False
-            m.suspect = s.unreadable.message
-            raise s.unreadable
-        if s.unacked:
-            raise _uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
-        m.suspect = "a step of this session never completed"
-        who = yield from who_is_missing(m)
-        raise BarrierStuck(f"the step did not complete within {m.limits.step:g} s ({who})")
-    m.no_later = limit + LAST_WORD
-    try:
-        time, row = yield from _found_out(m, s)
-    except QueryTimeout:
-        # A server with one thread answers nothing while it works: what was asked is answered late.
-        m.punctual = False
-        s.silent = True
-        return None
-    finally:
-        m.no_later = inf
-    s.silent = False
-    if row is None:
-        return None
-    if row.action is Action.RESTORE:
-        found = yield from read_back(m, s)
-        if found is None:
-            if s.unreadable is not None:
-                s.believe_early(ran=True)
-                _look_for_order(m, s, "what they brought cannot be read back")
-            return None
-        yield from _not_undone(m, s)
-        m.clock.believe(time)
-        s.done.update(found)
-        return list(found)
-    if row.action is Action.BELIEVE:
-        does_not_count_steps(m)
-        s.done = s.disowned
-        return []
-    if row.action is Action.GIVE_UP:
-        raise _uncertain(m, row.reason)
-    if row.punctual is False and m.now - s.began >= LATE_VOTE:
-        waited = m.now - s.began
-        raise _uncertain(m, f"the vote was not acknowledged within {waited:.1f} s", by_network=True)
-    s.believe_early(ran=False)
-    if not m.clock.available:
-        _look_for_order(m, s, "there is no clock")
-    return None
-
-
-def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None, Row | None]]:
-    """The clock's time and the row of the table that fits; no row where the step was completed meanwhile.
-
-    A vote that the table says is lost is sent again here.
-    """
-    time = yield from read_clock(m, s.take)
-    if s.finished:
-        return time, None
-    if m.clock.available and m.clock.base is None:
-        raise _uncertain(
-            m, "the world was reset in the middle of it, by another client or by a doubled request"
-        )
-    moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
-    if moved is Moved.NO and not s.unacked:
-        _look_for_a_reset(m)
-    if moved is not Moved.ONCE:
-        s.moved_at = m.now
-    s.seen_moved = moved is Moved.ONCE
-    s.waited = s.waited or (moved is Moved.NO and not s.unacked and not s.unsent)
-    sole, doubled = True, s.mixed_up or s.overtaken
-    disowned = s.disowned_for_long
-    if moved is Moved.NO and (s.unacked or disowned):
-        yield from overview(m, stray=s.take)
-        if s.finished:
-            return time, None
-        sole, doubled = not m.foreign, s.mixed_up
-    row = decide(
-        STEP_TABLE,
-        Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, disowned, doubled),
-    )
-    if row.action is Action.RESEND:
-        # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
-        # the last look at the clock before the one repetition.
-        again = yield from read_clock(m, s.take)
-        if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
-            (agent_id,) = s.unacked
-            s.resent = True
-            m.send_bytes(s.votes[agent_id].datagram)
-    return time, row
-
-
-def _acknowledged(s: StepUnderWay) -> Acknowledged:
-    open_votes = len(s.unacked) + len(s.unsent)
-    if not open_votes:
-        return Acknowledged.ALL
-    return Acknowledged.ALL_BUT_ONE if open_votes == 1 else Acknowledged.FEWER

@@ -1,0 +1,191 @@
+"""Behind a silence in the middle of a step: what became of it, as far as that can be found out.
+
+The clock, the overview of agents and the repository are asked; ``recovery`` has the table that says what follows.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import BarrierStuck, QueryTimeout, SessionLost, StepUncertain
+from ospbridge.osp.asking import LAST_WORD, overview, who_is_missing
+from ospbridge.osp.clock import Moved
+from ospbridge.osp.lost_completions import read_back
+from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
+from ospbridge.osp.timekeeping import does_not_count_steps, read_clock
+
+if TYPE_CHECKING:
+    from ospbridge.osp.client import ClientMachine, Exchange
+    from ospbridge.osp.under_way import StepUnderWay
+
+__all__ = ["asked", "look_for_a_reset", "not_undone", "uncertain"]
+
+LATE_VOTE: Final = 3.5
+"""Seconds after which a vote that is not acknowledged is not awaited any more, where datagrams come late."""
+
+
+def asked(m: ClientMachine, s: StepUnderWay, limit: float, *, first: bool) -> Exchange[list[int] | None]:
+    """Agents whose completions are lost of a step that ran, which are in ``s.done`` by now; None: wait on.
+
+    ``first``: what is missing is acknowledged only behind that, since servers that send again what is not acknowledged
+    would not do so any more. Raises BarrierStuck, OutputsIncomplete, SessionLost, StepUncertain.
+    """
+    m.attention.step = s
+    m.awaited = s.missing[0] if first else 0
+    try:
+        lost = yield from _decided(m, s, limit)
+    finally:
+        m.attention.step = None
+        m.awaited = 0
+    if not first:
+        return lost
+    for agent_id in lost or ([] if s.may_be_resent else s.missing[:1]):
+        m.send_bytes(s.votes[agent_id].done)
+    return lost
+
+
+def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[int] | None]:
+    """Gather the evidence and act on it."""
+    if m.now >= limit:
+        if s.silent:
+            m.suspect = "the simulator fell silent in the middle of a step"
+            raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.now - s.began:.1f} s")
+        if s.unreadable is not None:
+            m.vote_outstanding = False
+            m.suspect = s.unreadable.message
+            raise s.unreadable
+        if s.unacked:
+            raise uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
+        m.suspect = "a step of this session never completed"
+        who = yield from who_is_missing(m)
+        raise BarrierStuck(f"the step did not complete within {m.limits.step:g} s ({who})")
+    m.no_later = limit + LAST_WORD
+    try:
+        time, row = yield from _found_out(m, s)
+    except QueryTimeout:
+        # A server with one thread answers nothing while it works: what was asked is answered late.
+        m.punctual = False
+        s.silent = True
+        return None
+    finally:
+        m.no_later = inf
+    s.silent = False
+    if row is None:
+        return None
+    if row.action is Action.RESTORE:
+        found = yield from read_back(m, s)
+        if found is None:
+            if s.unreadable is not None:
+                s.believe_early(ran=True)
+                _look_for_order(m, s, "what they brought cannot be read back")
+            return None
+        yield from not_undone(m, s)
+        m.clock.believe(time)
+        s.done.update(found)
+        return list(found)
+    if row.action is Action.BELIEVE:
+        does_not_count_steps(m)
+        s.done = s.disowned
+        return []
+    if row.action is Action.GIVE_UP:
+        raise uncertain(m, row.reason)
+    if row.punctual is False and m.now - s.began >= LATE_VOTE:
+        waited = m.now - s.began
+        raise uncertain(m, f"the vote was not acknowledged within {waited:.1f} s", by_network=True)
+    s.believe_early(ran=False)
+    if not m.clock.available:
+        _look_for_order(m, s, "there is no clock")
+    return None
+
+
+def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None, Row | None]]:
+    """The clock's time and the row of the table that fits; no row where the step was completed meanwhile.
+
+    A vote that the table says is lost is sent again here.
+    """
+    time = yield from read_clock(m, s.take)
+    if s.finished:
+        return time, None
+    if m.clock.available and m.clock.base is None:
+        raise uncertain(
+            m, "the world was reset in the middle of it, by another client or by a doubled request"
+        )
+    moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
+    if moved is Moved.NO and not s.unacked:
+        look_for_a_reset(m)
+    if moved is not Moved.ONCE:
+        s.moved_at = m.now
+    s.seen_moved = moved is Moved.ONCE
+    s.waited = s.waited or (moved is Moved.NO and not s.unacked and not s.unsent)
+    sole, doubled = True, s.mixed_up or s.overtaken
+    disowned = s.disowned_for_long
+    if moved is Moved.NO and (s.unacked or disowned):
+        yield from overview(m, stray=s.take)
+        if s.finished:
+            return time, None
+        sole, doubled = not m.foreign, s.mixed_up
+    row = decide(
+        STEP_TABLE,
+        Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, disowned, doubled),
+    )
+    if row.action is Action.RESEND:
+        # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
+        # the last look at the clock before the one repetition.
+        again = yield from read_clock(m, s.take)
+        if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
+            (agent_id,) = s.unacked
+            s.resent = True
+            m.send_bytes(s.votes[agent_id].datagram)
+    return time, row
+
+
+def _acknowledged(s: StepUnderWay) -> Acknowledged:
+    open_votes = len(s.unacked) + len(s.unsent)
+    if not open_votes:
+        return Acknowledged.ALL
+    return Acknowledged.ALL_BUT_ONE if open_votes == 1 else Acknowledged.FEWER
+
+
+def look_for_a_reset(m: ClientMachine) -> None:
+    """The clock has not moved, all votes are counted: a reset that was asked for twice may have undone the step.
+
+    Raises StepUncertain.
+    """
+    if m.reset_within:
+        raise uncertain(
+            m, "the world was reset in the middle of it, by a vote that came twice", by_network=True
+        )
+
+
+def _look_for_order(m: ClientMachine, s: StepUnderWay, reason: str) -> None:
+    """All that is missing may have come too early: then nothing more will come. Raises StepUncertain."""
+    if not s.missing or not s.undecidable:
+        return
+    if s.unacked:
+        raise uncertain(
+            m,
+            f"completions came and not all votes are acknowledged: one may have been counted twice, and {reason}",
+        )
+    raise uncertain(
+        m,
+        "completions came before the last vote was acknowledged, as they do where datagrams overtake each other "
+        f"or a vote is counted twice, and {reason}",
+        by_network=True,
+    )
+
+
+def not_undone(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
+    """Where such a reset was completed meanwhile: it may have run since the clock was read. Raises StepUncertain."""
+    if m.reset_within:
+        time = yield from read_clock(m, s.take)
+        if time is not None and m.clock.judge(time) is not Moved.ONCE:
+            look_for_a_reset(m)
+
+
+def uncertain(m: ClientMachine, reason: str, *, by_network: bool = False) -> StepUncertain:
+    """The error for a step of which it cannot be told, and from then on of the session."""
+    m.suspect = reason
+    return StepUncertain(
+        f"it cannot be told whether the step ran exactly once: {reason}", by_network=by_network or m.doubled
+    )
