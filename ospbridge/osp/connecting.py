@@ -3,10 +3,14 @@
 Each kind of server is silent to the other's form of INIT, so both forms go out from one socket and the answer's
 length decides. Two answers may come (to two INITs): the first is adopted, later handlers get an END. Connecting the
 socket would hide a second answer, so when more than one INIT was sent the adoption waits 120 ms for it.
+
+A server that takes one client only is silent for as long as it believes that one there, though it died. So a driver
+that can free such a place has its turn when INIT met silence, and again each few times that it does.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import RemoteProtocolError, SimulatorNotFound, SimulatorSilent, VersionRefused
@@ -29,13 +33,17 @@ ASKED: Final = 3
 SLOWEST: Final = 1.0
 """Seconds that a second answer is awaited at most where the first was slow."""
 STRANGERS_NAMED: Final = 3
+PAUSE_EVERY: Final = 3
+"""So often INIT meets silence from one pause to the next. The first one is at the first silence."""
+PAUSE_SHARE: Final = 0.5
+"""Of the time that is left, at most: what is done meanwhile may be in vain too, and INIT needs the rest."""
 
 
 class ConnectMachine:
     """INIT until answered. ``outgoing`` holds (datagram, destination); feed what comes back with its source.
 
     ``profile`` None probes for both. Finished when ``adopted`` is set; errors are raised from ``handle_timer`` and
-    ``receive``.
+    ``receive``. ``pauses``: the driver wants its turns while nobody answers (``paused_until``).
     """
 
     def __init__(
@@ -46,19 +54,25 @@ class ConnectMachine:
         limits: Limits | None = None,
         jitter: Callable[[], float] = lambda: 0.5,
         now: float,
+        pauses: bool = False,
     ) -> None:
         self.server = server
+        self.limits = limits or Limits()
         self.outgoing: list[tuple[bytes, Endpoint]] = []
         self.adopted: Endpoint | None = None
         """The handler, once it is time to connect to it."""
         self.profile = profile
         self.surplus: list[Endpoint] = []
         self.deadline: float
+        self.paused_until: float | None = None
+        """INIT met silence: the driver may see to what keeps the server from answering, until then at the latest. It
+        clears this, and feeds what came meanwhile, before it looks at the time again."""
+        self._pause_behind = 0 if pauses else inf
+        """So many INITs that nobody answered."""
         self._wanted = (profile,) if profile else (DOCUMENT, NERD)
-        self._limits = limits or Limits()
         self._waits = Waits(max(p.patience for p in self._wanted), jitter)
         self._started = now
-        self._give_up = now + self._limits.connect
+        self._give_up = now + self.limits.connect
         self._last_sent = now
         self._inits = 0
         self._answer: tuple[Endpoint, Profile] | None = None
@@ -141,6 +155,10 @@ class ConnectMachine:
             raise self._refusal
         if now >= self._give_up:
             raise self._silent(now)
+        if self._inits > self._pause_behind and self._refusal is None:
+            self._pause_behind = self._inits + (PAUSE_EVERY - 1) * len(self._wanted)
+            self.paused_until = now + (self._give_up - now) * PAUSE_SHARE
+            return
         self._ask(now)
 
     def handle_refused(self) -> None:

@@ -32,13 +32,14 @@ from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
+    from ospbridge.session.reclaim import Successor
 
 __all__ = ["BlockingSession"]
 
@@ -91,8 +92,10 @@ class BlockingSession:
         probe = None
         try:
             probe = closed_port_probe(family, server)
-            machine = ConnectMachine(server, wanted, limits=limits, jitter=random.random, now=monotonic())
-            handler, found = _find_handler(sock, probe, machine, trace)
+            machine = ConnectMachine(
+                server, wanted, limits=limits, jitter=random.random, now=monotonic(), pauses=reclaim_stale
+            )
+            handler, found = _find_handler(sock, probe, machine, trace=trace, leases=leases)
             early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
@@ -108,17 +111,11 @@ class BlockingSession:
         session.link.take_early(early)
         if reclaim_stale:
             try:
-                session._reclaim(leases)
+                _reclaim(successors(server, leases, session.machine.limits))
             except BaseException:
                 session.close()
                 raise
         return session
-
-    def _reclaim(self, leases: Path | None) -> None:
-        for dead in successors(self.conversation.server, leases, self.machine.limits):
-            with dead:
-                link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-                dead.heard = link.run(dead.goodbye()) or link.gone
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
@@ -279,8 +276,21 @@ class BlockingSession:
                 self.close()
 
 
+def _reclaim(places: Iterable[Successor]) -> None:
+    """Free the agents of the dead, through their old handlers."""
+    for dead in places:
+        with dead:
+            link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+            dead.heard = link.run(dead.goodbye()) or link.gone
+
+
 def _find_handler(
-    sock: socket.socket, probe: socket.socket, machine: ConnectMachine, trace: TraceWriter | None
+    sock: socket.socket,
+    probe: socket.socket,
+    machine: ConnectMachine,
+    *,
+    trace: TraceWriter | None,
+    leases: Path | None,
 ) -> tuple[Endpoint, Profile]:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
@@ -312,6 +322,9 @@ def _find_handler(
                 trace.received(data, source.port)
             machine.receive(data, source, monotonic())
         machine.handle_timer(monotonic())
+        if machine.paused_until is not None:
+            _reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))
+            machine.paused_until = None
 
 
 def _try_receive_from(sock: socket.socket) -> tuple[bytes, Endpoint] | None:

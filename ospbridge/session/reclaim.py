@@ -2,6 +2,9 @@
 
 The handler is connected to the dead client's address, so its successor binds that very port and says goodbye in its
 name. A real handler in mid-step waits for an acknowledgement; one datagram frees it.
+
+It does so behind its own INIT, and before it where that meets silence: a server that takes one client only answers
+nobody else until that one has left.
 """
 
 from __future__ import annotations
@@ -34,10 +37,19 @@ class Successor:
     """A dead client's place: a socket that its old handler listens to, and a machine for it.
 
     A context, in which ``goodbye`` is to be run and ``heard`` to be set. Behind it the lease is gone, or is left to the
-    next successor: where nobody was heard, and where the caller was interrupted.
+    next successor: where nobody was heard, and where the caller was interrupted. ``silence_tells``: a silence is the
+    handler's own, and its lease is given up after some.
     """
 
-    def __init__(self, sock: socket.socket, machine: ClientMachine, lease: Lease, file: LeaseFile) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        machine: ClientMachine,
+        lease: Lease,
+        file: LeaseFile,
+        *,
+        silence_tells: bool = True,
+    ) -> None:
         self.sock = sock
         self.machine = machine
         self.port = lease.handler_port
@@ -45,6 +57,7 @@ class Successor:
         """The handler said something, or is gone for sure."""
         self._lease = lease
         self._file = file
+        self._silence_tells = silence_tells
 
     def goodbye(self) -> Exchange[bool]:
         """Free the handler, give back its agents, leave. True where all was confirmed."""
@@ -65,7 +78,7 @@ class Successor:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.sock.close()
         told = error is None or isinstance(error, OspBridgeError)
-        if told:
+        if told and (self.heard or self._silence_tells):
             self._file.tried(self._lease, heard=self.heard)
         else:
             # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
@@ -73,18 +86,29 @@ class Successor:
         return told
 
 
-def successors(server: Endpoint, directory: Path | None, limits: Limits) -> Iterator[Successor]:
-    """Of our own sessions with ``server`` that died, one after the other."""
+def successors(
+    server: Endpoint, directory: Path | None, limits: Limits, *, no_later: float | None = None
+) -> Iterator[Successor]:
+    """Of our own sessions with ``server`` that died, one after the other.
+
+    ``no_later``: when all of them must have had their say, where the server has answered nothing so far. No lease is
+    given up then for what did not work: it may be the server that is away, or the network.
+    """
     for lease, file in stale_leases(server, directory):
         try:
             place = in_place_of(lease, limits)
         except BaseException:
             file.abandon()
             raise
-        if place is None:
+        if place is not None:
+            dead = Successor(*place, lease, file, silence_tells=no_later is None)
+            if no_later is not None:
+                dead.machine.no_later = no_later
+            yield dead
+        elif no_later is None:
             file.tried(lease, heard=True)
         else:
-            yield Successor(*place, lease, file)
+            file.abandon()
 
 
 def in_place_of(lease: Lease, limits: Limits) -> tuple[socket.socket, ClientMachine] | None:

@@ -22,7 +22,7 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
+    from ospbridge.session.reclaim import Successor
 
 __all__ = ["TrioSession"]
 
@@ -100,9 +101,16 @@ class TrioSession:
         try:
             probe = closed_port_probe(family, server)
             machine = ConnectMachine(
-                server, wanted, limits=limits, jitter=random.random, now=trio.current_time()
+                server,
+                wanted,
+                limits=limits,
+                jitter=random.random,
+                now=trio.current_time(),
+                pauses=reclaim_stale,
             )
-            handler, found = await _find_handler(sock, probe, machine, trace, tally)
+            handler, found = await _find_handler(
+                sock, probe, machine, trace=trace, tally=tally, leases=leases
+            )
             early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
@@ -118,17 +126,11 @@ class TrioSession:
         session._link.take_early(early)
         if reclaim_stale:
             try:
-                await session._reclaim(leases)
+                await _reclaim(successors(server, leases, session.machine.limits))
             except BaseException:
                 await session.aclose()
                 raise
         return session
-
-    async def _reclaim(self, leases: Path | None) -> None:
-        for dead in successors(self.conversation.server, leases, self.machine.limits):
-            with dead:
-                link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-                dead.heard = await link.run(dead.goodbye()) or link.gone
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
@@ -277,12 +279,22 @@ class TrioSession:
         await self.aclose()
 
 
+async def _reclaim(places: Iterable[Successor]) -> None:
+    """Free the agents of the dead, through their old handlers."""
+    for dead in places:
+        with dead:
+            link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+            dead.heard = await link.run(dead.goodbye()) or link.gone
+
+
 async def _find_handler(
     sock: socket.socket,
     probe: socket.socket,
     machine: ConnectMachine,
+    *,
     trace: TraceWriter | None,
     tally: Tally | None,
+    leases: Path | None,
 ) -> tuple[Endpoint, Profile]:
     while True:
         for datagram, to in machine.outgoing:
@@ -309,6 +321,9 @@ async def _find_handler(
                 tally.received[data[0] if data else 0] += 1
             machine.receive(data, Endpoint(str(address[0]), int(address[1])), trio.current_time())
         machine.handle_timer(trio.current_time())
+        if machine.paused_until is not None:
+            await _reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))
+            machine.paused_until = None
 
 
 def _look_at(probe: socket.socket, machine: ConnectMachine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from ospbridge.interface import Endpoint, ValueEntry
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import ConnectMachine
-from ospbridge.osp.messages import End, InitAck
+from ospbridge.osp.messages import End, Init, InitAck
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
 from ospbridge.osp.restore import find_interface_values
@@ -87,6 +88,60 @@ def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
     with pytest.raises(SimulatorSilent, match=r"within 3\.0 s: sent \d+ INITs .*code 255") as caught:
         machine.handle_timer(machine.deadline)
     assert "45454" in caught.value.hint
+
+
+def pauses(machine: ConnectMachine) -> list[tuple[float, float]]:
+    """When INIT, which nobody answers, is paused, and until when; what is done meanwhile takes no time."""
+    told = []
+    with suppress(SimulatorSilent):
+        while True:
+            now = machine.deadline
+            machine.handle_timer(now)
+            if machine.paused_until is not None:
+                told.append((now, machine.paused_until))
+                machine.paused_until = None
+    return told
+
+
+@pytest.mark.parametrize("profile", [None, NERD])
+def test_silence_gives_the_driver_its_turn_at_once_and_then_now_and_then(profile: Profile | None) -> None:
+    limits = Limits(connect=8.0)
+    machine = ConnectMachine(MAIN, profile, limits=limits, now=0.0, pauses=True)
+    turns = pauses(machine)
+    assert len(turns) == 3
+    assert turns[0][0] == pytest.approx(0.26, abs=0.02)
+    assert all(2.0 < later - sooner < 4.0 for (sooner, _), (later, _) in pairwise(turns))
+    assert all(until == pytest.approx((now + 8.0) / 2) for now, until in turns)
+    assert pauses(ConnectMachine(MAIN, profile, limits=limits, now=0.0)) == []
+
+
+def test_what_came_while_the_driver_had_its_turn_is_adopted_without_another_init() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
+    machine.outgoing.clear()
+    machine.handle_timer(machine.deadline)
+    assert machine.paused_until is not None
+    machine.paused_until = None
+    machine.receive(InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50000), 2.0)
+    assert machine.adopted == Endpoint(MAIN.host, 50000)
+    assert machine.outgoing == []
+
+
+def test_behind_the_drivers_turn_init_is_asked_again_at_once() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0, pauses=True)
+    machine.outgoing.clear()
+    machine.handle_timer(machine.deadline)
+    assert machine.outgoing == []
+    machine.paused_until = None
+    assert machine.deadline < 2.0
+    machine.handle_timer(2.0)
+    assert machine.outgoing == [(Init(form=InitForm.BYTES).encode(end=NERD.end_marker), MAIN)]
+
+
+def test_who_answers_with_another_version_is_not_silent() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
+    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    machine.handle_timer(machine.deadline)
+    assert machine.paused_until is None
 
 
 def test_an_answer_of_another_version_is_refused() -> None:
