@@ -171,13 +171,20 @@ class AgentNotFound(OspBridgeError):
 
 
 class AgentTaken(OspBridgeError):
-    """Another client controls the agent."""
+    """Another client controls the agent, or the simulator may still have it for a lost session of ours.
+
+    ``agents``: their names, where they are known.
+    """
 
     exit_code = 69
     default_hint = (
         "stop the other client, or, if it died, free all agents with `ospbridge restart-communication` "
         "(it disconnects every client)"
     )
+
+    def __init__(self, message: str, *, hint: str = "", agents: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.agents = tuple(agents)
 
 
 class AgentsInUse(OspBridgeError):

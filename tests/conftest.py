@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,6 +87,15 @@ def runtime_directory(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
     monkeypatch.setenv("XDG_STATE_HOME", str(directory))
     return directory
+
+
+@pytest.fixture(autouse=True)
+def nothing_lost() -> Iterator[None]:
+    """Agents that one test lost do not explain why another one's are taken: its simulator may get the same port."""
+    yield
+    lost_agents = sys.modules.get("ospbridge.session.lost_agents")
+    if lost_agents is not None:
+        lost_agents._losses.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -216,7 +216,9 @@ def register(m: ClientMachine, agent: AgentInterface) -> Exchange[None]:
         what=f"agent {agent.name!r}",
     )
     if answer.status != 1:
-        raise AgentTaken(f"agent {agent.name!r} of {m.peer} is controlled by another client")
+        raise AgentTaken(
+            f"agent {agent.name!r} of {m.peer} is controlled by another client", agents=(agent.name,)
+        )
     m.controlled[agent.id] = agent
     m.echo.forget(agent.id)
     m.foreign -= {agent.name}

@@ -27,6 +27,7 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.link import Link
+from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
@@ -247,6 +248,8 @@ class BlockingSession:
         """``conversation.leave`` was run for this session, and ended so: nothing more is to be said."""
         if confirmed or self.over:
             self.conversation.forget_lease()
+        if not confirmed and not self.conversation.evicted:
+            given_up(self.server, self.controlled)
         self._drop()
 
     @property

@@ -36,6 +36,7 @@ from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.session.lost_agents import explained, forget
 from ospbridge.session.matching import choose, left_out, unknown
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Conversation:
         self.step_count = 0
         self.reset_count = 0
         self._votes: tuple[Vote, ...] = ()
+        self._leases = leases
         self._lease = LeaseFile(leases) if keep_lease else None
         self.lease_held = False
 
@@ -125,7 +127,10 @@ class Conversation:
     ) -> Exchange[tuple[str, ...]]:
         """As ``matching.choose`` says, with a new overview."""
         agents = yield from self.overview()
-        return choose(agents, patterns, server=self.server, mine=self.votes, available=available, meant=meant)
+        with explained(self.server, self._leases):
+            return choose(
+                agents, patterns, server=self.server, mine=self.votes, available=available, meant=meant
+            )
 
     def register(self, names: Iterable[str]) -> Exchange[tuple[AgentInterface, ...]]:
         """Take control of agents; all or none of those that this call names."""
@@ -141,13 +146,15 @@ class Conversation:
                 self.asked[name] = interface.id
                 self._renew_lease()
                 try:
-                    yield from asking.register(self.machine, interface)
+                    with explained(self.server, self._leases):
+                        yield from asking.register(self.machine, interface)
                 except AgentTaken:
                     del self.asked[name]
                     self._renew_lease()
                     raise
                 del self.asked[name]
                 taken.append(name)
+                forget(self.server, name)
                 self.votes[name] = Vote(interface, self.machine.profile)
                 self._votes = tuple(self.votes.values())
                 interfaces.append(interface)

@@ -36,9 +36,12 @@ def choose(
         agents = among(agents, meant)
         free = tuple(dict.fromkeys(entry.name for entry in agents if entry.available or entry.name in mine))
         if not free:
-            taken = ", ".join(entry.name for entry in agents)
+            taken = [entry.name for entry in agents]
             if taken:
-                raise AgentTaken(f"every agent of {server} is controlled by other clients: {taken}")
+                raise AgentTaken(
+                    f"every agent of {server} is controlled by other clients: {', '.join(taken)}",
+                    agents=taken,
+                )
             raise AgentNotFound(f"{server} offers no agents at all")
         return free
     names: list[str] = []
@@ -48,8 +51,10 @@ def choose(
             raise unknown(agents, pattern, server=server)
         usable = [e.name for e in hits if e.available or e.name in mine]
         if available and not usable:
-            held = ", ".join(e.name for e in hits)
-            raise AgentTaken(f"agent {held} of {server} is controlled by another client")
+            held = [e.name for e in hits]
+            raise AgentTaken(
+                f"agent {', '.join(held)} of {server} is controlled by another client", agents=held
+            )
         names += usable
     return tuple(dict.fromkeys(names))
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Self
 
-from ospbridge.errors import OspBridgeError, QueryTimeout
+from ospbridge.errors import OspBridgeError, QueryTimeout, SessionEvicted, SessionLost
 from ospbridge.interface import Endpoint
 from ospbridge.osp import asking
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
 from ospbridge.session.lease import stale_leases
+from ospbridge.session.lost_agents import found_dead
 from ospbridge.transport.addresses import resolve
 from ospbridge.transport.udp import open_udp
 
@@ -78,6 +79,8 @@ class Successor:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.sock.close()
         told = error is None or isinstance(error, OspBridgeError)
+        if isinstance(error, SessionLost) and not isinstance(error, SessionEvicted):
+            found_dead(self._lease.endpoint, self._lease.agents)
         if told and (self.heard or self._silence_tells):
             self._file.tried(self._lease, heard=self.heard)
         else:

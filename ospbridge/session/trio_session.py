@@ -15,6 +15,7 @@ from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
+from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
@@ -257,6 +258,8 @@ class TrioSession:
         finally:
             if confirmed or self.over:
                 self.conversation.forget_lease()
+            if not confirmed and not self.conversation.evicted:
+                given_up(self.server, self.controlled)
             self._drop()
 
     @property

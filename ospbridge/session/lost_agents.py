@@ -1,0 +1,110 @@
+"""Agents that sessions of our own were lost with, so that no other client is blamed where a simulator still has them.
+
+A simulator lets go of a lost session's agents when it gets to it, or never. Two things are known: which leases lie
+there, left by this or by other processes, and which sessions this process has given up, or found dead, of late. Neither
+proves whose an agent is by now, so what is told is what is known, and no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ospbridge.errors import AgentTaken
+from ospbridge.session.lease import stale_leases
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from ospbridge.interface import Endpoint
+
+__all__ = ["explained", "forget", "found_dead", "given_up"]
+
+RECENT: Final = 60.0
+"""Seconds for which a simulator may be letting go of agents whose handler is gone."""
+KEPT: Final = 256
+"""Losses that are remembered."""
+FREE_ALL: Final = "`ospbridge restart-communication` frees all agents (it disconnects every client)"
+
+
+class _Loss(NamedTuple):
+    server: Endpoint
+    agents: frozenset[str]
+    how: str
+    at: float
+
+
+_losses: deque[_Loss] = deque(maxlen=KEPT)
+
+
+def given_up(server: Endpoint, agents: Collection[str]) -> None:
+    """A session of this process that controlled them has ended, and the simulator did not confirm its goodbye."""
+    if agents:
+        _losses.append(_Loss(server, frozenset(agents), "was given up", monotonic()))
+
+
+def found_dead(server: Endpoint, agents: Collection[str]) -> None:
+    """A dead session's handler was gone before its agents were given back."""
+    if agents:
+        _losses.append(_Loss(server, frozenset(agents), "was found dead", monotonic()))
+
+
+def forget(server: Endpoint, agent: str) -> None:
+    """It was had again since: whoever has it next has it of its own."""
+    for loss in _losses.copy():
+        if loss.server == server and agent in loss.agents:
+            with suppress(ValueError):  # another thread may have been faster
+                _losses.remove(loss)
+            if len(loss.agents) > 1:
+                _losses.append(loss._replace(agents=loss.agents - {agent}))
+
+
+@contextmanager
+def explained(server: Endpoint, leases: Path | None) -> Iterator[None]:
+    """An AgentTaken of the body says what is known of lost sessions of our own that had these agents."""
+    try:
+        yield
+    except AgentTaken as error:
+        found = _explanation(error, server, leases)
+        if found is None:
+            raise
+        raise found from None
+
+
+def _explanation(error: AgentTaken, server: Endpoint, leases: Path | None) -> AgentTaken | None:
+    taken = dict.fromkeys(error.agents)
+    ours = _left_in_leases(server, leases).intersection(taken)
+    if ours:
+        known = "a session of ours was lost that may still have {}, and its lease is there"
+        hint = f"try again: each new session says goodbye for the lost one; where nobody hears it, {FREE_ALL}"
+    else:
+        loss = next((x for x in reversed(_losses.copy()) if _concerns(x, server, taken)), None)
+        if loss is None:
+            return None
+        ours = loss.agents.intersection(taken)
+        known = f"a session of ours that may still have {{}} {loss.how} {monotonic() - loss.at:.1f} s ago"
+        hint = f"try again in a moment; where it stays taken, stop whoever has it by now, or {FREE_ALL}"
+    others = [name for name in taken if name not in ours]
+    told = known.format(", ".join(filter(ours.__contains__, taken)) if others else "it")
+    theirs = [name for name in others if not any(_concerns(loss, server, (name,)) for loss in _losses.copy())]
+    if theirs:
+        told += f"; {', '.join(theirs)}: controlled by another client"
+    return AgentTaken(
+        f"agent {', '.join(taken)} of {server} is taken; {told}", hint=hint, agents=error.agents
+    )
+
+
+def _concerns(loss: _Loss, server: Endpoint, taken: Collection[str]) -> bool:
+    return loss.server == server and monotonic() - loss.at < RECENT and not loss.agents.isdisjoint(taken)
+
+
+def _left_in_leases(server: Endpoint, leases: Path | None) -> frozenset[str]:
+    """Agents that lost sessions, of any of our processes, had or had asked for, and that nobody has freed."""
+    names: set[str] = set()
+    for lease, file in stale_leases(server, leases):
+        file.abandon()
+        names.update(lease.agents)
+    return frozenset(names)
