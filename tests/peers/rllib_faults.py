@@ -372,7 +372,7 @@ def test_a_server_that_is_lost_while_it_learns_and_comes_back(python: str, numbe
         if seed == 1:
             assert later[0]["came"] == lost["came"]
         assert [line["weights_seq_no"] for line in later[:3]] == [0, 1, 2]
-        assert all(line["apart"] < ALIKE for line in [lost, *later])
+        assert all(line["apart"] < ALIKE for line in [lost, *later]), [lost, *later]
         assert daemon.end() == 0
         place.leave()
 
@@ -397,6 +397,6 @@ def test_a_daemon_that_is_ended_while_weights_are_learned_leaves_the_server_aliv
         second = drive(place, address, port + runners)
         place.until("two rounds", lambda: len(server.lines()) > 3, 3 * WITHIN, server, second)
         assert [line["weights_seq_no"] for line in told(place, "came")[:3]] == [0, 1, 2]
-        assert all(line["apart"] < ALIKE for line in told(place, "came"))
+        assert all(line["apart"] < ALIKE for line in told(place, "came")), told(place, "came")
         second.send(signal.SIGTERM)
         place.leave()
