@@ -160,9 +160,9 @@ class Attachment:
         self.logp = 0.0
         """The logarithm of its probability."""
 
-    def takes(self, data: bytes) -> bool:
-        """Whether it is as long as an action, and one of numbers."""
-        return self._box and len(data) == self._size
+    def takes(self, size: int) -> bool:
+        """Whether its actions are numbers, of so many bytes."""
+        return self._box and size == self._size
 
     def read_inputs(self, data: bytes) -> NDArray[np.float32]:
         """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity."""

@@ -108,7 +108,7 @@ class StepBarrier:
     def act(
         self,
         moves: Sequence[tuple[Attachment, bytes]],
-        inputs: Sequence[NDArray[np.float32]] | None = None,
+        inputs: Sequence[NDArray[np.float32] | bytes] | None = None,
     ) -> list[Attachment]:
         """Take the actions of one message. Returns for whom a step is to come; the others have their feedback.
 

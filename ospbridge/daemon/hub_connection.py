@@ -26,12 +26,16 @@ from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
     LONGEST_HOLD,
     VERSION,
+    Again,
     AnnotatedStep,
+    Attach,
+    Detach,
     Feedbacks,
     Held,
     Hello,
     HubReply,
     HubRequest,
+    Reset,
     Step,
     Welcome,
     decode_request,
@@ -104,6 +108,8 @@ class HubConnection:
         self._moves: list[tuple[Attachment, bytes]] = []
         """The actions of the step that is under way without the task."""
         self._recurrence = Recurrence()
+        self._again = False
+        """The step that is to be answered is one step more."""
         self._resting = False
         self._more = False
         """More came before the reply to that step was sent."""
@@ -116,13 +122,15 @@ class HubConnection:
                 answers = await self._greet()
             while True:
                 request = await self._next()
-                if isinstance(request, (Step, AnnotatedStep)):
+                reply: HubReply | bytearray
+                if isinstance(request, (Again, Step, AnnotatedStep)):
                     reply = await self._step(request, answers)
                 else:
-                    self._recurrence.forget()
+                    if isinstance(request, (Reset, Attach, Detach)):
+                        self._recurrence.forget()
                     reply = await answers.answer(request)
                 await self._send(reply)
-                if type(reply) is not Feedbacks:
+                if not isinstance(reply, (Feedbacks, bytearray)):
                     # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
                     await trio.lowlevel.checkpoint()
         except (RemoteProtocolError, trio.TooSlowError) as error:
@@ -214,14 +222,31 @@ class HubConnection:
         if self._unsent:
             await self._send_rest()
 
-    async def _step(self, request: Step | AnnotatedStep, answers: HubAnswers) -> HubReply:
+    async def _step(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> HubReply | bytearray:
         """A step that the task waits for itself."""
         try:
-            moves = answers.moves(request)
+            moves, _ = self._moves_of(request, answers)
             await self._barrier.step(moves)
         except OspBridgeError as error:
             return refusal(error)
-        return answers.stepped(moves)
+        return self._told(moves, answers)
+
+    def _moves_of(
+        self, request: Again | Step | AnnotatedStep, answers: HubAnswers
+    ) -> tuple[list[tuple[Attachment, bytes]], Sequence[NDArray[np.float32] | bytes] | None]:
+        """Whom it acts for, and how, with the inputs where they were read at once. Raises OspBridgeError."""
+        self._again = type(request) is Again
+        if type(request) is Again:
+            return self._recurrence.moves(request.actions)
+        assert not isinstance(request, Again)
+        moves = answers.moves(request)
+        self._recurrence.learn(moves if type(request) is Step else ())
+        return moves, None
+
+    def _told(self, moves: Sequence[tuple[Attachment, bytes]], answers: HubAnswers) -> HubReply | bytearray:
+        """The answer to a step, written already where it has nothing but numbers."""
+        known = self._recurrence.reply() if self._again else None
+        return answers.stepped(moves) if known is None else known
 
     # --- without the task ------------------------------------------------------------------------------------------
 
@@ -241,6 +266,7 @@ class HubConnection:
                 except BlockingIOError:
                     return False
                 if len(data) == lone.size and data.startswith(lone.head):
+                    self._again = True
                     self._act([(lone.mover, data[len(lone.head) :])], now)
                     return True
                 if not data:
@@ -249,35 +275,29 @@ class HubConnection:
             message = self._message()
             if message is None:
                 return False
-            known = self._recurrence.moves(message)
-            if known is not None:
-                moves, inputs = known
-                self._act(moves, now, inputs)
-                return True
-            self._request = request = decode_request(message)
-            if self._answers is not None and (type(request) is Step or type(request) is AnnotatedStep):
-                self._request = None
+            request = decode_request(message)
+            if self._answers is not None and isinstance(request, (Again, Step, AnnotatedStep)):
                 self._take(request, self._answers, now)
                 return True
+            self._request = request
         except (OSError, RemoteProtocolError, ConfigurationError) as error:
             self._trouble = error
         self._wake()
         return True
 
-    def _take(self, request: Step | AnnotatedStep, answers: HubAnswers, now: float) -> None:
+    def _take(self, request: Again | Step | AnnotatedStep, answers: HubAnswers, now: float) -> None:
         try:
-            moves = answers.moves(request)
+            moves, inputs = self._moves_of(request, answers)
         except OspBridgeError as error:
             self._answered(refusal(error))
             return
-        self._recurrence.learn(moves if type(request) is Step else ())
-        self._act(moves, now)
+        self._act(moves, now, inputs)
 
     def _act(
         self,
         moves: list[tuple[Attachment, bytes]],
         now: float,
-        inputs: Sequence[NDArray[np.float32]] | None = None,
+        inputs: Sequence[NDArray[np.float32] | bytes] | None = None,
     ) -> None:
         barrier = self._barrier
         try:
@@ -301,12 +321,8 @@ class HubConnection:
             self._answer(moves)
 
     def _answer(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
-        known = self._recurrence.reply()
-        if known is not None:
-            self._answered(known)
-            return
         assert self._answers is not None
-        self._answered(self._answers.stepped(moves))
+        self._answered(self._told(moves, self._answers))
 
     def _answered(self, reply: HubReply | bytearray) -> None:
         try:
@@ -377,7 +393,7 @@ class HubConnection:
         unsent += memoryview(outgoing)[sent:]
         return False
 
-    async def _send(self, reply: HubReply) -> None:
+    async def _send(self, reply: HubReply | bytearray) -> None:
         if not self._put(reply):
             await self._send_rest()
 

@@ -63,8 +63,8 @@ class LockStep:
         """How many of those who play have not acted."""
         self.action_repeat = 1
         """Steps of the simulator for one action: the same for all, because all step together."""
-        self.actions: dict[str, NDArray[np.float32]] = {}
-        """Inputs of the step to come, of every agent of the session."""
+        self.actions: dict[str, NDArray[np.float32] | bytes] = {}
+        """Inputs of the step to come, of every agent of the session; as ``Vote.fill`` takes them."""
         self.seed = 0
         """What the simulator was given at the last reset."""
         self.wanted_seed = 0
@@ -135,14 +135,14 @@ class LockStep:
         """Somebody plays, and everybody who plays has acted."""
         return not self.missing and bool(self.playing)
 
-    def act_one(self, attachment: Attachment, inputs: NDArray[np.float32]) -> None:
+    def act_one(self, attachment: Attachment, inputs: NDArray[np.float32] | bytes) -> None:
         """Its inputs for the step to come."""
         attachment.acted = True
         attachment.feedback = None
         self.actions[attachment.name] = inputs
         self.missing -= 1
 
-    def act(self, attachments: Sequence[Attachment], given: Sequence[NDArray[np.float32]]) -> None:
+    def act(self, attachments: Sequence[Attachment], given: Sequence[NDArray[np.float32] | bytes]) -> None:
         """The same for several."""
         actions = self.actions
         for attachment, inputs in zip(attachments, given, strict=True):

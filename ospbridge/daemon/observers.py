@@ -55,7 +55,7 @@ class _Channel:
         episode: int,
         seed: int,
         *,
-        inputs: NDArray[np.float32] | None = None,
+        inputs: NDArray[np.float32] | bytes | None = None,
         reason: str = "",
     ) -> None:
         """Keep what the attachment stands at now. For an end that no step brought, ``reason`` says why."""
@@ -67,7 +67,7 @@ class _Channel:
             kind,
             episode,
             attachment.steps,
-            b"" if inputs is None else inputs.tobytes(),
+            b"" if inputs is None else bytes(inputs),
             attachment.observation.tobytes(),
             attachment.infos.tobytes() if told is not None else b"",
             told.reward if told is not None else 0.0,
@@ -103,7 +103,7 @@ class Observers:
     def __init__(self, lockstep: LockStep) -> None:
         self.channels: dict[str, _Channel] = {}
         self._lockstep = lockstep
-        self._pending: dict[Attachment, tuple[int, NDArray[np.float32]]] = {}
+        self._pending: dict[Attachment, tuple[int, NDArray[np.float32] | bytes]] = {}
         """Whose step is over but not told yet, since it may still be cut: its episode and inputs."""
 
     # --- observers -------------------------------------------------------------------------------------------------
@@ -165,7 +165,9 @@ class Observers:
             if channel is not None:
                 channel.append(Kind.RESET, attachment, attachment.held.episodes + 1, self._lockstep.seed)
 
-    def stepped(self, playing: Iterable[Attachment], inputs: Mapping[str, NDArray[np.float32]]) -> None:
+    def stepped(
+        self, playing: Iterable[Attachment], inputs: Mapping[str, NDArray[np.float32] | bytes]
+    ) -> None:
         """A step ran for these; it is told by ``ended`` or ``settled``."""
         for attachment in playing:
             if attachment.name in self.channels:

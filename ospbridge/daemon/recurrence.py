@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from ospbridge.daemon.attachment import State
-from ospbridge.errors import OspBridgeError
-from ospbridge.hub.recurring import RecurringFeedbacks, RecurringStep
+from ospbridge.errors import LocalProtocolError, OspBridgeError
+from ospbridge.hub.recurring import FLOAT, AgainFrame, NumbersFrame, all_numbers
 from ospbridge.task.base import ANY_NUMBER
 
 if TYPE_CHECKING:
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Recurrence"]
 
-FLOAT: Final = np.dtype("<f4")
 SHORT: Final = 4096
 """Bytes of a request that is copied once more rather than looked at in its place."""
 LONG: Final = 65_536
-"""Bytes of actions, and numbers of observations, beside which the making of a message takes no time."""
+"""Numbers of observations beside which the making of a message takes no time."""
 
 
 _least: Final = np.minimum.reduce
@@ -42,44 +42,91 @@ class LoneStep(NamedTuple):
 
 
 class Recurrence:
-    """Knows a step by its bytes from the third time on that the same agents make one, and nobody else in between."""
+    """The latest step of a connection, and those of the same agents that follow it."""
 
-    __slots__ = ("_alike", "_as_given", "_movers", "_reply", "_rows", "_step", "lone")
+    __slots__ = (
+        "_as_given",
+        "_bounds",
+        "_known",
+        "_movers",
+        "_reply",
+        "_rows",
+        "_sizes",
+        "lone",
+    )
 
     def __init__(self) -> None:
         self._movers: list[Attachment] = []
-        """Whose the latest step was."""
-        self._step: RecurringStep | None = None
+        """Whose the latest step was, with an action of so many bytes each: ``_sizes``."""
+        self._sizes: list[int] = []
+        self._known = False
+        """What follows is known of them, because they have made a step more."""
         self.lone: LoneStep | None = None
-        """The step that is known, where it is one of a single agent."""
+        """One step more, where it is one of a single agent."""
+        self._bounds: list[slice] = []
+        """Where in the bytes of all actions each is."""
         self._rows: list[tuple[Attachment, slice]] = []
-        """Where in an array of all actions each is; none where one cannot be read so, as a choice cannot."""
+        """Where among the numbers of all actions each is; none where one cannot be read so, as a choice cannot."""
         self._as_given: tuple[float, float] | None = None
         """Between these the numbers of every action are the inputs as they are."""
-        self._alike = False
-        """All actions have equally many numbers, and some."""
-        self._reply: RecurringFeedbacks | None = None
+        self._reply: NumbersFrame | None = None
 
     def forget(self) -> None:
-        """Something else was asked: agents may have come and gone."""
-        self._movers, self._rows = [], []
+        """Agents may have come and gone: there is no step of which there may be one more."""
+        self.learn(())
+
+    def learn(self, moves: Sequence[Move]) -> None:
+        """A step was asked for by the names of its agents."""
+        movers = [attachment for attachment, _ in moves]
+        sizes = [len(action) for _, action in moves]
+        if movers == self._movers and sizes == self._sizes:
+            return
+        self._movers, self._sizes = movers, sizes
+        self._known = False
+        self.lone = self._reply = None
+
+    def moves(self, actions: bytes) -> tuple[list[Move], Sequence[NDArray[np.float32] | bytes] | None]:
+        """One step more; with the inputs of all, where reading them one by one would take longer.
+
+        Raises LocalProtocolError where there was no step, or one with actions of other sizes.
+        """
+        movers = self._movers
+        if not self._known:
+            if not movers:
+                raise LocalProtocolError("one step more was asked for, and there was none before")
+            self._know()
+        bounds = self._bounds
+        if len(actions) != bounds[-1].stop:
+            raise LocalProtocolError(
+                f"the actions of one step more have {len(actions)} bytes, those before had {bounds[-1].stop}"
+            )
+        if len(movers) == 1:
+            return [(movers[0], actions)], None
+        parts = [actions[where] for where in bounds]
+        return list(zip(movers, parts, strict=True)), self._inputs(actions, parts)
+
+    def _know(self) -> None:
+        """What is needed for those that follow."""
+        movers, sizes = self._movers, self._sizes
+        self._known = True
+        self._bounds = [slice(*both) for both in pairwise(accumulate(sizes, initial=0))]
+        self._rows = []
         self._as_given = None
-        self._step = self._reply = self.lone = None
+        if any(size % FLOAT.itemsize for size in sizes):
+            return
+        if len(movers) == 1:
+            again = AgainFrame(sizes[0] // FLOAT.itemsize)
+            if len(again.frame) <= SHORT:
+                self.lone = LoneStep(movers[0], again.head, len(again.frame))
+        elif len(set(movers)) == len(movers) and all(
+            m.takes(size) for m, size in zip(movers, sizes, strict=True)
+        ):
+            rows = (slice(b.start // FLOAT.itemsize, b.stop // FLOAT.itemsize) for b in self._bounds)
+            self._rows = list(zip(movers, rows, strict=True))
+            if any(sizes):
+                self._as_given = _common(mover.held.task.as_given for mover in movers)
 
-    def moves(self, message: memoryview) -> tuple[list[Move], list[NDArray[np.float32]] | None] | None:
-        """Of a request that is known; with the inputs of all, where reading them one by one would take longer."""
-        step = self._step
-        if step is None:
-            return None
-        actions = step.actions(message)
-        if actions is None:
-            return None
-        if len(self._movers) == 1:
-            return [(self._movers[0], actions)], None
-        moves = [(mover, actions[bounds]) for mover, bounds in zip(self._movers, step.bounds, strict=True)]
-        return moves, self._inputs(actions)
-
-    def _inputs(self, actions: bytes) -> list[NDArray[np.float32]] | None:
+    def _inputs(self, actions: bytes, parts: list[bytes]) -> Sequence[NDArray[np.float32] | bytes] | None:
         """None where there is something to tell of one of them, or one plays no more."""
         if not self._rows:
             return None
@@ -87,49 +134,29 @@ class Recurrence:
             if mover.state is not State.PLAYING:
                 return None
         numbers = np.frombuffer(actions, FLOAT)
-        if self._as_given is not None:
-            lowest, highest = self._as_given
-            # Neither is true of NaN.
-            if lowest <= _least(numbers) and _most(numbers) <= highest:
-                if self._alike:
-                    return list(numbers.reshape(len(self._rows), -1))
-                return [numbers[row] for _, row in self._rows]
-        if not np.isfinite(numbers).all():
+        if not all_numbers(numbers):
             return None
+        limits = self._as_given
+        if limits is not None and (
+            limits == ANY_NUMBER or (limits[0] <= _least(numbers) and _most(numbers) <= limits[1])
+        ):
+            return parts
         try:
             return [mover.held.task.inputs(numbers[row]) for mover, row in self._rows]
         except OspBridgeError:
             return None
 
-    def learn(self, moves: Sequence[Move]) -> None:
-        """A step was asked for with a message that was not known."""
-        before, movers = self._movers, [attachment for attachment, _ in moves]
-        self.forget()
-        self._movers = movers
-        if movers and movers == before and sum(len(action) for _, action in moves) <= LONG:
-            self._step = step = RecurringStep(
-                [(attachment.name, len(action)) for attachment, action in moves]
-            )
-            if step.head and step.size <= SHORT:
-                self.lone = LoneStep(movers[0], step.head, step.size)
-            if len(set(movers)) == len(movers) and all(mover.takes(action) for mover, action in moves):
-                rows = (slice(b.start // FLOAT.itemsize, b.stop // FLOAT.itemsize) for b in self._step.bounds)
-                self._rows = list(zip(movers, rows, strict=True))
-                sizes = {len(action) for _, action in moves}
-                self._alike = len(sizes) == 1 and 0 not in sizes
-                self._as_given = _common(mover.held.task.as_given for mover in movers)
-
     def reply(self) -> bytearray | None:
-        """To the latest step, where it was known; None where there is more to tell than numbers."""
+        """To one step more; None where there is more to tell than numbers."""
         movers = self._movers
-        if self._step is None or movers[0].feedback is None:
+        if not movers or movers[0].feedback is None:
             return None
         seed = movers[0].feedback.info["osp_seed"]
         if self._reply is None or self._reply.seed != seed:
-            sizes = [(mover.name, len(mover.observation), len(mover.infos)) for mover in movers]
-            if sum(size for _, size, _ in sizes) > LONG:
+            sizes = [(len(mover.observation), len(mover.infos)) for mover in movers]
+            if sum(size for size, _ in sizes) > LONG:
                 return None
-            self._reply = RecurringFeedbacks(sizes, seed)
+            self._reply = NumbersFrame(sizes, seed)
         return self._reply.frame(movers)
 
 

@@ -53,6 +53,8 @@ class HubGroup:
         """Each must be set before a step; none where nobody annotates."""
         self._last: Found = {}
         self._playing: list[str] = []
+        self._naming = self._named = False
+        """The latest step named all agents; it was answered since the latest reset: numbers are enough from then on."""
         self._rows = HubRows(self.interfaces, self.observation_spaces, self.action_spaces)
         self._buffer = bytearray()
         self._frame = self._buffer
@@ -78,6 +80,7 @@ class HubGroup:
         if client.lost:
             self._attach_again()
         self._playing = []
+        self._named = False
         for note in self.next_notes.values():
             note.clear()
         drawn = isinstance(seed, DrawnSeed)
@@ -132,11 +135,13 @@ class HubGroup:
         self._client.check()
         self._reason = ""
         notes = self.next_notes
-        known = None if notes else self._rows.step(self._playing, actions)
-        if known is not None:
-            self._frame = known
+        again = self._rows.again(self._playing, actions) if self._named else None
+        if again is not None:
+            self._frame = again
             return
         self._frame = self._buffer
+        self._named = False
+        self._naming = not notes and len(self._playing) == len(self.interfaces)
         moves = [(name, self._told(name, actions[name])) for name in self._playing]
         if not notes:
             encode(Step(moves), self._frame)
@@ -164,8 +169,7 @@ class HubGroup:
             self._last = reply
             return reply
         found = self._feedbacks(reply)
-        if isinstance(reply, Feedbacks):
-            self._rows.learn(reply)
+        self._named = self._named or self._naming
         self._playing = [name for name in self._playing if not over(found[name])]
         return found
 

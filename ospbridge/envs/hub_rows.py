@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.envs.rows import ActionRows, FeedbackRows
-from ospbridge.hub.messages import decode_reply
-from ospbridge.hub.recurring import RecurringFeedbacks, RecurringStep
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.hub.messages import Numbers, decode_reply
+from ospbridge.hub.recurring import FLOAT, REWARD, AgainFrame, all_numbers
 from ospbridge.interface import BoxSpace
 
 if TYPE_CHECKING:
@@ -16,18 +17,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.hub.messages import Feedbacks, HubReply
+    from ospbridge.hub.messages import HubReply
     from ospbridge.interface import AgentInterface, Space
 
 __all__ = ["HubRows"]
 
-FLOAT: Final = np.dtype("<f4")
 LONG: Final = 16_384
 """Numbers of a message beside which its objects take no time."""
 
 
 class HubRows:
-    """For the agents of one connection: the steps of all of them, and the answers that tell nothing but numbers.
+    """For the agents of one connection: steps of all of them, and the answers that tell nothing but numbers.
 
     Agents whose actions, observations or infos differ in size or name have none.
     """
@@ -41,24 +41,27 @@ class HubRows:
         self._names = list(interfaces)
         self._info_names = next(iter(interfaces.values())).info_names
         self._action = next(iter(action_spaces.values()))
-        self._observed = len(next(iter(observation_spaces.values())).low)
-        self._inputs = len(self._action.low) if isinstance(self._action, BoxSpace) else 1
-        count = len(self._names)
+        observed = len(next(iter(observation_spaces.values())).low)
+        inputs = len(self._action.low) if isinstance(self._action, BoxSpace) else 1
+        count, informed = len(self._names), len(self._info_names)
+        self._shape = (count, inputs)
+        self._shapes = (count, observed), (count, informed)
+        self._told = 4 * count * observed, 4 * count * informed, 8 * count
+        """Bytes of all observations, infos and rewards."""
         self._alike = (
-            max(self._inputs, self._observed + len(self._info_names)) * count <= LONG
+            max(inputs, observed + informed) * count <= LONG
             and all(agent.info_names == self._info_names for agent in interfaces.values())
-            and all(len(space.low) == self._observed for space in observation_spaces.values())
+            and all(len(space.low) == observed for space in observation_spaces.values())
             and all(_form(space) == _form(self._action) for space in action_spaces.values())
         )
-        self._step: RecurringStep | None = None
-        self._answer: RecurringFeedbacks | None = None
+        self._frame = AgainFrame(count * inputs if self._alike else 0)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def step(self, playing: Sequence[str], actions: Mapping[str, object]) -> bytearray | None:
-        """The message, ready to be sent and valid until the next call, where all play and ``actions`` are rows of it.
+    def again(self, playing: Sequence[str], actions: Mapping[str, object]) -> bytearray | None:
+        """The message of one step more, valid until the next call, where all play and ``actions`` are rows of it.
 
-        None where messages must be made, or an error be told.
+        None where names must be told, or an error.
         """
         names = self._names
         if not self._alike or not isinstance(actions, ActionRows):
@@ -66,20 +69,18 @@ class HubRows:
         rows = actions.rows
         if playing != names or actions.names != names or type(rows) is not np.ndarray or not self._fit(rows):
             return None
-        if self._step is None:
-            self._step = RecurringStep([(name, FLOAT.itemsize * self._inputs) for name in names])
-        return self._step.frame(rows)
+        frame = self._frame
+        frame.numbers.reshape(rows.shape)[:] = rows
+        return frame.frame if all_numbers(frame.numbers) else None
 
     def _fit(self, rows: NDArray[Any]) -> bool:
-        """Whether they are one action for each."""
-        action, count = self._action, len(self._names)
+        """Whether they are one action for each, but for numbers that are none."""
+        action = self._action
         if isinstance(action, BoxSpace):
-            return (
-                rows.dtype == FLOAT and rows.shape == (count, self._inputs) and bool(np.isfinite(rows).all())
-            )
+            return rows.dtype == FLOAT and rows.shape == self._shape
         return (
             rows.dtype.kind in "iu"
-            and rows.shape == (count,)
+            and rows.shape == self._shape[:1]
             and bool((rows >= 0).all())
             and bool((rows < action.n).all())
         )
@@ -88,30 +89,26 @@ class HubRows:
 
     def read(self, message: memoryview) -> HubReply | FeedbackRows:
         """What the daemon says. Raises RemoteProtocolError."""
-        answer = self._answer
-        numbers = None if answer is None else answer.numbers(message)
-        if answer is None or numbers is None:
-            return decode_reply(message)
-        observations, infos, rewards = numbers
-        count = len(self._names)
+        reply = decode_reply(message)
+        if type(reply) is not Numbers:
+            return reply
+        sizes = len(reply.observations), len(reply.infos), len(reply.rewards)
+        if sizes != self._told:
+            raise RemoteProtocolError(
+                f"expected observations, infos and rewards of {self._told} bytes for "
+                f"{len(self._names)} agents, got {sizes}",
+                data=bytes(message),
+                offset=0,
+            )
+        observations, infos = self._shapes
         return FeedbackRows(
             self._names,
-            observations=observations.reshape(count, self._observed),
-            rewards=rewards,
-            infos=infos.reshape(count, len(self._info_names)),
+            observations=np.frombuffer(reply.observations, FLOAT).reshape(observations),
+            rewards=np.frombuffer(reply.rewards, REWARD).copy(),
+            infos=np.frombuffer(reply.infos, FLOAT).reshape(infos),
             info_names=self._info_names,
-            seed=answer.seed,
+            seed=reply.seed,
         )
-
-    def learn(self, answer: Feedbacks) -> None:
-        """A step was answered with a message of its own: the next answer may be alike."""
-        told = answer.agents
-        if not self._alike or [agent.agent for agent in told] != self._names:
-            self._answer = None
-        elif self._answer is None or self._answer.seed != told[0].seed:
-            infos = len(self._info_names)
-            sizes = [(name, self._observed, infos) for name in self._names]
-            self._answer = RecurringFeedbacks(sizes, told[0].seed)
 
 
 def _form(space: Space) -> int:

@@ -1,7 +1,7 @@
 """What an environment and the daemon say to each other, as msgpack (the document is DESIGN's section on the hub).
 
 Every request has one reply, which notices that the world is held may precede. Arrays travel as raw little-endian
-float32. One message may speak for many agents. The first request of a connection is ``Hello``; its layout up to
+numbers. One message may speak for many agents. The first request of a connection is ``Hello``; its layout up to
 ``version`` never changes, so that two releases can at least tell each other that they do not fit.
 
 What this module must not do: read a clock, draw a random number, touch a socket.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LONGEST_HOLD",
     "VERSION",
+    "Again",
     "AgentDescription",
     "AgentFeedback",
     "AnnotatedStep",
@@ -42,6 +43,7 @@ __all__ = [
     "Moments",
     "MomentsSince",
     "Note",
+    "Numbers",
     "Observe",
     "Observing",
     "Refusal",
@@ -54,7 +56,7 @@ __all__ = [
     "decode_request",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 LONGEST_WAIT: Final = 10.0
 """Seconds for which an observer's question may stay open."""
 LONGEST_HOLD: Final = 86_400.0
@@ -106,6 +108,16 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """One step: (agent, action as float32 bytes). The action is last, so that a sender can fill it in place."""
 
     moves: list[tuple[str, bytes]]
+
+
+class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
+    """One step more of the agents of the latest ``Step`` of this connection: their actions behind one another.
+
+    As float32 bytes, in the order and sizes of that step. No reset, and nothing that takes agents or gives them back,
+    may lie in between.
+    """
+
+    actions: bytes
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
@@ -263,9 +275,22 @@ class AgentFeedback(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Feedbacks(msgspec.Struct, frozen=True, array_like=True, tag="feedback"):
-    """The answer to ``Reset`` and ``Step``, in the order of the request."""
+    """The answer to ``Reset`` and to every step, in the order of the request."""
 
     agents: list[AgentFeedback]
+
+
+class Numbers(msgspec.Struct, frozen=True, array_like=True, tag="numbers"):
+    """The answer to ``Again`` where no episode ended, nothing was read back, and there are no events and no values.
+
+    Of all agents, in the order of the request and behind one another: observations and infos as float32 bytes, rewards
+    as float64 bytes.
+    """
+
+    seed: int
+    observations: bytearray
+    infos: bytes
+    rewards: bytes
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -363,10 +388,10 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 
 HubRequest: TypeAlias = (
-    Step | AnnotatedStep | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
+    Again | Step | AnnotatedStep | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
 )
 HubReply: TypeAlias = (
-    Feedbacks | Refusal | Held | Welcome | Attached | Detached | Observing | Moments | StatusReply
+    Numbers | Feedbacks | Refusal | Held | Welcome | Attached | Detached | Observing | Moments | StatusReply
 )
 _requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
 _replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)

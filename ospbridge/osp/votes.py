@@ -58,8 +58,14 @@ class Vote:
         )
 
     def fill(self, inputs: ArrayLike) -> None:
-        """Take over the inputs of the next step. Raises LocalProtocolError for a wrong number, NaN or infinity."""
+        """Take over the inputs of the next step. Raises LocalProtocolError for a wrong number, NaN or infinity.
+
+        ``bytes`` are float32 as they are sent, and no NaN or infinity is looked for: whoever has them so has done that.
+        """
         mine = self.inputs
+        if type(inputs) is bytes and len(inputs) == mine.nbytes:
+            self.datagram[_HEAD.size : _HEAD.size + len(inputs)] = inputs
+            return
         try:
             # What is one number only would be written to all.
             fits = len(inputs) == len(mine)  # type: ignore[arg-type]  # what has no length is told

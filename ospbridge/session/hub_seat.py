@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import AnnotatedStep, Attached, Feedbacks, Reset, Step
+from ospbridge.hub.messages import AnnotatedStep, Attached, Feedbacks, Numbers, Reset, Step
+from ospbridge.hub.recurring import FLOAT, AgainFrame
 from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
 from ospbridge.task.base import choice, take_vector
@@ -17,17 +19,15 @@ from ospbridge.task.base import choice, take_vector
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from ospbridge.hub.messages import AgentFeedback
     from ospbridge.interface import AgentInterface
     from ospbridge.session.hub_client import HubClient
 
 __all__ = ["HubSeat", "feedback_of"]
 
-FLOAT: Final = np.dtype("<f4")
 MARGIN: Final = 10.0
 """Seconds that the daemon may take beyond its own limits."""
+_REWARD: Final = struct.Struct("<d")
 
 
 class HubSeat:
@@ -46,14 +46,16 @@ class HubSeat:
         self.action_names = agent.action_names or [name for name, _, _ in agent.inputs]
         self._description = agent
         self._info_names = self.interface.info_names
-        self._frame = bytearray()
         self._learn_limits(attached)
         self._choices = self.action_space.n if isinstance(self.action_space, DiscreteSpace) else 0
         count = len(self.action_space.low) if isinstance(self.action_space, BoxSpace) else 1
-        encode(Step([(self.interface.name, bytes(4 * count))]), self._frame)
-        self._action: NDArray[np.float32] = np.frombuffer(
-            self._frame, "<f4", count, len(self._frame) - 4 * count
-        )
+        self._told = 4 * len(self.observation_space.low), 4 * len(self._info_names), _REWARD.size
+        """Bytes of an observation, of the infos and of a reward."""
+        self._again = AgainFrame(count)
+        self._action = self._again.numbers
+        """float32[count] of the step to come."""
+        self._named = False
+        """The daemon was told whose action it is, since the latest reset: the number is enough from then on."""
 
     def _learn_limits(self, attached: Attached) -> None:
         """The daemon waits for others, and then for the simulator."""
@@ -67,6 +69,7 @@ class HubSeat:
         """
         client = self._client
         client.check()
+        self._named = False
         if self.next_note is not None:
             self.next_note.clear()
         if client.lost:
@@ -100,17 +103,44 @@ class HubSeat:
             self._action[0] = choice(action, self._choices, self.interface.name)
         else:
             take_vector(self._action, action, self.interface.name)
-        if self.next_note is None:
-            frame = self._frame
-        else:
-            frame = bytearray()
-            encode(AnnotatedStep([(self.interface.name, self._action.tobytes(), self.next_note.note)]), frame)
-            self.next_note.clear()
         client = self._client
-        reply = client.exchange(frame, self._step_limit)
+        reply = client.exchange(self._again.frame if self._named else self._by_name(), self._step_limit)
+        if type(reply) is Numbers and self._fits(reply):
+            return self._feedback(reply)
         if type(reply) is not Feedbacks:
             raise client.failed(reply)
+        self._named = self.next_note is None
         return feedback_of(reply.agents[0], self._info_names)
+
+    def _by_name(self) -> bytearray:
+        """The message of a step."""
+        frame = bytearray()
+        name, action = self.interface.name, self._action.tobytes()
+        if self.next_note is None:
+            encode(Step([(name, action)]), frame)
+        else:
+            encode(AnnotatedStep([(name, action, self.next_note.note)]), frame)
+            self.next_note.clear()
+        return frame
+
+    def _fits(self, told: Numbers) -> bool:
+        return (len(told.observations), len(told.infos), len(told.rewards)) == self._told
+
+    def _feedback(self, told: Numbers) -> Feedback:
+        """What a step brought that ended nothing."""
+        names = self._info_names
+        info = {
+            "osp_seed": told.seed,
+            "infos": dict(zip(names, np.frombuffer(told.infos, FLOAT).tolist(), strict=True))
+            if names
+            else {},
+            "events": (),
+            "values": {},
+            "restored": False,
+            "reason": "",
+        }
+        (reward,) = _REWARD.unpack(told.rewards)
+        return Feedback(np.frombuffer(told.observations, FLOAT), reward, False, False, "", info)
 
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again."""

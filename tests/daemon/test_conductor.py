@@ -132,7 +132,7 @@ async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do
     assert not (await play(conductor, a, 0.1)).terminated
     assert (await play(conductor, a, 0.2)).terminated
     assert session.audits == 1
-    assert conductor.lockstep.actions["a"].tolist() == [0.0]
+    assert np.frombuffer(conductor.lockstep.actions["a"], "<f4").tolist() == [0.0]
     with pytest.raises(LocalProtocolError) as caught:
         await play(conductor, a, 0.3)
     assert "call reset" in caught.value.hint

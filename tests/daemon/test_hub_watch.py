@@ -14,12 +14,14 @@ from ospbridge.daemon import barrier, hub_connection, hub_watch
 from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.messages import (
     VERSION,
+    Again,
     Attach,
     Detach,
     Feedbacks,
     Hello,
     HubReply,
     HubRequest,
+    Numbers,
     Refusal,
     Reset,
     Status,
@@ -86,9 +88,14 @@ def acting(*numbers: float, agent: str = "agent1") -> list[HubRequest]:
     return [Step([(agent, values(number).tobytes())]) for number in numbers]
 
 
+def again(*numbers: float) -> list[HubRequest]:
+    return [Again(values(number).tobytes()) for number in numbers]
+
+
 def observed(reply: HubReply) -> list[float]:
-    assert isinstance(reply, Feedbacks), reply
-    found: list[float] = np.frombuffer(reply.agents[0].observation, "<f4").tolist()
+    assert isinstance(reply, (Feedbacks, Numbers)), reply
+    data = reply.observations if isinstance(reply, Numbers) else reply.agents[0].observation
+    found: list[float] = np.frombuffer(data, "<f4").tolist()
     return found
 
 
@@ -178,25 +185,25 @@ async def test_a_step_that_comes_in_pieces_is_taken_when_it_is_whole(
     document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
     async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
-        (request,) = acting(0.25)
-        whole = line.frame(request)
-        # At first each is a message like any other, from the third one on it is known by its bytes.
-        places = (1, 5, len(whole) - 1) * 2
-        for at in places:
-            line.say_bytes(whole[:at])
-            await trio.sleep(0.05)
-            line.say_bytes(whole[at:])
-            assert (await in_thread(line.hear)) is not None
-        assert observed(await in_thread(line.ask, request)) == wanted(0.25, len(places) + 1)
+        step = 0
+        for request in (*acting(0.25), *again(0.5), *again(0.75)):
+            whole = line.frame(request)
+            for at in (1, 5, len(whole) - 1):
+                line.say_bytes(whole[:at])
+                await trio.sleep(0.05)
+                line.say_bytes(whole[at:])
+                step += 1
+                number = np.frombuffer(whole[-4:], "<f4").item()
+                assert observed(await in_thread(line.hear)) == wanted(number, step)
 
 
 async def test_steps_that_are_said_at_once_are_answered_one_after_the_other(
     document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
     async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
-        for first in (1, 6):
+        for first, say in ((1, acting), (6, again), (11, acting), (16, again)):
             numbers = [number / 64 for number in range(first, first + 5)]
-            line.say(*acting(*numbers))
+            line.say(*say(*numbers))
             for step, number in enumerate(numbers, first):
                 assert observed(await in_thread(line.hear)) == wanted(number, step)
 
@@ -244,41 +251,56 @@ async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
     step = 0
     async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
 
+        async def ask(request: HubRequest) -> Any:
+            return await in_thread(line.ask, request)
+
         async def steps(count: int) -> None:
             nonlocal step
             for _ in range(count):
                 step += 1
                 number = step / 64
-                reply = await in_thread(line.ask, *acting(number))
-                assert observed(reply) == wanted(number, step)
-                (told,) = reply.agents
-                assert (told.agent, told.seed, told.reward, told.reason) == ("agent1", 5, 0.0, "")
+                assert observed(reply := await ask(*again(number))) == wanted(number, step)
+                assert reply.seed == 5
+                assert np.frombuffer(reply.rewards).tolist() == [0.0]
 
-        await steps(5)
-        refused = await in_thread(line.ask, *acting(float("inf")))
-        assert isinstance(refused, Refusal)
+        step += 1
+        assert observed(await ask(*acting(0.5))) == wanted(0.5, step)
         await steps(3)
-        assert isinstance(
-            await in_thread(line.ask, Step([("agent1", b"12345678"), ("agent2", b"")])), Refusal
-        )
-        assert isinstance(await in_thread(line.ask, Status()), StatusReply)
-        await steps(4)
+        # What is refused changes nothing.
+        for wrong in (*again(float("inf")), Again(bytes(4)), Step([("agent1", bytes(8)), ("agent2", b"")])):
+            assert isinstance(await ask(wrong), Refusal)
+            await steps(2)
+        assert isinstance(await ask(Status()), StatusReply)
+        await steps(3)
         conductor.lockstep.cut_all("for a test", trio.current_time())
-        reply = await in_thread(line.ask, *acting(0.5))
-        (told,) = reply.agents
-        assert (told.truncated, told.reason) == (True, "for a test")
+        (told,) = (await ask(*again(0.5))).agents
+        assert (told.agent, told.truncated, told.reason, told.seed) == ("agent1", True, "for a test", 5)
         # Of the seed before nothing is left.
-        step = 0
-        reply = await in_thread(line.ask, Reset([], 6))
-        assert reply.agents[0].seed == 6
-        for number in (0.25, 0.5, 0.75):
-            reply = await in_thread(line.ask, *acting(number))
-            assert reply.agents[0].seed == 6
+        assert (await ask(Reset([], 6))).agents[0].seed == 6
+        assert (await ask(*acting(0.25))).agents[0].seed == 6
+        for number in (0.5, 0.75):
+            assert (await ask(*again(number))).seed == 6
         # Given back, it is nobody's to step.
-        await in_thread(line.ask, Detach())
-        refused = await in_thread(line.ask, *acting(0.5))
+        await ask(Detach())
+        refused = await ask(*acting(0.5))
         assert isinstance(refused, Refusal)
         assert "not attached" in refused.message
+
+
+@pytest.mark.parametrize("between", [None, Reset([], 5), Detach(), Attach(["agent2"])], ids=repr)
+async def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
+    document: UdpSimulator, tmp_path: Path, spin: bool, between: HubRequest | None
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+        if between is not None:
+            for request in (*acting(0.5), *again(0.5), between):
+                assert not isinstance(await in_thread(line.ask, request), Refusal)
+        steps = conductor.steps
+        refused = await in_thread(line.ask, *again(0.5))
+        assert isinstance(refused, Refusal)
+        assert refused.kind == LocalProtocolError.__name__
+        assert "there was none before" in refused.message
+        assert conductor.steps == steps
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
@@ -286,8 +308,8 @@ async def test_whoever_hangs_up_between_steps_leaves_its_agent_free(
     document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
 ) -> None:
     async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
-        for _ in range(steps):
-            await in_thread(line.ask, *acting(0.25))
+        for number in range(steps):
+            await in_thread(line.ask, *(again if number else acting)(0.25))
         line.close()
         while conductor.lockstep.attachments:
             await trio.sleep(0.01)
@@ -298,8 +320,8 @@ async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(
     document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
 ) -> None:
     async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
-        for _ in range(steps):
-            await in_thread(line.ask, *acting(0.25))
+        for number in range(steps):
+            await in_thread(line.ask, *(again if number else acting)(0.25))
         line.say_bytes(b"\x05\x00\x00\x00hello")
         refused = await in_thread(line.hear)
         assert isinstance(refused, Refusal)

@@ -1,4 +1,4 @@
-"""Steps that recur at one connection: known by their bytes, read all at once, and answered into the answer before."""
+"""Steps that recur at one connection: read all at once, and answered into the answer before."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.recurrence import LONG, Recurrence
 from ospbridge.errors import LocalProtocolError, TaskError
-from ospbridge.hub.framing import HEAD, encode
-from ospbridge.hub.messages import Feedbacks, Step, decode_reply
+from ospbridge.hub.framing import HEAD
+from ospbridge.hub.messages import Numbers, decode_reply
+from ospbridge.hub.recurring import AgainFrame
 from tests.daemon.stage import ONE, FakeSession, inputs
 from tests.daemon.test_conductor import conductor_of, told
 
@@ -28,12 +29,6 @@ def conductor() -> Conductor:
     return conductor_of(FakeSession("a", "b", "c"))
 
 
-def message(moves: list[Move]) -> memoryview:
-    frame = bytearray()
-    encode(Step([(attachment.name, action) for attachment, action in moves]), frame)
-    return memoryview(frame)[HEAD.size :]
-
-
 def moves_of(attachments: list[Attachment], *values: float) -> list[Move]:
     return [(attachment, inputs(value)) for attachment, value in zip(attachments, values, strict=True)]
 
@@ -47,41 +42,61 @@ async def playing(conductor: Conductor, *names: str) -> list[Attachment]:
 def learned(moves: list[Move]) -> Recurrence:
     recurrence = Recurrence()
     recurrence.learn(moves)
-    assert recurrence.moves(message(moves)) is None
-    recurrence.learn(moves)
     return recurrence
 
 
+def more(recurrence: Recurrence, moves: list[Move]) -> tuple[list[Move], Any]:
+    """What one step more with these actions is read as."""
+    return recurrence.moves(b"".join(action for _, action in moves))
+
+
 def one_by_one(recurrence: Recurrence, moves: list[Move]) -> list[Move]:
-    """The moves of a request that is known, but whose actions are not read all at once."""
-    known = recurrence.moves(message(moves))
-    assert known is not None
-    found, read = known
+    """The moves of one step more whose actions are not read all at once."""
+    found, read = more(recurrence, moves)
     assert read is None
     return found
 
 
-async def test_the_third_step_of_one_agent_is_known(conductor: Conductor) -> None:
+def numbers_of(given: Any) -> list[list[float]]:
+    return [np.frombuffer(each, "<f4").tolist() for each in given]
+
+
+async def test_one_step_more_is_that_of_the_same_agent(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a")
     recurrence = learned(moves_of(attachments, 0.5))
-    assert recurrence.moves(message(moves_of(attachments, 0.25))) == (moves_of(attachments, 0.25), None)
+    assert recurrence.lone is None
+    for value in (0.25, 0.75):
+        assert more(recurrence, moves_of(attachments, value)) == (moves_of(attachments, value), None)
+        frame = AgainFrame(1)
+        assert recurrence.lone == (attachments[0], frame.head, len(frame.frame))
 
 
-async def test_the_third_step_of_the_same_agents_is_known_with_their_inputs(conductor: Conductor) -> None:
+async def test_one_step_more_of_several_is_read_with_their_inputs(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b", "c")
     recurrence = learned(moves_of(attachments, 0, 0, 0))
     moves = moves_of(attachments, 0.25, 0.5, -1)
-    known = recurrence.moves(message(moves))
-    assert known is not None
+    known = more(recurrence, moves)
     assert known[0] == moves
-    assert known[1] is not None
-    assert [given.tolist() for given in known[1]] == [[0.25], [0.5], [-1]]
+    assert numbers_of(known[1]) == [[0.25], [0.5], [-1]]
     assert conductor.barrier.act(*known) == attachments
-    assert {name: given.tolist() for name, given in conductor.lockstep.actions.items()} == {
-        "a": [0.25],
-        "b": [0.5],
-        "c": [-1],
-    }
+    assert numbers_of(conductor.lockstep.actions.values()) == [[0.25], [0.5], [-1]]
+
+
+async def test_without_a_step_there_is_not_one_more(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    recurrence = learned(moves_of(attachments, 0, 0))
+    recurrence.forget()
+    for none in (Recurrence(), recurrence, learned([])):
+        with pytest.raises(LocalProtocolError, match="there was none before"):
+            none.moves(bytes(8))
+        assert none.reply() is None
+
+
+@pytest.mark.parametrize("size", [0, 4, 7, 12])
+async def test_one_step_more_has_actions_of_the_same_sizes(size: int, conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    with pytest.raises(LocalProtocolError, match=f"have {size} bytes, those before had 8"):
+        learned(moves_of(attachments, 0, 0)).moves(bytes(size))
 
 
 async def test_actions_that_tasks_take_as_they_are_are_not_read_one_by_one(
@@ -94,10 +109,7 @@ async def test_actions_that_tasks_take_as_they_are_are_not_read_one_by_one(
     for attachment in attachments:
         monkeypatch.setattr(attachment.held.task, "inputs", fail)
     recurrence = learned(moves_of(attachments, 0, 0))
-    known = recurrence.moves(message(moves_of(attachments, 0.25, 7.5)))
-    assert known is not None
-    assert known[1] is not None
-    assert [given.tolist() for given in known[1]] == [[0.25], [7.5]]
+    assert numbers_of(more(recurrence, moves_of(attachments, 0.25, 7.5))[1]) == [[0.25], [7.5]]
 
 
 async def test_a_number_beyond_what_one_task_takes_as_it_is_is_for_the_tasks(
@@ -109,10 +121,7 @@ async def test_a_number_beyond_what_one_task_takes_as_it_is_is_for_the_tasks(
     monkeypatch.setattr(task, "inputs", lambda action: np.clip(action, -0.5, 0.5))
     recurrence = learned(moves_of(attachments, 0, 0))
     for values, given in [((0.5, -0.5), [[0.5], [-0.5]]), ((0.75, 0.75), [[0.75], [0.5]])]:
-        known = recurrence.moves(message(moves_of(attachments, *values)))
-        assert known is not None
-        assert known[1] is not None
-        assert [inputs.tolist() for inputs in known[1]] == given
+        assert numbers_of(more(recurrence, moves_of(attachments, *values))[1]) == given
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -158,23 +167,37 @@ async def test_actions_of_a_wrong_size_are_read_one_by_one(conductor: Conductor)
     assert one_by_one(learned(moves), moves) == moves
 
 
-async def test_very_long_actions_are_not_looked_for(conductor: Conductor) -> None:
+async def test_what_is_no_row_of_numbers_is_read_one_by_one(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b")
-    moves = [(attachment, bytes(LONG)) for attachment in attachments]
-    assert learned(moves).moves(message(moves)) is None
+    moves = [(attachment, bytes(3)) for attachment in attachments]
+    assert one_by_one(learned(moves), moves) == moves
 
 
-async def test_other_agents_or_another_request_begin_anew(conductor: Conductor) -> None:
+async def test_other_agents_begin_anew(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b", "c")
     moves = moves_of(attachments, 0.25, 0.5, 1)
     recurrence = learned(moves)
+    assert more(recurrence, moves)[0] == moves
     recurrence.learn(moves[:2])
-    assert recurrence.moves(message(moves)) is None
-    assert recurrence.moves(message(moves[:2])) is None
+    assert more(recurrence, moves[:2])[0] == moves[:2]
+    recurrence.learn(moves[1:])
+    assert more(recurrence, moves[1:])[0] == moves[1:]
+    longer = [(attachment, bytes(8)) for attachment, _ in moves[1:]]
+    recurrence.learn(longer)
+    assert more(recurrence, longer)[0] == longer
+
+
+async def test_very_long_observations_are_told_as_messages(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachments = await playing(conductor, "a")
+    moves = moves_of(attachments, 0.5)
+    await conductor.step(moves)
     recurrence = learned(moves)
-    recurrence.forget()
-    assert recurrence.moves(message(moves)) is None
+    monkeypatch.setattr(attachments[0], "observation", np.zeros(LONG + 1, np.float32))
     assert recurrence.reply() is None
+    monkeypatch.undo()
+    assert recurrence.reply() is not None
 
 
 @pytest.mark.parametrize("names", ["a", "abc"])
@@ -184,20 +207,16 @@ async def test_the_answer_tells_what_the_step_brought(names: str, conductor: Con
     moves = moves_of(attachments, *values)
     recurrence = learned(moves)
     await conductor.step(moves)
-    reply = recurrence.reply()
-    assert reply is not None
-    answer = decode_reply(bytes(reply[HEAD.size :]))
-    assert isinstance(answer, Feedbacks)
-    assert [agent.agent for agent in answer.agents] == list(names)
-    assert [np.frombuffer(agent.observation, "<f4").item() for agent in answer.agents] == values
-    # With a new episode the seed is another one.
-    await conductor.reset(attachments, 77, 0)
-    await conductor.step(moves)
-    again = recurrence.reply()
-    assert again is not None
-    answer = decode_reply(bytes(again[HEAD.size :]))
-    assert isinstance(answer, Feedbacks)
-    assert {agent.seed for agent in answer.agents} == {77}
+    for seed in (1, 77):
+        reply = recurrence.reply()
+        assert reply is not None
+        answer = decode_reply(bytes(reply[HEAD.size :]))
+        assert isinstance(answer, Numbers)
+        assert np.frombuffer(answer.observations, "<f4").tolist() == values
+        assert answer.seed == seed
+        # With a new episode the seed is another one.
+        await conductor.reset(attachments, 77, 0)
+        await conductor.step(moves)
 
 
 async def test_where_there_is_more_to_tell_there_is_no_answer(conductor: Conductor) -> None:

@@ -10,8 +10,9 @@ import pytest
 from ospbridge.envs.hub_rows import LONG, HubRows
 from ospbridge.envs.infos import InfoColumns, in_columns
 from ospbridge.envs.rows import ActionRows, FeedbackRows
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
-from ospbridge.hub.messages import AgentFeedback, Feedbacks, Refusal, Step
+from ospbridge.hub.messages import Again, AgentFeedback, Feedbacks, HubReply, Numbers, Refusal
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
 from tests.envs.vectors import assert_same
 
@@ -49,9 +50,9 @@ def sent(frame: bytearray | None) -> bytes:
     return bytes(frame)
 
 
-def message(moves: list[tuple[str, bytes]]) -> bytes:
+def message(actions: Any) -> bytes:
     frame = bytearray()
-    encode(Step(moves), frame)
+    encode(Again(np.asarray(actions, np.float32).tobytes()), frame)
     return bytes(frame)
 
 
@@ -59,18 +60,16 @@ def test_rows_of_numbers_are_sent_as_the_message_of_all() -> None:
     rows = rows_of()
     for seed in range(3):
         actions = np.random.default_rng(seed).normal(size=(3, 2)).astype(np.float32)
-        moves = [(name, action.tobytes()) for name, action in zip(NAMES, actions, strict=True)]
-        assert sent(rows.step(NAMES, ActionRows(NAMES, actions))) == message(moves)
+        assert sent(rows.again(NAMES, ActionRows(NAMES, actions))) == message(actions)
         # Not of one piece, as a column of a larger array is not.
         apart = np.repeat(actions, 2, axis=1)[:, ::2]
-        assert sent(rows.step(NAMES, ActionRows(NAMES, apart))) == message(moves)
+        assert sent(rows.again(NAMES, ActionRows(NAMES, apart))) == message(actions)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
 def test_choices_are_sent_as_the_message_of_all(kind: Any) -> None:
     rows = rows_of(action=DiscreteSpace(4))
-    moves = [(name, np.float32(at).tobytes()) for at, name in enumerate(NAMES, 1)]
-    assert sent(rows.step(NAMES, ActionRows(NAMES, np.array([1, 2, 3], kind)))) == message(moves)
+    assert sent(rows.again(NAMES, ActionRows(NAMES, np.array([1, 2, 3], kind)))) == message([1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_choices_are_sent_as_the_message_of_all(kind: Any) -> None:
     ids=repr,
 )
 def test_what_is_no_row_for_each_is_left_to_the_messages(actions: Any) -> None:
-    assert rows_of().step(NAMES, ActionRows(NAMES, actions)) is None
+    assert rows_of().again(NAMES, ActionRows(NAMES, actions)) is None
 
 
 @pytest.mark.parametrize(
@@ -96,13 +95,13 @@ def test_what_is_no_row_for_each_is_left_to_the_messages(actions: Any) -> None:
     ids=repr,
 )
 def test_what_is_no_choice_is_left_to_the_messages(choices: Any) -> None:
-    assert rows_of(action=DiscreteSpace(4)).step(NAMES, ActionRows(NAMES, choices)) is None
+    assert rows_of(action=DiscreteSpace(4)).again(NAMES, ActionRows(NAMES, choices)) is None
 
 
 def test_where_not_all_play_it_is_left_to_the_messages() -> None:
     actions = np.zeros((3, 2), np.float32)
-    assert rows_of().step(NAMES[:2], ActionRows(NAMES, actions)) is None
-    assert rows_of().step(NAMES, dict(zip(NAMES, actions, strict=True))) is None
+    assert rows_of().again(NAMES[:2], ActionRows(NAMES, actions)) is None
+    assert rows_of().again(NAMES, dict(zip(NAMES, actions, strict=True))) is None
 
 
 @pytest.mark.parametrize(
@@ -118,116 +117,86 @@ def test_where_not_all_play_it_is_left_to_the_messages() -> None:
 )
 def test_agents_that_differ_have_no_rows(odd: dict[str, Any]) -> None:
     rows = rows_of(odd=odd)
-    assert rows.step(NAMES, ActionRows(NAMES, np.zeros((3, 2), np.float32))) is None
-    rows.learn(answer(3))
-    assert type(rows.read(body(answer(3)))) is Feedbacks
+    assert rows.again(NAMES, ActionRows(NAMES, np.zeros((3, 2), np.float32))) is None
 
 
 def test_very_many_numbers_are_left_to_the_messages() -> None:
-    few, many = LONG // 3 - 2, LONG // 3 + 1
-    for observed, known in ((few, True), (many, False)):
-        rows = rows_of(observed=observed)
-        rows.learn(answer(3, observed=observed))
-        assert isinstance(rows.read(body(answer(3, observed=observed))), FeedbackRows) is known
+    few, many = LONG // 3, LONG // 3 + 1
+    for inputs, known in ((few, True), (many, False)):
+        actions = ActionRows(NAMES, np.zeros((3, inputs), np.float32))
+        assert (rows_of(action=box(inputs)).again(NAMES, actions) is not None) is known
 
 
-def answer(numbers: int, *, observed: int = 4, **differs: Any) -> Feedbacks:
-    random = np.random.default_rng(numbers)
-    agents = []
-    for name in NAMES:
-        observation = bytearray(random.normal(size=observed).astype(np.float32).tobytes())
-        infos = random.normal(size=2).astype(np.float32).tobytes()
-        told: dict[str, Any] = {
-            "terminated": False,
-            "truncated": False,
-            "reason": "",
-            "seed": 7,
-            "events": (),
-            "values": {},
-        }
-        told |= {"restored": False} | differs
-        agents.append(AgentFeedback(name, observation, infos, random.normal(), **told))
-    return Feedbacks(agents)
+def answer(
+    number: int = 1, *, observed: int = 4, informed: int = 2, rewards: int = 3, seed: int = 7
+) -> Numbers:
+    random = np.random.default_rng(number)
+    return Numbers(
+        seed,
+        bytearray(random.normal(size=3 * observed).astype(np.float32).tobytes()),
+        random.normal(size=3 * informed).astype(np.float32).tobytes(),
+        random.normal(size=rewards).tobytes(),
+    )
 
 
-def body(reply: Feedbacks | Refusal) -> memoryview:
+def body(reply: HubReply) -> memoryview:
     frame = bytearray()
     encode(reply, frame)
     return memoryview(frame)[HEAD.size :]
 
 
-def test_answers_that_are_alike_are_rows_of_what_they_tell() -> None:
+def test_answers_of_numbers_are_rows_of_what_they_tell() -> None:
     rows = rows_of()
-    assert type(rows.read(body(answer(1)))) is Feedbacks
-    rows.learn(answer(1))
-    told = answer(2)
-    found = rows.read(body(told))
-    assert isinstance(found, FeedbackRows)
-    assert list(found) == NAMES
-    assert len(found) == len(NAMES)
-    for at, agent in enumerate(told.agents):
-        feedback = found[agent.agent]
-        observation = np.frombuffer(agent.observation, np.float32)
-        infos = np.frombuffer(agent.infos, np.float32)
-        np.testing.assert_array_equal(feedback.observation, observation)
-        np.testing.assert_array_equal(found.observations[at], observation)
-        assert feedback.reward == found.rewards[at] == agent.reward
-        assert (feedback.terminated, feedback.truncated, feedback.reason) == (False, False, "")
-        assert feedback.info == {
-            "osp_seed": 7,
-            "infos": {"x": infos[0], "y": infos[1]},
-            "events": (),
-            "values": {},
-            "restored": False,
-            "reason": "",
-        }
-        # They are the user's own.
-        feedback.observation[:] = 0.0
+    for number in (1, 2):
+        told = answer(number)
+        found = rows.read(body(told))
+        assert isinstance(found, FeedbackRows)
+        assert list(found) == NAMES
+        assert len(found) == len(NAMES)
+        observations = np.frombuffer(told.observations, np.float32).reshape(3, 4)
+        infos = np.frombuffer(told.infos, np.float32).reshape(3, 2)
+        rewards = np.frombuffer(told.rewards)
+        np.testing.assert_array_equal(found.observations, observations)
+        for name, observation, reward, mine in zip(NAMES, observations, rewards, infos, strict=True):
+            feedback = found[name]
+            np.testing.assert_array_equal(feedback.observation, observation)
+            assert feedback.reward == reward
+            assert (feedback.terminated, feedback.truncated, feedback.reason) == (False, False, "")
+            assert feedback.info == {
+                "osp_seed": 7,
+                "infos": {"x": mine[0], "y": mine[1]},
+                "events": (),
+                "values": {},
+                "restored": False,
+                "reason": "",
+            }
+            # They are the user's own.
+            feedback.observation[:] = 0.0
+        found.rewards[:] = 0.0
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        answer(3, terminated=True),
-        answer(3, truncated=True, reason="too slow"),
-        answer(3, events=("fallen",)),
-        answer(3, values={"/time": "1"}),
-        answer(3, restored=True),
-        answer(3, seed=8),
-        answer(3, observed=5),
-        Refusal("HubError", "no"),
-    ],
-    ids=str,
+    "wrong",
+    [answer(observed=5), answer(informed=1), answer(rewards=2), answer(observed=3, informed=3)],
+    ids=["observations", "infos", "rewards", "as many bytes"],
 )
-def test_what_has_more_to_tell_is_read_as_its_message(other: Feedbacks | Refusal) -> None:
-    rows = rows_of()
-    rows.learn(answer(1))
-    assert rows.read(body(other)) == other
+def test_numbers_of_another_size_are_told(wrong: Numbers) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"of \(48, 24, 24\) bytes for 3 agents"):
+        rows_of().read(body(wrong))
 
 
-def test_another_episode_is_learned_anew() -> None:
-    rows = rows_of()
-    for seed in (3, 4, 3):
-        rows.learn(answer(1, seed=seed))
-        found = rows.read(body(answer(2, seed=seed)))
-        assert isinstance(found, FeedbackRows)
-        assert found.seed == seed
-
-
-def test_answers_of_some_agents_only_are_not_learned() -> None:
-    rows = rows_of()
-    some = Feedbacks(answer(1).agents[:2])
-    rows.learn(some)
-    assert rows.read(body(some)) == some
-    assert type(rows.read(body(answer(1)))) is Feedbacks
+def test_whatever_else_is_said_is_read_as_its_message() -> None:
+    feedback = AgentFeedback("a", bytearray(16), bytes(8), 1.0, False, True, "slow", 7, (), {}, False)
+    for other in (Refusal("HubError", "no"), Feedbacks([feedback])):
+        assert rows_of().read(body(other)) == other
 
 
 def test_columns_of_rows_equal_those_of_their_infos() -> None:
     rows, columns = rows_of(), InfoColumns()
-    for seed in (7, 7, 9, 7):
-        rows.learn(answer(1, seed=seed))
-        found = rows.read(body(answer(2, seed=seed)))
+    for number, seed in enumerate((7, 7, 9, 7)):
+        found = rows.read(body(answer(number, seed=seed)))
         assert isinstance(found, FeedbackRows)
+        assert found.seed == seed
         told = columns.of(found)
         expected = in_columns([feedback.info for feedback in found.values()])
         assert expected is not None

@@ -234,7 +234,13 @@ def hubs() -> None:
     moment = hub.Moment(4, hub.Kind.STEP, 1, 3, bytes(4), bytes(4), bytes(4), 1.0, False, False, "", 7)
     requests = [
         *(hub.Hello(hub.VERSION, "python", 99), hub.Attach(["cart"], True), hub.Reset(["cart"], 7, 1)),
-        *(hub.Step(moves), hub.AnnotatedStep(noted), hub.Detach(["cart"]), hub.Observe("cart")),
+        *(
+            hub.Step(moves),
+            hub.Again(bytes(4)),
+            hub.AnnotatedStep(noted),
+            hub.Detach(["cart"]),
+            hub.Observe("cart"),
+        ),
         *(hub.MomentsSince("cart", 3, 0.5), hub.Status()),
     ]
     status = hub.StatusReply(True, "10.0.0.1:45454", "joined", "nerd", [], 5, 1, 0, 3.5, "0.1.0", 99)
@@ -244,7 +250,12 @@ def hubs() -> None:
             hub.Attached([continuous], "nerd", True, 30.0, 60.0),
         ),
         *(hub.Attached([discrete, continuous], "document", False, 30.0, 60.0), hub.Feedbacks([feedback])),
-        *(hub.Detached(), hub.Held(30.0, "weights are learned"), hub.Observing(discrete, 4)),
+        *(
+            hub.Numbers(7, bytearray(8), bytes(4), bytes(16)),
+            hub.Detached(),
+            hub.Held(30.0, "weights are learned"),
+            hub.Observing(discrete, 4),
+        ),
         *(hub.Moments([moment], 2), hub.Refusal("AgentTaken", "taken", "wait"), status),
     ]
     kept("hub-request", map(msgspec.msgpack.encode, requests))

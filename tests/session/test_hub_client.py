@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +32,7 @@ from ospbridge.errors import (
 from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
     VERSION,
+    Again,
     AgentDescription,
     AgentFeedback,
     Attach,
@@ -43,6 +44,7 @@ from ospbridge.hub.messages import (
     Hello,
     HubReply,
     HubRequest,
+    Numbers,
     Refusal,
     Reset,
     Step,
@@ -96,6 +98,15 @@ def feedback(
     )
 
 
+def numbers(observation: float, *, observed: int = 1, informed: int = 1, rewards: int = 1) -> Numbers:
+    return Numbers(
+        1,
+        bytearray(np.full(observed, observation, "<f4").tobytes()),
+        np.full(informed, 0.25, "<f4").tobytes(),
+        np.full(rewards, 0.25).tobytes(),
+    )
+
+
 def usual(request: HubRequest) -> Replies:
     """What a daemon answers; a step brings back the sum of the inputs."""
     match request:
@@ -107,6 +118,8 @@ def usual(request: HubRequest) -> Replies:
             return feedback(0.0, seed=seed)
         case Step([(_, inputs)]):
             return feedback(float(np.frombuffer(inputs, "<f4").sum()))
+        case Again(inputs):
+            return numbers(float(np.frombuffer(inputs, "<f4").sum()))
         case Detach():
             return Detached()
     return Refusal("HubError", "what?")
@@ -240,6 +253,50 @@ def test_observations_are_fresh_writeable_float32() -> None:
         second[0] = 9.0
         assert first.tolist() == [0.0]
         assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_the_name_is_said_once_in_each_episode() -> None:
+    with daemon() as tiny, seated() as seat:
+        for _ in range(2):
+            seat.reset(1)
+            told = [seat.step(INPUTS) for _ in range(3)]
+            assert [type(request) for request in tiny.requests[-4:]] == [Reset, Step, Again, Again]
+            assert [each.observation.tolist() for each in told] == [[0.75]] * 3
+            assert [each.reward for each in told] == [0.25] * 3
+            assert told[0].info["events"] == ("/episode/ended",)
+            nothing = {"events": (), "values": {}, "restored": False, "reason": ""}
+            assert told[1].info == {"osp_seed": 1, "infos": {"/episode/reward": 0.25}, **nothing}
+            assert list(told[1].info) == list(told[0].info)
+
+
+@pytest.mark.parametrize("failed", [True, False], ids=["was refused", "has no answer of its own"])
+def test_the_name_is_said_again_where_the_step_that_said_it(failed: bool) -> None:
+    def answer(request: HubRequest) -> Replies:
+        steps.append(request) if isinstance(request, (Step, Again)) else None
+        if isinstance(request, Step) and len(steps) == 1:
+            return Refusal("HubError", "not now") if failed else numbers(0.5)
+        return usual(request)
+
+    steps: list[HubRequest] = []
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        with pytest.raises(HubError, match="not now") if failed else nullcontext():
+            seat.step(INPUTS)
+        seat.step(INPUTS)
+        seat.step(INPUTS)
+        assert [type(step) for step in steps] == [Step, Step, Again]
+
+
+@pytest.mark.parametrize("sizes", [{"observed": 2}, {"informed": 0}, {"rewards": 2}], ids=str)
+def test_numbers_of_another_size_are_no_answer(sizes: dict[str, int]) -> None:
+    def answer(request: HubRequest) -> Replies:
+        return numbers(0.5, **sizes) if isinstance(request, Again) else usual(request)
+
+    with daemon(answer), seated() as seat:
+        seat.reset(1)
+        seat.step(INPUTS)
+        with pytest.raises(HubLost, match="an answer that was not asked for: Numbers"):
+            seat.step(INPUTS)
 
 
 def test_inputs_of_any_number_type_are_taken() -> None:
