@@ -14,24 +14,21 @@ import trio
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.hub_answers import HubAnswers
+from ospbridge.daemon.hub_stream import PATIENCE, HubStream
 from ospbridge.daemon.recurrence import Recurrence
 from ospbridge.errors import (
     ConfigurationError,
     HubError,
-    LocalProtocolError,
     OspBridgeError,
     RemoteProtocolError,
 )
-from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.messages import (
-    LONGEST_HOLD,
     VERSION,
     Again,
     AnnotatedStep,
     Attach,
     Detach,
     Feedbacks,
-    Held,
     Hello,
     HubReply,
     HubRequest,
@@ -61,10 +58,6 @@ __all__ = ["HubConnection"]
 log = logs.get(__name__)
 LONGEST_NAME: Final = 200
 """Characters of a client's name that are kept."""
-MORE: Final = 64
-"""Bytes that are asked for beyond a request that is known: with any of them there is more to read."""
-PATIENCE: Final = 10.0
-"""Seconds for a client to say who it is, and to take a reply."""
 
 
 class HubConnection:
@@ -90,16 +83,13 @@ class HubConnection:
         self.asked = 0.0
         self.spent = 0.0
         self._socket = sock
+        self._stream = HubStream(sock)
         self._host = host
         self._conductor = conductor
         self._barrier = conductor.barrier
         self._status = status
         self._watch = watch
         self._welcome = Welcome(VERSION, software, pid)
-        self._incoming = Incoming()
-        self._outgoing = bytearray()
-        self._unsent = bytearray()
-        """What found no room."""
         self._answers: HubAnswers | None = None
         self._request: HubRequest | None = None
         """What was read for the task."""
@@ -129,7 +119,7 @@ class HubConnection:
                     if isinstance(request, (Reset, Attach, Detach)):
                         self._recurrence.forget()
                     reply = await answers.answer(request)
-                await self._send(reply)
+                await self._stream.send(reply)
                 if not isinstance(reply, (Feedbacks, bytearray)):
                     # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
                     await trio.lowlevel.checkpoint()
@@ -145,8 +135,7 @@ class HubConnection:
             raise
         finally:
             self.hung_up()
-            trio.lowlevel.notify_closing(self._socket)
-            self._socket.close()
+            self._stream.close()
             # Both lead back here, and the buffers would wait for Python to look for such circles.
             self._answers = self._trouble = None
 
@@ -168,7 +157,7 @@ class HubConnection:
         log.warning("a client was dismissed", reason=reason.message, driver=str(who))
         try:
             with trio.move_on_after(1.0):
-                await self._send(refusal(reason))
+                await self._stream.send(refusal(reason))
         except (OSError, ConfigurationError, trio.TooSlowError):
             pass
 
@@ -184,9 +173,9 @@ class HubConnection:
         name = hello.client[:LONGEST_NAME] or "a client"
         # Its certificate vouches for another host's; the kernel knows no process of one.
         pid = hello.pid if self._host else peer_pid(self._socket)
-        driver = Driver(name, pid, self._host, self._held, self._watch is not None)
+        driver = Driver(name, pid, self._host, self._stream.tell_held, self._watch is not None)
         answers = self._answers = HubAnswers(self._conductor, driver, self._status)
-        await self._send(self._welcome)
+        await self._stream.send(self._welcome)
         return answers
 
     # --- the task --------------------------------------------------------------------------------------------------
@@ -196,12 +185,13 @@ class HubConnection:
         while True:
             if self._trouble is not None:
                 raise self._trouble
-            if self._request is not None or self._read():
-                request, self._request = self._request, None
-                assert request is not None
+            request, self._request = self._request, None
+            if request is None and (message := self._stream.message()) is not None:
+                request = decode_request(message)
+            if request is not None:
                 return request
             if self._watch is None:
-                await trio.lowlevel.wait_readable(self._socket)
+                await self._stream.wait_readable()
             else:
                 await self._rest(self._watch)
 
@@ -219,8 +209,8 @@ class HubConnection:
             # Who was called waits for the step itself, and may have to run it.
             await self._barrier.wait(self.acting, self.asked, self.spent)
             self.stepped()
-        if self._unsent:
-            await self._send_rest()
+        if self._stream.unsent:
+            await self._stream.send_rest()
 
     async def _step(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> HubReply | bytearray:
         """A step that the task waits for itself."""
@@ -258,21 +248,19 @@ class HubConnection:
             # Whoever does not await the reply is read when it was sent.
             self._more = True
             return False
+        stream = self._stream
         try:
             lone = self._recurrence.lone
-            if lone is not None and self._incoming.empty:
+            if lone is not None and stream.empty:
                 try:
-                    data = self._socket.recv(lone.size + MORE)
+                    action = stream.action(lone)
                 except BlockingIOError:
                     return False
-                if len(data) == lone.size and data.startswith(lone.head):
+                if action is not None:
                     self._again = True
-                    self._act([(lone.mover, data[len(lone.head) :])], now)
+                    self._act([(lone.mover, action)], now)
                     return True
-                if not data:
-                    raise ConnectionResetError
-                self._incoming.put(data)
-            message = self._message()
+            message = stream.message()
             if message is None:
                 return False
             request = decode_request(message)
@@ -326,11 +314,11 @@ class HubConnection:
 
     def _answered(self, reply: HubReply | bytearray) -> None:
         try:
-            sent = self._put(reply)
+            sent = self._stream.put(reply)
         except (OSError, ConfigurationError) as error:
             self._trouble = error
             sent = False
-        if not sent or self._more or not self._incoming.empty:
+        if not sent or self._more or not self._stream.empty:
             self._more = False
             self._wake()
 
@@ -344,83 +332,6 @@ class HubConnection:
             self._lot.unpark_all()
             assert self._watch is not None
             self._watch.woke = True
-
-    # --- the stream ------------------------------------------------------------------------------------------------
-
-    def _read(self) -> bool:
-        """Take the next request in, where it is there. Raises ConnectionResetError, RemoteProtocolError."""
-        message = self._message()
-        if message is None:
-            return False
-        self._request = decode_request(message)
-        return True
-
-    def _message(self) -> memoryview | None:
-        """The next message, where it is there, valid until the next call. Raises as ``_read`` does."""
-        incoming = self._incoming
-        message = None if incoming.empty else incoming.next_message()
-        while message is None:
-            try:
-                count = self._socket.recv_into(incoming.space())
-            except BlockingIOError:
-                return None
-            if not count:
-                raise ConnectionResetError
-            message = incoming.take(count)
-        return message
-
-    def _put(self, reply: HubReply | bytearray) -> bool:
-        """Send a reply, or one that is written already; False where not all of it found room."""
-        if type(reply) is bytearray:
-            outgoing = reply
-        else:
-            assert not isinstance(reply, bytearray)
-            outgoing = self._outgoing
-            try:
-                encode(reply, outgoing)
-            except LocalProtocolError as error:
-                encode(refusal(error), outgoing)
-        unsent = self._unsent
-        if unsent:
-            unsent += outgoing
-            return False
-        try:
-            sent = self._socket.send(outgoing)
-        except BlockingIOError:
-            sent = 0
-        if sent == len(outgoing):
-            return True
-        unsent += memoryview(outgoing)[sent:]
-        return False
-
-    async def _send(self, reply: HubReply | bytearray) -> None:
-        if not self._put(reply):
-            await self._send_rest()
-
-    def _held(self, seconds: float, reason: str) -> None:
-        """Tell the client, which waits for a reply, that it may take longer: its deadline counts from then on."""
-        notice = bytearray()
-        encode(Held(min(seconds, LONGEST_HOLD), reason), notice)
-        # A client that waits has read all there was, so that a notice this small finds room; if not, it goes first
-        # when the reply goes.
-        try:
-            sent = self._socket.send(notice) if not self._unsent else 0
-        except BlockingIOError:
-            sent = 0
-        except (OSError, ConfigurationError):
-            # Whoever reads the stream next learns that it has ended.
-            return
-        self._unsent += notice[sent:]
-
-    async def _send_rest(self) -> None:
-        """The client does not read fast enough."""
-        unsent = self._unsent
-        with trio.fail_after(PATIENCE):
-            while unsent:
-                try:
-                    del unsent[: self._socket.send(unsent)]
-                except BlockingIOError:
-                    await trio.lowlevel.wait_writable(self._socket)
 
 
 def _unfit(why: str) -> RemoteProtocolError:
