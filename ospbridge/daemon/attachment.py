@@ -12,7 +12,7 @@ import numpy as np
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
 from ospbridge.hub.status import RETURNS_KEPT
 from ospbridge.interface import BoxSpace
-from ospbridge.task.base import finite
+from ospbridge.task.base import ANY_NUMBER, finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,15 +164,21 @@ class Attachment:
         """Whether its actions are numbers, of so many bytes."""
         return self._box and size == self._size
 
-    def read_inputs(self, data: bytes) -> NDArray[np.float32]:
-        """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity."""
+    def read_inputs(self, data: bytes) -> NDArray[np.float32] | bytes:
+        """Inputs for the action as it came. Raises LocalProtocolError for a wrong number, NaN or infinity.
+
+        They are the very bytes where the task takes the action as it is.
+        """
         if len(data) != self._size:
             raise LocalProtocolError(
                 f"an action of agent {self.name!r} has {self._size // 4} numbers, got {len(data)} bytes of float32"
             )
         action: NDArray[np.float32] = np.frombuffer(data, FLOAT)
         finite(action, self.name)
-        return self.held.task.inputs(action if self._box else int(action[0]))
+        task = self.held.task
+        if not self._box:
+            return task.inputs(int(action[0]))
+        return data if task.as_given is ANY_NUMBER else task.inputs(action)
 
     def read_note(self, note: Note) -> None:
         """What its environment says of the action to come. Raises LocalProtocolError for a wrong size."""

@@ -103,6 +103,12 @@ class StepBarrier:
         playing = self._lockstep.playing
         return bool(playing) and not self._keeper.busy and all(a.driver.watched for a in playing)
 
+    @property
+    def gave_way_at(self) -> float:
+        """When other tasks had their turn in a step, by trio's clock."""
+        session = self._keeper.session
+        return session.gave_way_at if session is not None else 0.0
+
     # --- acting ----------------------------------------------------------------------------------------------------
 
     def act(
@@ -153,7 +159,7 @@ class StepBarrier:
         lockstep.act(acting, given)
         return acting
 
-    def _read_inputs(self, attachment: Attachment, data: bytes) -> NDArray[np.float32]:
+    def _read_inputs(self, attachment: Attachment, data: bytes) -> NDArray[np.float32] | bytes:
         try:
             return attachment.read_inputs(data)
         except TaskError as error:

@@ -126,7 +126,8 @@ class HubWatch:
             return
         self._led = True
         barrier = self._barrier
-        checked = monotonic()
+        clock = trio.lowlevel.current_clock().current_time
+        looked = checked = clock()
         try:
             while not mine.needed:
                 if barrier.due:
@@ -138,13 +139,16 @@ class HubWatch:
                     self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
                     self._not_again = self._in_vain
                     return
-                now = monotonic()
-                if self.woke or now - checked > GIVE_WAY:
-                    # Others have their turn, here and in the scheduler.
+                now = clock()
+                if self.woke or now - looked > GIVE_WAY:
+                    # Others have their turn, here and in the scheduler: steps have seen to that while they were waited
+                    # for, where nobody waits for it as now.
                     self.look()
-                    self.woke = False
-                    await trio.lowlevel.checkpoint()
-                    checked = monotonic()
+                    looked = now
+                    if self.woke or now - max(checked, barrier.gave_way_at) > GIVE_WAY:
+                        self.woke = False
+                        await trio.lowlevel.checkpoint()
+                        checked = clock()
                     if not self._lingering_harms_nobody:
                         return
         finally:

@@ -44,7 +44,7 @@ class TrioLink(Datagrams):
     ``linger``: seconds for which a step waits for a datagram without the scheduler, in which no other task runs.
     """
 
-    __slots__ = ("_checked", "_linger", "_patient", "_poll", "checkpoint_due", "pausing")
+    __slots__ = ("_linger", "_patient", "_poll", "checkpoint_due", "gave_way_at", "pausing")
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class TrioLink(Datagrams):
         # By way of the clock itself, since each step asks it several times.
         clock = trio.lowlevel.current_clock().current_time
         super().__init__(sock, machine, port=port, trace=trace, clock=clock, spins=spins, tally=tally)
-        self._checked = 0.0
+        self.gave_way_at = 0.0
+        """When other tasks had their turn here, by trio's clock."""
         self._linger = round(linger * 1000)
         """In milliseconds."""
         self._patient: Patient | None = None
@@ -83,7 +84,7 @@ class TrioLink(Datagrams):
         """
         self._left_way = None
         now = self._clock()
-        if now - self._checked > CHECKPOINT_AT_LATEST:
+        if now - self.gave_way_at > CHECKPOINT_AT_LATEST:
             self.checkpoint_due = True
             return None
         if now - self._touched > IDLE:
@@ -100,7 +101,7 @@ class TrioLink(Datagrams):
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
         began = self._clock()
-        if self._patient is not None and began - self._checked <= CHECKPOINT_EVERY:
+        if self._patient is not None and began - self.gave_way_at <= CHECKPOINT_EVERY:
             try:
                 data = self._patient.recv(LARGEST_DATAGRAM)
             except TimeoutError:
@@ -120,14 +121,14 @@ class TrioLink(Datagrams):
             spinning = self._waiting if way.completing else self._spinning
             before = len(way.came)
             began = self._clock()
-            if began - self._checked > CHECKPOINT_EVERY:
+            if began - self.gave_way_at > CHECKPOINT_EVERY:
                 await self.give_way()
             came = bool(self._linger and self._poll.poll(self._linger))
             if not came:
                 with trio.move_on_at(began + machine.profile.patience):
                     await trio.lowlevel.wait_readable(self._socket)
                     came = True
-                self._checked = self._clock()
+                self.gave_way_at = self._clock()
             now = self._clock()
             if not came or (now - began > LONG and not way.completing):
                 # An exchange minds its deadline exactly.
@@ -152,7 +153,7 @@ class TrioLink(Datagrams):
     async def give_way(self) -> None:
         """A checkpoint, behind which steps may be taken for a while."""
         await trio.lowlevel.checkpoint()
-        self._checked = self._clock()
+        self.gave_way_at = self._clock()
         self.checkpoint_due = False
 
     async def run(self, exchange: Exchange[T]) -> T:
@@ -175,7 +176,7 @@ class TrioLink(Datagrams):
                     machine.handle_timer(now)
                 else:
                     self._take(data, now)
-                    if now - self._checked > CHECKPOINT_EVERY:
+                    if now - self.gave_way_at > CHECKPOINT_EVERY:
                         await self._checkpoint(now)
             if machine.outgoing:
                 self._send_all()
@@ -195,7 +196,7 @@ class TrioLink(Datagrams):
         )
 
     async def _checkpoint(self, now: float) -> None:
-        if now - self._checked > CHECKPOINT_EVERY:
+        if now - self.gave_way_at > CHECKPOINT_EVERY:
             await self.give_way()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -224,7 +225,7 @@ class TrioLink(Datagrams):
         with trio.move_on_at(deadline):
             while True:
                 await trio.lowlevel.wait_readable(self._socket)
-                self._checked = self._clock()
+                self.gave_way_at = self._clock()
                 try:
                     data = receive(LARGEST_DATAGRAM, MSG_DONTWAIT)
                 except BlockingIOError:
@@ -232,7 +233,7 @@ class TrioLink(Datagrams):
                 except OSError as error:
                     self._disturbed(error)
                     continue
-                spinning.in_vain(self._checked - began)
+                spinning.in_vain(self.gave_way_at - began)
                 return data
         spinning.in_vain()
         return None

@@ -150,6 +150,11 @@ class TrioSession:
         """Names of the agents this session controls."""
         return tuple(self.conversation.votes)
 
+    @property
+    def gave_way_at(self) -> float:
+        """When other tasks had their turn in a step, or in anything else that was asked, by trio's clock."""
+        return self._link.gave_way_at
+
     async def agents(self) -> tuple[AgentEntry, ...]:
         """All agents of the simulator."""
         return await self._run(self.conversation.overview())

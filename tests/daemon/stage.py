@@ -81,7 +81,8 @@ class FakeSession:
         self._count = -1
         return True
 
-    async def step(self, actions: Mapping[str, NDArray[np.float32]]) -> dict[str, StepOutcome]:
+    async def step(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
+        actions = {name: np.frombuffer(inputs, "<f4") for name, inputs in given.items()}
         assert not self._busy, "two steps at once"
         assert set(actions) == set(self.names)
         self._busy = True

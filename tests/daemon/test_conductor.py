@@ -648,7 +648,9 @@ async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_
     def inputs_of(action: object) -> NoReturn:
         raise TaskError("Mine.inputs failed: no table of torques")
 
-    monkeypatch.setattr(conductor.lockstep.held["a"].task, "inputs", inputs_of)
+    task = conductor.lockstep.held["a"].task
+    monkeypatch.setattr(task, "as_given", None)
+    monkeypatch.setattr(task, "inputs", inputs_of)
 
     async def fails() -> None:
         for _ in range(2):

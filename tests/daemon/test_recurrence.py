@@ -71,6 +71,16 @@ async def test_one_step_more_is_that_of_the_same_agent(conductor: Conductor) -> 
         assert recurrence.lone == (attachments[0], frame.head, len(frame.frame))
 
 
+async def test_inputs_that_need_no_change_stay_the_bytes_that_came(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a")
+    moves = moves_of(attachments, 0.5)
+    assert conductor.barrier.act(moves) == attachments
+    assert conductor.lockstep.actions["a"] is moves[0][1]
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(LocalProtocolError, match=f"is {wrong}"):
+            conductor.barrier.act(moves_of(attachments, wrong))
+
+
 async def test_one_step_more_of_several_is_read_with_their_inputs(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b", "c")
     recurrence = learned(moves_of(attachments, 0, 0, 0))
