@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -47,6 +48,8 @@ def free_port() -> int:
 
 
 def descriptors() -> set[str]:
+    """Those that are open, without what tests before have left to Python to find."""
+    gc.collect()
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
 
 
