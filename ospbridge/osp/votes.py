@@ -32,7 +32,7 @@ _HEAD: Final = struct.Struct("<Bii")
 class Vote:
     """NEXT_SIMULATION_STEP of one agent. ``inputs`` is float32[n_inputs], a view into ``datagram``."""
 
-    __slots__ = ("_few", "agent", "agent_id", "datagram", "done", "inputs", "name")
+    __slots__ = ("_few", "_place", "_size", "agent", "agent_id", "datagram", "done", "inputs", "name")
 
     def __init__(self, agent: AgentInterface, profile: Profile) -> None:
         count = len(agent.inputs)
@@ -43,6 +43,9 @@ class Vote:
         self.datagram = bytearray(
             _HEAD.pack(Code.NEXT_SIMULATION_STEP, agent.id, count) + bytes(4 * count) + tail
         )
+        self._size = 4 * count
+        self._place = slice(_HEAD.size, _HEAD.size + self._size)
+        """Where the inputs stand in the datagram."""
         self._few: memoryview[float] | None = None
         """The inputs once more, as plain numbers, where they are few."""
         if 0 < count <= FEW and sys.byteorder == "little":
@@ -62,10 +65,10 @@ class Vote:
 
         ``bytes`` are float32 as they are sent, and no NaN or infinity is looked for: whoever has them so has done that.
         """
-        mine = self.inputs
-        if type(inputs) is bytes and len(inputs) == mine.nbytes:
-            self.datagram[_HEAD.size : _HEAD.size + len(inputs)] = inputs
+        if type(inputs) is bytes and len(inputs) == self._size:
+            self.datagram[self._place] = inputs
             return
+        mine = self.inputs
         try:
             # What is one number only would be written to all.
             fits = len(inputs) == len(mine)  # type: ignore[arg-type]  # what has no length is told
