@@ -16,12 +16,7 @@ from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.hub_answers import HubAnswers
 from ospbridge.daemon.hub_stream import PATIENCE, HubStream
 from ospbridge.daemon.recurrence import Recurrence
-from ospbridge.errors import (
-    ConfigurationError,
-    HubError,
-    OspBridgeError,
-    RemoteProtocolError,
-)
+from ospbridge.errors import ConfigurationError, HubError, OspBridgeError, RemoteProtocolError
 from ospbridge.hub.messages import (
     VERSION,
     Again,
@@ -225,10 +220,9 @@ class HubConnection:
         self, request: Again | Step | AnnotatedStep, answers: HubAnswers
     ) -> tuple[list[tuple[Attachment, bytes]], Sequence[NDArray[np.float32] | bytes] | None]:
         """Whom it acts for, and how, with the inputs where they were read at once. Raises OspBridgeError."""
-        self._again = type(request) is Again
-        if type(request) is Again:
+        self._again = isinstance(request, Again)
+        if isinstance(request, Again):
             return self._recurrence.moves(request.actions)
-        assert not isinstance(request, Again)
         moves = answers.moves(request)
         self._recurrence.learn(moves if type(request) is Step else ())
         return moves, None

@@ -293,7 +293,8 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     def _told_rows(
         self, found: FeedbackRows
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """What a step told that all environments took; those whose last one it was will be told it again."""
+        """What a step told that all environments took, and that ended none of their episodes."""
+        # The observations as they came stay as they are: a daemon that is lost next cuts with them.
         self._rows = found
         self._observations[:] = found.observations
         return (

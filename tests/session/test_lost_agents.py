@@ -103,20 +103,26 @@ def test_an_agent_of_a_session_whose_handler_has_just_gone_is_not_said_to_be_ano
     assert e.value.agents == ("agent1",)
 
 
+def dead_session(simulator: UdpSimulator, handler: socket.socket) -> Path:
+    """The lease of one that had agent1 and died; what it says leads to ``handler``."""
+    session = BlockingSession.connect(simulator.address)
+    session.register("agent1")
+    session.disown()
+    (file,) = leases()
+    handler.bind(("127.0.0.1", 0))
+    told = json.loads(file.read_text()) | {"handler_port": handler.getsockname()[1]}
+    file.write_text(json.dumps(told))
+    return file
+
+
 @pytest.mark.loopback
 @BOTH
 def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
     simulator: UdpSimulator, register: Callable[..., None]
 ) -> None:
-    session = BlockingSession.connect(simulator.address)
-    session.register("agent1")
-    session.disown()
-    (file,) = leases()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         # The goodbye is not heard.
-        silent.bind(("127.0.0.1", 0))
-        silent_port = silent.getsockname()[1]
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"handler_port": silent_port}))
+        file = dead_session(simulator, silent)
         with pytest.raises(
             AgentTaken, match="a session of ours was lost that may still have it, and its lease"
         ) as e:
@@ -128,14 +134,8 @@ def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
 
 @pytest.mark.loopback
 def test_so_it_is_where_the_dead_ones_handler_is_gone_and_its_lease_with_it(simulator: UdpSimulator) -> None:
-    session = BlockingSession.connect(simulator.address)
-    session.register("agent1")
-    session.disown()
-    (file,) = leases()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
-        closed.bind(("127.0.0.1", 0))
-        closed_port = closed.getsockname()[1]
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"handler_port": closed_port}))
+        dead_session(simulator, closed)
     with pytest.raises(
         AgentTaken, match=r"a session of ours that may still have it was found dead 0\.\d s ago"
     ):
