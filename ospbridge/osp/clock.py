@@ -110,6 +110,12 @@ class StepClock:
             return None
         return round(steps) if abs(steps - round(steps)) < UNEVEN else -1
 
+    def went_back(self, time: float) -> bool:
+        """Whether it has shown more already: only a reset takes it back, so ``time`` may be an old answer."""
+        if self.base is None or not self.size:
+            return False
+        return (time - self.base) / self.size < self.count - UNEVEN
+
     def goes_its_own_way(self, time: float) -> bool:
         """Whether ``time`` is no number of steps at all, or what few digits may make of ``count`` of them."""
         if self.base is None or not self.size:

@@ -13,7 +13,7 @@ from ospbridge.osp.asking import LAST_WORD, overview, who_is_missing
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.lost_completions import read_back
 from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
-from ospbridge.osp.timekeeping import does_not_count_steps, read_clock
+from ospbridge.osp.timekeeping import does_not_count_steps, fresh_clock, read_clock
 
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange
@@ -104,7 +104,7 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
 
     A vote that the table says is lost is sent again here.
     """
-    time = yield from read_clock(m, s.take)
+    time = yield from fresh_clock(m, s.take)
     if s.finished:
         return time, None
     if m.clock.available and m.clock.base is None:

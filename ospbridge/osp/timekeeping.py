@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["audit", "does_not_count_steps", "read_clock", "seconds", "settled_clock", "start_clock"]
+__all__ = [
+    "audit",
+    "does_not_count_steps",
+    "fresh_clock",
+    "read_clock",
+    "seconds",
+    "settled_clock",
+    "start_clock",
+]
 
 
 def start_clock(m: ClientMachine) -> Exchange[None]:
@@ -34,11 +42,33 @@ def start_clock(m: ClientMachine) -> Exchange[None]:
         m.clock.start(time)
 
 
-def settled_clock(m: ClientMachine) -> Exchange[float | None]:
+def settled_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
     """As ``read_clock``, where nothing else would show that the answer is a late one to an earlier question."""
     if not m.clock.available:
         return None
-    return seconds(m, (yield from settled_value(m, m.clock.value_id)))
+    return seconds(m, (yield from settled_value(m, m.clock.value_id, stray=stray)))
+
+
+def fresh_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
+    """As ``read_clock``, where an episode ends by what it shows."""
+    time = yield from read_clock(m, stray)
+    return time if time is None else (yield from _looked_again(m, time, stray))
+
+
+def _looked_again(
+    m: ClientMachine, time: float, stray: Callable[[Reply], None] | None = None
+) -> Exchange[float]:
+    """What the clock shows after all, where ``time`` is less than it has shown already: that may be an old answer.
+
+    What is more than it should show is taken as it is: no old answer of this episode shows that.
+    """
+    if not m.clock.went_back(time):
+        return time
+    # Where an answer comes so late, a vote may too.
+    m.punctual = False
+    m.anomaly(f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
+    settled = yield from settled_clock(m, stray)
+    return time if settled is None else settled
 
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
@@ -82,7 +112,9 @@ def audit(m: ClientMachine) -> Exchange[str]:
     if not m.disturbed and not m.foreign and clock.goes_its_own_way(time):
         # Nothing was ever lost, late or doubled, and nobody else votes.
         does_not_count_steps(m)
-    else:
+        return m.suspect
+    shown = clock.steps_shown((yield from _looked_again(m, time)))
+    if shown is not None and shown != clock.count:
         m.suspect = f"{m.clock.count} steps were given, the clock shows {shown}"
         m.anomaly(m.suspect)
     return m.suspect
