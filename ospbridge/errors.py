@@ -212,13 +212,21 @@ class ValueRejected(OspBridgeError):
 
 
 class BarrierStuck(OspBridgeError):
-    """A step or reset waits for clients that do not vote."""
+    """A step or reset waits for clients that do not vote, or for agents of a lost session of ours.
+
+    ``what`` did not come about, ``who``: for whom it waits; ``agents``: the names of theirs, where they are known.
+    """
 
     exit_code = 75
     default_hint = (
         "every client that controls an agent must ask for the step or reset; let `ospbridge connect` control all "
         "agents and attach environments to it, or free a dead client's with `ospbridge restart-communication`"
     )
+
+    def __init__(self, what: str, *, hint: str = "", who: str = "", agents: Sequence[str] = ()) -> None:
+        super().__init__(f"{what} ({who})" if who else what, hint=hint)
+        self.what = what
+        self.agents = tuple(agents)
 
 
 class StepUncertain(OspBridgeError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import (
     AgentTaken,
+    BarrierStuck,
     LocalProtocolError,
     OspBridgeError,
     SessionClosed,
@@ -36,7 +37,7 @@ from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lease import Lease, LeaseFile
-from ospbridge.session.lost_agents import explained, forget
+from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 
 if TYPE_CHECKING:
@@ -185,7 +186,10 @@ class Conversation:
 
     def reset(self, seed: int = 0) -> Exchange[bool]:
         """Reset the world; True where the completion itself was seen."""
-        seen = yield from barrier.reset(self.machine, seed)
+        try:
+            seen = yield from barrier.reset(self.machine, seed)
+        except BarrierStuck as error:
+            raise stuck(error, self.server, self._leases, waited=self.machine.limits.reset) from None
         self.reset_count += 1
         return seen
 
@@ -217,10 +221,11 @@ class Conversation:
     def go_on(self, way: StraightWay | None) -> Exchange[dict[str, StepOutcome]]:
         """The step with the inputs that were taken over, from where ``way`` was left, or from its beginning."""
         votes = self._votes
-        if way is None:
-            result = yield from barrier.step(self.machine, votes)
-        else:
-            result = yield from barrier.go_on(self.machine, votes, way)
+        m = self.machine
+        try:
+            result = yield from (barrier.step(m, votes) if way is None else barrier.go_on(m, votes, way))
+        except BarrierStuck as error:
+            raise stuck(error, self.server, self._leases, waited=m.limits.step) from None
         self.step_count += 1
         outcomes = self._outcomes(result) if result.way is None else result.way.outcomes()
         if self.watched:

@@ -1,8 +1,9 @@
 """Agents that sessions of our own were lost with, so that no other client is blamed where a simulator still has them.
 
-A simulator lets go of a lost session's agents when it gets to it, or never. Two things are known: which leases lie
-there, left by this or by other processes, and which sessions this process has given up, or found dead, of late. Neither
-proves whose an agent is by now, so what is told is what is known, and no more.
+A simulator lets go of a lost session's agents when it gets to it, or never; until then nobody can have them, and steps
+and resets wait for their votes. Two things are known: which leases lie there, left by this or by other processes, and
+which sessions this process has given up, or found dead, of late. Neither proves whose an agent is by now, so what is
+told is what is known, and no more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ospbridge.errors import AgentTaken
+from ospbridge.errors import AgentTaken, BarrierStuck
 from ospbridge.session.lease import stale_leases
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import Endpoint
 
-__all__ = ["explained", "forget", "found_dead", "given_up"]
+__all__ = ["explained", "forget", "found_dead", "given_up", "stuck"]
 
 RECENT: Final = 60.0
 """Seconds for which a simulator may be letting go of agents whose handler is gone."""
@@ -75,13 +76,40 @@ def explained(server: Endpoint, leases: Path | None) -> Iterator[None]:
 
 
 def _explanation(error: AgentTaken, server: Endpoint, leases: Path | None) -> AgentTaken | None:
-    taken = dict.fromkeys(error.agents)
+    known = _known(error.agents, server, leases, within=RECENT)
+    if known is None:
+        return None
+    told, hint = known
+    return AgentTaken(
+        f"agent {_listed(error.agents)} of {server} is taken; {told}", hint=hint, agents=error.agents
+    )
+
+
+def stuck(error: BarrierStuck, server: Endpoint, leases: Path | None, *, waited: float) -> BarrierStuck:
+    """``error``, or what is known of lost sessions of our own that may have agents for whose votes was ``waited``."""
+    known = _known(error.agents, server, leases, within=RECENT + waited)
+    if known is None:
+        return error
+    told, hint = known
+    who = f"agent {_listed(error.agents)} must be voted for too; {told}"
+    return BarrierStuck(error.what, hint=hint, who=who, agents=error.agents)
+
+
+def _listed(agents: Collection[str]) -> str:
+    return ", ".join(dict.fromkeys(agents))
+
+
+def _known(
+    agents: Collection[str], server: Endpoint, leases: Path | None, *, within: float
+) -> tuple[str, str] | None:
+    """What to tell of these agents, and the hint; None where nothing of ours was lost that had one of them."""
+    taken = dict.fromkeys(agents)
     ours = _left_in_leases(server, leases).intersection(taken)
     if ours:
         known = "a session of ours was lost that may still have {}, and its lease is there"
         hint = f"try again: each new session says goodbye for the lost one; where nobody hears it, {FREE_ALL}"
     else:
-        loss = next((x for x in reversed(_losses.copy()) if _concerns(x, server, taken)), None)
+        loss = next((x for x in reversed(_losses.copy()) if _concerns(x, server, taken, within)), None)
         if loss is None:
             return None
         ours = loss.agents.intersection(taken)
@@ -89,16 +117,15 @@ def _explanation(error: AgentTaken, server: Endpoint, leases: Path | None) -> Ag
         hint = f"try again in a moment; where it stays taken, stop whoever has it by now, or {FREE_ALL}"
     others = [name for name in taken if name not in ours]
     told = known.format(", ".join(filter(ours.__contains__, taken)) if others else "it")
-    theirs = [name for name in others if not any(_concerns(loss, server, (name,)) for loss in _losses.copy())]
+    losses = _losses.copy()
+    theirs = [name for name in others if not any(_concerns(loss, server, (name,), within) for loss in losses)]
     if theirs:
         told += f"; {', '.join(theirs)}: controlled by another client"
-    return AgentTaken(
-        f"agent {', '.join(taken)} of {server} is taken; {told}", hint=hint, agents=error.agents
-    )
+    return told, hint
 
 
-def _concerns(loss: _Loss, server: Endpoint, taken: Collection[str]) -> bool:
-    return loss.server == server and monotonic() - loss.at < RECENT and not loss.agents.isdisjoint(taken)
+def _concerns(loss: _Loss, server: Endpoint, taken: Collection[str], within: float) -> bool:
+    return loss.server == server and monotonic() - loss.at < within and not loss.agents.isdisjoint(taken)
 
 
 def _left_in_leases(server: Endpoint, leases: Path | None) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""An agent that is taken, perhaps still by a session of our own that was lost: that is told, and nobody else blamed."""
+"""Agents that are taken, or do not vote, perhaps still by a session of our own that was lost: nobody else is blamed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ospbridge.errors import AgentTaken
+from ospbridge.errors import AgentTaken, BarrierStuck
 from ospbridge.interface import AgentEntry, Endpoint
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session import lost_agents
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.lost_agents import explained, found_dead, given_up
+from ospbridge.session.lost_agents import explained, found_dead, given_up, stuck
 from ospbridge.session.matching import choose
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -216,3 +216,96 @@ def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(
     later = monotonic() + lost_agents.RECENT
     monkeypatch.setattr(lost_agents, "monotonic", lambda: later)
     assert "another client" in chosen(["cart"], tmp_path).message
+
+
+# --- barriers that wait for what a lost session has ----------------------------------------------------------------
+
+SOON = Limits(step=0.5, reset=0.5, close=0.4)
+
+
+class Waiting:
+    """A session with agent1, whose steps and resets wait for agent2, which another one has by now."""
+
+    def __init__(self, address: Endpoint) -> None:
+        self.session = BlockingSession.connect(address, limits=SOON)
+        self.session.register("agent1")
+        self.other = BlockingSession.connect(address)
+        self.other.register("agent2")
+
+    def step(self) -> None:
+        self.session.step({"agent1": [0.0, 0.0]})
+
+    def reset(self) -> None:
+        self.session.reset()
+
+    def told(self, what: str) -> BarrierStuck:
+        with (
+            self.session,
+            pytest.raises(BarrierStuck, match=f"the {what} did not complete within 0.5 s") as e,
+        ):
+            self.step() if what == "step" else self.reset()
+        assert e.value.agents == ("agent2",)
+        return e.value
+
+
+WHAT = pytest.mark.parametrize("what", ["step", "reset"])
+
+
+@pytest.mark.loopback
+@WHAT
+def test_what_waits_for_a_dead_session_of_ours_names_that_and_the_way_out(
+    simulator: UdpSimulator, what: str
+) -> None:
+    waiting = Waiting(simulator.address)
+    waiting.other.disown()
+    told = waiting.told(what)
+    assert told.message.endswith(
+        "(agent agent2 must be voted for too; "
+        "a session of ours was lost that may still have it, and its lease is there)"
+    )
+    assert "each new session says goodbye for the lost one" in told.hint
+    assert "restart-communication" in told.hint
+    # It is true.
+    with BlockingSession.connect(simulator.address, limits=SOON) as session:
+        session.register("agent1")
+        session.reset()
+        session.step({"agent1": [0.0, 0.0]})
+
+
+@pytest.mark.loopback
+@WHAT
+def test_so_it_is_told_of_one_that_this_process_has_given_up(simulator: UdpSimulator, what: str) -> None:
+    waiting = Waiting(simulator.address)
+    refused(waiting.other)
+    waiting.other.close()
+    told = waiting.told(what)
+    assert "a session of ours that may still have it was given up" in told.message
+    assert "other client" not in told.message
+    assert "try again in a moment" in told.hint
+
+
+@pytest.mark.loopback
+@WHAT
+def test_who_waits_for_another_client_is_still_told_so(simulator: UdpSimulator, what: str) -> None:
+    given_up(simulator.address, ["agent2"])
+    waiting = Waiting(simulator.address)
+    with waiting.other:
+        told = waiting.told(what)
+    assert "agents controlled by other clients, which must vote too: agent2" in told.message
+    assert "every client that controls an agent must ask" in told.hint
+
+
+def test_a_wait_is_explained_by_a_loss_from_shortly_before_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = BarrierStuck("the reset did not complete within 60 s", who="others", agents=["cart", "pole"])
+    assert stuck(error, SERVER, tmp_path, waited=60.0) is error
+    given_up(SERVER, ["cart"])
+    later = monotonic() + lost_agents.RECENT + 1.0
+    monkeypatch.setattr(lost_agents, "monotonic", lambda: later)
+    told = stuck(error, SERVER, tmp_path, waited=60.0)
+    assert (
+        "(agent cart, pole must be voted for too; a session of ours that may still have cart" in told.message
+    )
+    assert told.message.endswith("pole: controlled by another client)")
+    assert stuck(error, SERVER, tmp_path, waited=0.5) is error
