@@ -3,6 +3,9 @@
 There are two ways to wait for the others. A task waits in ``step``. A ``Waiter`` gives its actions with ``act``, leaves
 the rest to others with ``leave``, and is told when the step is over by whoever ran it: that costs no switch of tasks,
 and one task may act for many. Only what lasts calls its own task, which then waits with a deadline.
+
+Whose agent plays alone waits for nobody: ``step_at_once`` takes its action and the step in one, as long as no other
+task can have its turn meanwhile. Nobody sees such a step under way, and so nobody is told that it is.
 """
 
 from __future__ import annotations
@@ -90,6 +93,10 @@ class StepBarrier:
         self._left: list[Waiter] = []
         """Who left the waiting to others, in the order in which they acted."""
         self._minding = trio.lowlevel.ParkingLot()
+        self.begun = False
+        """``step_at_once`` has left a step to ``run``, which must come before anything else."""
+        self._ended: bool | None = None
+        """Whether that step ended an episode; None: it is under way."""
 
     @property
     def due(self) -> bool:
@@ -246,28 +253,32 @@ class StepBarrier:
         """The step that is due. Never raises what goes wrong with it: that is told to those who wait."""
         keeper, lockstep = self._keeper, self._lockstep
         session = keeper.session
-        clock = trio.lowlevel.current_clock().current_time
+        begun, self.begun = self.begun, False
         if session is None:
             # It was left in the midst of their episodes, as where the daemon stops.
-            lockstep.cut_all(STOPPED, clock())
+            lockstep.cut_all(STOPPED, trio.current_time())
             self.changed()
             return
-        keeper.busy = True
-        keeper.busy_since = began = clock()
+        clock = session.clock
+        if not begun:
+            keeper.busy = True
+            keeper.busy_since = clock()
+        began = keeper.busy_since
         try:
             # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
             inputs = dict(lockstep.actions) if self._channels else None
             ended = False
             most = lockstep.action_repeat
+            if begun and self._ended is not None:
+                ended, most = self._ended, 0
             for repeats in range(most):
-                outcomes = await session.step(lockstep.actions)
+                outcomes = await (session.step_on() if begun else session.step(lockstep.actions))
                 self.steps += 1
                 self._measures.stepped(-began + (began := clock()))
                 ended = lockstep.stepped(outcomes, repeats=repeats)
                 if ended:
                     lockstep.cut_actions(most - repeats - 1)
                     break
-            lockstep.counted()
             if inputs is not None:
                 self._observers.stepped(lockstep.playing, inputs)
             reason = foreign_reset(session) if session.machine.notices else ""
@@ -290,6 +301,63 @@ class StepBarrier:
         finally:
             keeper.busy = False
             self.changed()
+
+    # --- alone -----------------------------------------------------------------------------------------------------
+
+    def alone(self, attachment: Attachment) -> bool:
+        """It may ``step_at_once``: nobody else plays, looks on, or holds the world, and the session can."""
+        lockstep, keeper = self._lockstep, self._keeper
+        playing = lockstep.playing
+        session = keeper.session
+        return (
+            len(playing) == 1
+            and playing[0] is attachment
+            and lockstep.action_repeat == 1
+            and not keeper.busy
+            and not keeper.broken
+            and not self._channels
+            and not self._holds.held
+            and session is not None
+            and session.can_at_once
+        )
+
+    def step_at_once(self, attachment: Attachment, data: bytes) -> bool:
+        """One step of an agent that is ``alone``; what it brought is in ``feedback``. Raises as ``act``.
+
+        False where the step takes longer, or ends something: it has acted, and where the step has ``begun`` ``run``
+        must follow before any other task has its turn.
+        """
+        keeper, lockstep = self._keeper, self._lockstep
+        session = keeper.session
+        assert session is not None
+        attachment.action = data
+        inputs = self._read_inputs(attachment, data)
+        clock = session.clock
+        began = clock()
+        try:
+            outcome = session.step_at_once(inputs)
+        except OspBridgeError:
+            # What is wrong with them is told by the step that is run with them.
+            lockstep.act_one(attachment, inputs)
+            return False
+        if outcome is None:
+            lockstep.act_one(attachment, inputs)
+            self._ended = None
+        else:
+            self.steps += 1
+            self._measures.stepped(clock() - began)
+            ended = lockstep.stepped({attachment.name: outcome})
+            if not ended and not session.machine.notices:
+                attachment.steps += 1
+                if self._chronicle.listeners:
+                    self._chronicle.stepped(lockstep.playing)
+                return True
+            attachment.acted = True
+            lockstep.missing = 0
+            self._ended = ended
+        self.begun = keeper.busy = True
+        keeper.busy_since = began
+        return False
 
     async def _audit(self, session: TrioSession) -> str:
         """Whether the clock agrees with the steps of the episode that ends."""

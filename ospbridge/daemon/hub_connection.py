@@ -214,7 +214,8 @@ class HubConnection:
             await self._barrier.step(moves)
         except OspBridgeError as error:
             return refusal(error)
-        return self._told(moves, answers)
+        numbers = self._recurrence.reply() if self._again else None
+        return answers.stepped(moves) if numbers is None else numbers
 
     def _moves_of(
         self, request: Again | Step | AnnotatedStep, answers: HubAnswers
@@ -227,15 +228,13 @@ class HubConnection:
         self._recurrence.learn(moves if type(request) is Step else ())
         return moves, None
 
-    def _told(self, moves: Sequence[tuple[Attachment, bytes]], answers: HubAnswers) -> HubReply | bytearray:
-        """The answer to a step, written already where it has nothing but numbers."""
-        known = self._recurrence.reply() if self._again else None
-        return answers.stepped(moves) if known is None else known
-
     # --- without the task ------------------------------------------------------------------------------------------
 
-    def readable(self, now: float) -> bool:
-        """Something may have come: an action is taken at once, anything else is for the task. False: nothing came."""
+    def readable(self, now: float, *, at_once: bool = False) -> bool:
+        """Something may have come: an action is taken at once, anything else is for the task. False: nothing came.
+
+        ``at_once``: where nobody else plays, its step is, too, and the caller runs what of that is left.
+        """
         if not self._resting or self.needed:
             return False
         if self._moves:
@@ -245,14 +244,17 @@ class HubConnection:
         stream = self._stream
         try:
             lone = self._recurrence.lone
-            if lone is not None and stream.empty:
+            if lone is not None:
                 try:
                     action = stream.action(lone)
                 except BlockingIOError:
                     return False
                 if action is not None:
                     self._again = True
-                    self._act([(lone.mover, action)], now)
+                    if at_once and self._barrier.alone(lone.mover):
+                        self._step_at_once(lone.mover, action, now)
+                    else:
+                        self._act([(lone.mover, action)], now)
                     return True
             message = stream.message()
             if message is None:
@@ -266,6 +268,22 @@ class HubConnection:
             self._trouble = error
         self._wake()
         return True
+
+    def _step_at_once(self, mover: Attachment, action: bytes, now: float) -> None:
+        barrier = self._barrier
+        moves = [(mover, action)]
+        try:
+            over = barrier.step_at_once(mover, action)
+        except OspBridgeError as error:
+            self._answered(refusal(error))
+            return
+        if over:
+            self._answer(moves)
+            return
+        self._moves = moves
+        self.acting = [mover]
+        if not barrier.leave(self, now):
+            self._wake()
 
     def _take(self, request: Again | Step | AnnotatedStep, answers: HubAnswers, now: float) -> None:
         try:
@@ -304,7 +322,8 @@ class HubConnection:
 
     def _answer(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         assert self._answers is not None
-        self._answered(self._told(moves, self._answers))
+        numbers = self._recurrence.reply() if self._again else None
+        self._answered(self._answers.stepped(moves) if numbers is None else numbers)
 
     def _answered(self, reply: HubReply | bytearray) -> None:
         try:

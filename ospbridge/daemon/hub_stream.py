@@ -60,10 +60,12 @@ class HubStream:
         return message
 
     def action(self, lone: LoneStep) -> bytes | None:
-        """What the next message gives, where this was ``empty`` and it is that step. Else ``message`` has what came.
+        """What the next message gives, where it is that step, and came alone. Else ``message`` has what came.
 
         Raises BlockingIOError where nothing came, ConnectionResetError at the end of the stream.
         """
+        if not self._incoming.empty:
+            return None
         data = self._socket.recv(lone.size + MORE)
         if len(data) == lone.size and data.startswith(lone.head):
             return data[len(lone.head) :]

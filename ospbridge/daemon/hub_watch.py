@@ -49,8 +49,11 @@ class Watched(Protocol):
     acting: Sequence[Attachment]
     """For whom it has acted, and waits."""
 
-    def readable(self, now: float) -> bool:
-        """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise."""
+    def readable(self, now: float, *, at_once: bool = False) -> bool:
+        """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise.
+
+        ``at_once``: a step that concerns nobody else may be taken by the way (``StepBarrier.step_at_once``).
+        """
         ...
 
     def hung_up(self) -> None:
@@ -94,8 +97,11 @@ class HubWatch:
         del self._watched[descriptor]
         self.read_elsewhere -= not reads
 
-    def look(self, seconds: float = 0.0) -> bool:
-        """Hand out what has come, or comes within so many seconds in which nothing else runs. False: nothing did."""
+    def look(self, seconds: float = 0.0, mine: Watched | None = None) -> bool:
+        """Hand out what has come, or comes within so many seconds in which nothing else runs. False: nothing did.
+
+        ``mine``: whose task looks, and runs what its own request has ``begun`` before anything else.
+        """
         asked = monotonic()
         events = self._epoll.poll(seconds, MOST_AT_ONCE)
         self._slept = monotonic() - asked
@@ -109,7 +115,7 @@ class HubWatch:
                 continue
             if which & GONE:
                 connection.hung_up()
-            connection.readable(now)
+            connection.readable(now, at_once=connection is mine)
         return True
 
     async def run(self) -> Never:
@@ -135,10 +141,12 @@ class HubWatch:
                         # Its client may want something else while the step lasts.
                         return
                     await barrier.run()
-                elif not (self._prompt and self._look_at(mine)) and not self._look_long():
+                elif not (self._prompt and self._look_at(mine, clock())) and not self._look_long(mine):
                     self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
                     self._not_again = self._in_vain
                     return
+                if barrier.begun:
+                    await barrier.run()
                 now = clock()
                 if self.woke or now - looked > GIVE_WAY:
                     # Others have their turn, here and in the scheduler: steps have seen to that while they were waited
@@ -155,17 +163,17 @@ class HubWatch:
             self._led = False
             barrier.summon()
 
-    def _look_at(self, mine: Watched) -> bool:
+    def _look_at(self, mine: Watched, now: float) -> bool:
         """Hand out what has come for that one, unless it has acted already."""
-        return not mine.acting and mine.readable(trio.current_time())
+        return not mine.acting and mine.readable(now, at_once=True)
 
-    def _look_long(self) -> bool:
+    def _look_long(self, mine: Watched) -> bool:
         spinning = self._spinning
         for _ in range(spinning.tries):
-            if self.look():
+            if self.look(0.0, mine):
                 spinning.paid()
                 return True
-        found = self.look(LINGER)
+        found = self.look(LINGER, mine)
         spinning.in_vain(self._slept)
         self._prompt = found and self._slept < AT_ONCE
         if found:

@@ -203,14 +203,10 @@ class LockStep:
             if attachment.feedback is not None and not _is_over(attachment.feedback):
                 attachment.feedback.truncated = attachment.held.task.cut_action(missing)
 
-    def counted(self) -> None:
-        """The actions of all who play are done."""
+    def acted(self) -> None:
+        """The actions of all who play are done, and what they brought can be told: their next ones are missing."""
         for attachment in self.playing:
             attachment.steps += 1
-
-    def acted(self) -> None:
-        """What they brought can be told: the next actions of all who play are missing."""
-        for attachment in self.playing:
             attachment.acted = False
         self.missing = len(self.playing)
 

@@ -13,16 +13,13 @@ OTHER = "other"
 class Tally:
     """Counts for as long as a daemon lives, through all its sessions: lists of 256, which whoever counts adds to."""
 
-    __slots__ = ("_received", "_sent", "_straight")
+    __slots__ = ("_received", "_sent", "straight")
 
     def __init__(self) -> None:
         self._sent = [0] * 256
         self._received = [0] * 256
-        self._straight = 0
-
-    def straight(self, votes: int) -> None:
-        """So many votes went their straight way: two datagrams each way, which are told apart when somebody asks."""
-        self._straight += votes
+        self.straight = 0
+        """Votes that went their straight way: two datagrams each way, which are told apart when somebody asks."""
 
     @property
     def sent(self) -> list[int]:
@@ -37,7 +34,7 @@ class Tally:
         return self._received
 
     def _settle(self) -> None:
-        votes, self._straight = self._straight, 0
+        votes, self.straight = self.straight, 0
         self._sent[Code.NEXT_SIMULATION_STEP] += votes
         self._received[Code.NEXT_SIMULATION_STEP_ACK] += votes
         self._received[Code.NEXT_SIMULATION_STEP_COMPLETED] += votes

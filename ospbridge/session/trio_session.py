@@ -56,6 +56,8 @@ class TrioSession:
         self.conversation = conversation
         self.machine = conversation.machine
         self.closed = False
+        self.clock = trio.lowlevel.current_clock().current_time
+        """The time, without trio's way to it: a step asks several times."""
         self._socket = sock
         self._link = TrioLink(
             sock,
@@ -185,19 +187,44 @@ class TrioSession:
             raise self.conversation.closed()
         conversation = self.conversation
         votes = conversation.fill(actions)
-        link = self._link
-        way = None
         if not conversation.watched:
-            way = link.walk(votes)
-            if way is None and link.checkpoint_due:
-                await link.give_way()
-                way = link.walk(votes)
-            if link.pausing is not None:
-                way = await link.walk_on()
+            way = self._link.walk(votes)
+            if way is not None:
+                conversation.step_count += 1
+                return way.outcomes()
+        return await self.step_on()
+
+    def step_at_once(self, inputs: ArrayLike) -> StepOutcome | None:
+        """``step`` of a session for which that ``can_at_once``, as far as it goes without other tasks.
+
+        None: ``step_on`` must follow, before anything else. Raises LocalProtocolError for what cannot be sent.
+        """
+        conversation = self.conversation
+        way = self._link.walk(conversation.fill_one(inputs))
+        if way is None:
+            return None
+        conversation.step_count += 1
+        return way.outcome()
+
+    async def step_on(self) -> dict[str, StepOutcome]:
+        """The rest of a step that was taken up. Raises as ``step``."""
+        link = self._link
+        conversation = self.conversation
+        way = None
+        if link.checkpoint_due:
+            await link.give_way()
+            way = link.walk(conversation.filled)
+        if link.pausing is not None:
+            way = await link.walk_on()
         if way is not None:
             conversation.step_count += 1
             return way.outcomes()
         return await link.run(conversation.go_on(link.left_way()))
+
+    @property
+    def can_at_once(self) -> bool:
+        """It controls one agent only, and a step of that brings nothing but what completes it."""
+        return not self.closed and self.conversation.alone
 
     async def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""

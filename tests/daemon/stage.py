@@ -61,6 +61,8 @@ class FakeSession:
         self.outputs = 1
         self.machine = FakeMachine()
         self.over = False
+        self.clock = trio.current_time
+        self.can_at_once = False
         self.steps: list[dict[str, float]] = []
         self.seeds: list[int] = []
         self.ending: dict[str, int] = {}
@@ -92,6 +94,11 @@ class FakeSession:
             self._busy = False
         if self.step_errors:
             raise self.step_errors.pop(0)
+        return self.taken(given)
+
+    def taken(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
+        """The step has run."""
+        actions = {name: np.frombuffer(inputs, "<f4") for name, inputs in given.items()}
         self._count += 1
         self.steps.append({name: float(values[0]) for name, values in actions.items()})
         return {

@@ -13,6 +13,7 @@ from ospbridge.daemon import hub_watch
 from ospbridge.daemon.attachment import Driver
 from ospbridge.hub.messages import (
     VERSION,
+    Again,
     Attach,
     Feedbacks,
     Hello,
@@ -117,22 +118,23 @@ async def test_whoever_holds_the_world_is_not_dropped_for_it(
             line.close()
 
 
+@pytest.mark.parametrize("agents", [["agent"], ["agent1", "agent2"]], ids=["alone", "one of two"])
 async def test_who_only_looks_on_is_answered_while_a_step_takes_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agents: list[str]
 ) -> None:
     # So that it still leads when the step comes.
     monkeypatch.setattr(hub_watch, "LINGER", 0.3)
     path = tmp_path / "hub.sock"
-    act = Step([("agent1", ACTION)])
-    world = SyntheticWorld(2, 3, agents=2)
+    named, act = Step([(agents[0], ACTION)]), Again(ACTION)
+    world = SyntheticWorld(2, 3, agents=len(agents))
     with UdpSimulator(world, port=0, profile=DOCUMENT) as simulator:
         async with serving(simulator, path, spin=True) as conductor:
-            player = await IN_THREAD(Line.playing, path, "agent1")
+            player = await IN_THREAD(Line.playing, path, agents[0])
             onlooker = Line(path)
             await IN_THREAD(onlooker.ask, Hello(VERSION, "onlooker"))
 
             def talk() -> int:
-                player.ask(act)
+                player.ask(named)
                 for _ in range(3):
                     onlooker.ask(Status())
                     time.sleep(0.01)

@@ -88,6 +88,18 @@ class Line:
 
         return trio.run(run)
 
+    def walk_late(self, seconds: float) -> StraightWay | None:
+        """Set out so many seconds after other tasks had their turn, with a link that lingers."""
+
+        async def run() -> None:
+            self.link = TrioLink(self.client, self.machine, port=1, spin=False, trace=None, linger=0.5)
+            await self.link.give_way()
+            self.link.gave_way_at -= seconds
+            self.link.walk(self.votes)
+
+        trio.run(run)
+        return self.link.pausing  # type: ignore[no-any-return]
+
     async def _walk(self) -> StraightWay | None:
         """As a session does it: others have their turn first, where they had none for a while."""
         assert self.link.walk(self.votes) is None
@@ -387,6 +399,15 @@ def test_who_waits_on_the_straight_way_leaves_it_for_anything_else() -> None:
     assert way is not None
     assert way.came == [ACK]
     assert (sum(line.tally.sent), sum(line.tally.received)) == (1, 1)
+    line.close()
+
+
+def test_other_tasks_have_their_turn_behind_the_acknowledgement_while_the_simulator_thinks() -> None:
+    line = Line(DOCUMENT, driver="trio")
+    with served(line, [(0.02, ACK)]):
+        pausing = line.walk_late(0.002)
+    assert pausing is not None
+    assert pausing.came == [ACK]
     line.close()
 
 

@@ -1,0 +1,299 @@
+"""Steps of an agent that plays alone: taken with its action, where no other task can have its turn meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon.attachment import State
+from ospbridge.errors import LocalProtocolError, SessionLost, TaskError
+from ospbridge.osp.notices import Anomaly, WorldReset
+from tests.daemon.stage import ONE, TWO, FakeSession, inputs
+from tests.daemon.test_conductor import attach, conductor_of, play, told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.interface import StepOutcome
+
+pytestmark = pytest.mark.trio
+
+
+class QuickSession(FakeSession):
+    """Of one agent; its steps need no other task, unless it ``pauses``."""
+
+    def __init__(self, name: str = "a", **changes: Any) -> None:
+        super().__init__(name, **changes)
+        self.can_at_once = True
+        self.pauses = False
+        self.at_once = 0
+        self._given: dict[str, NDArray[np.float32] | bytes] = {}
+
+    def step_at_once(self, given: NDArray[np.float32] | bytes) -> StepOutcome | None:
+        if not isinstance(given, bytes) and len(given) != 1:
+            raise LocalProtocolError("one input")
+        self._given = {self.names[0]: given}
+        if self.pauses:
+            return None
+        self.at_once += 1
+        return self.taken(self._given)[self.names[0]]
+
+    async def step_on(self) -> dict[str, StepOutcome]:
+        return await super().step(self._given)
+
+    async def step(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
+        (mine,) = given.values()
+        if not isinstance(mine, bytes) and len(mine) != 1:
+            raise LocalProtocolError("one input")
+        return await super().step(given)
+
+
+@pytest.fixture
+def session() -> QuickSession:
+    return QuickSession()
+
+
+class Alone:
+    """Acts for the only agent, and has whatever is left of the step run, as who leads at a hub does."""
+
+    def __init__(self, conductor: Conductor, attachment: Attachment) -> None:
+        self.conductor = conductor
+        self.attachment = attachment
+        self.acting: Sequence[Attachment] = ()
+        self.asked = self.spent = 0.0
+        self.told = 0
+
+    @classmethod
+    async def playing(cls, session: FakeSession, **changes: Any) -> Alone:
+        conductor = conductor_of(session, **changes)
+        attachment = attach(conductor, session.names[0])
+        await conductor.reset([attachment], 7, 1)
+        return cls(conductor, attachment)
+
+    @property
+    def may(self) -> bool:
+        return self.conductor.barrier.alone(self.attachment)
+
+    async def act(self, value: float) -> bool:
+        """Whether the step was over at once."""
+        barrier = self.conductor.barrier
+        assert self.may
+        if barrier.step_at_once(self.attachment, inputs(value)):
+            return True
+        self.acting = [self.attachment]
+        barrier.leave(self, trio.current_time())
+        assert barrier.begun or barrier.due
+        await barrier.run()
+        assert not barrier.begun
+        return False
+
+    def stepped(self) -> None:
+        self.told += 1
+        self.acting = ()
+
+    def call(self) -> None:
+        raise AssertionError("nobody else runs the step")
+
+
+async def test_a_step_at_once_tells_and_counts_what_any_other_does(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    a, conductor = alone.attachment, alone.conductor
+    before = conductor.steps
+    for value in (0.25, -0.5):
+        assert await alone.act(value)
+        assert told(a).observation.tolist() == [value]
+        assert session.steps[-1] == {"a": value}
+    assert session.at_once == 2
+    assert (a.steps, a.reward, conductor.steps - before) == (2, 2.0, 2)
+    assert sum(conductor.measures.step_times.counts) == 2
+    # And steps in between that go the usual way see nothing of it.
+    assert (await play(conductor, a, 0.75)).observation.tolist() == [0.75]
+    assert alone.may
+    assert (a.steps, a.reward) == (3, 3.0)
+
+
+async def test_a_step_that_takes_longer_is_run_to_its_end_and_given_once(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    session.pauses = True
+    given = len(session.steps)
+    assert not await alone.act(0.25)
+    assert alone.told == 1
+    assert told(alone.attachment).observation.tolist() == [0.25]
+    assert len(session.steps) == given + 1
+    assert alone.attachment.steps == 1
+    assert not alone.conductor._keeper.busy
+    session.pauses = False
+    assert await alone.act(0.5)
+
+
+async def test_while_it_takes_longer_others_see_a_step_under_way(
+    session: QuickSession, autojump_clock: object
+) -> None:
+    alone = await Alone.playing(session)
+    session.pauses, session.think = True, 5.0
+    conductor, began = alone.conductor, trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alone.act, 0.25)
+        await trio.sleep(1.0)
+        assert conductor.busy_since == began
+        assert not alone.may
+    assert conductor.busy_since is None
+    assert conductor.measures.step_times.seconds == pytest.approx(5.0)
+
+
+async def test_one_who_leaves_while_it_takes_longer_is_told_nothing(
+    session: QuickSession, autojump_clock: object
+) -> None:
+    alone = await Alone.playing(session)
+    session.pauses, session.think = True, 5.0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alone.act, 0.25)
+        await trio.sleep(1.0)
+        alone.conductor.leave([alone.attachment])
+    assert alone.attachment.gone
+    # The next one begins where any other would.
+    after = attach(alone.conductor, "a")
+    session.pauses = False
+    await alone.conductor.reset([after], 8, 1)
+    assert alone.conductor.barrier.step_at_once(after, inputs(0.5))
+    assert told(after).observation.tolist() == [0.5]
+
+
+async def test_a_step_that_ends_the_episode_is_audited_and_judged_once(session: QuickSession) -> None:
+    session.ending = {"a": 2}
+    alone = await Alone.playing(session)
+    a = alone.attachment
+    assert await alone.act(0.25)
+    assert not await alone.act(0.5)
+    assert alone.told == 1
+    assert session.audits == 1
+    assert told(a).terminated
+    assert (a.state, a.steps, a.reward) == (State.DONE, 2, 2.0)
+    assert not alone.may
+
+
+async def test_an_audit_that_disagrees_truncates_the_step_that_ended(session: QuickSession) -> None:
+    session.ending = {"a": 1}
+    session.audit_says = "one step too many"
+    alone = await Alone.playing(session)
+    await alone.act(0.25)
+    assert told(alone.attachment).truncated
+    assert told(alone.attachment).reason == "one step too many"
+    assert not told(alone.attachment).terminated
+
+
+async def test_a_reset_by_others_truncates_it(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    session.machine.notices = [WorldReset("somebody reset the world")]
+    assert not await alone.act(0.25)
+    assert told(alone.attachment).truncated
+    assert alone.told == 1
+    assert session.at_once == 1
+
+
+async def test_whatever_else_was_noticed_costs_it_nothing(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    session.machine.notices = [Anomaly("a datagram came twice")]
+    assert not await alone.act(0.25)
+    assert not told(alone.attachment).truncated
+    assert session.machine.notices == []
+    assert await alone.act(0.5)
+    assert alone.attachment.steps == 2
+
+
+async def test_a_session_that_is_lost_on_the_way_cuts_the_episode(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    session.pauses = True
+    session.step_errors.append(SessionLost("the handler is gone"))
+    await alone.act(0.25)
+    assert told(alone.attachment).reason == "the handler is gone"
+    assert alone.conductor._keeper.broken == "the handler is gone"
+
+
+async def test_inputs_that_cannot_be_sent_are_told_as_in_any_other_step(
+    session: QuickSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = await Alone.playing(session)
+    task = alone.attachment.held.task
+    task.as_given = None
+    monkeypatch.setattr(task, "inputs", lambda _: np.zeros(3, np.float32))
+    assert not await alone.act(0.25)
+    assert told(alone.attachment).truncated
+    assert told(alone.attachment).reason == "one input"
+    assert session.at_once == 0
+
+
+async def test_a_task_that_fails_over_the_action_fails_the_episode_and_leaves_nothing_begun(
+    session: QuickSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = await Alone.playing(session)
+    task = alone.attachment.held.task
+
+    def fails(_: object) -> NDArray[np.float32]:
+        raise TaskError("no inputs for that")
+
+    task.as_given = None
+    monkeypatch.setattr(task, "inputs", fails)
+    with pytest.raises(TaskError, match="no inputs"):
+        alone.conductor.barrier.step_at_once(alone.attachment, inputs(0.25))
+    assert not alone.conductor.barrier.begun
+    assert not alone.may
+    assert alone.attachment.state is State.DONE
+
+
+async def test_nobody_is_alone_where_the_session_has_several_agents() -> None:
+    alone = await Alone.playing(FakeSession("a", "b"))
+    assert not alone.may
+
+
+async def test_nobody_is_alone_before_a_reset_or_where_another_environment_took_the_agent(
+    session: QuickSession,
+) -> None:
+    conductor = conductor_of(session)
+    first, second = attach(conductor, "a", ONE), attach(conductor, "a", ONE)
+    assert not conductor.barrier.alone(first)
+    await conductor.reset([first], 1, 1)
+    assert conductor.barrier.alone(first)
+    await conductor.reset([second], 1, 1)
+    assert not conductor.barrier.alone(first)
+    assert conductor.barrier.alone(second)
+
+
+async def test_nobody_is_alone_while_the_world_is_held(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    with alone.conductor.holding(TWO, 5.0, "weights"):
+        assert not alone.may
+    assert alone.may
+
+
+async def test_nobody_is_alone_who_is_looked_at(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    onlooker = object()
+    alone.conductor.observers.join("a", onlooker)
+    assert not alone.may
+    alone.conductor.observers.leave(onlooker)
+    assert alone.may
+
+
+async def test_nobody_is_alone_without_a_session_or_with_one_that_was_given_up(
+    session: QuickSession,
+) -> None:
+    alone = await Alone.playing(session)
+    alone.conductor._keeper.broken = "silence"
+    assert not alone.may
+    alone.conductor._keeper.broken = ""
+    alone.conductor._keeper.session = None
+    assert not alone.may
+
+
+async def test_an_action_that_is_repeated_is_no_step_at_once(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    alone.conductor.lockstep.action_repeat = 2
+    assert not alone.may

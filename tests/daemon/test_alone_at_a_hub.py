@@ -1,0 +1,138 @@
+"""One environment alone at a hub, over real sockets: its steps are taken at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ospbridge.daemon.barrier import StepBarrier
+from ospbridge.hub.messages import Attach, Feedbacks, Refusal, Reset
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.hubs import Line, serving
+from tests.daemon.test_hub_watch import acting, again, in_thread, observed, play, status, wanted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.osp.profile import Profile
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
+    """Steps that were over at once, and those that were only begun so."""
+    found: Counter[bool] = Counter()
+    step_at_once = StepBarrier.step_at_once
+
+    def spy(barrier: StepBarrier, attachment: Attachment, data: bytes) -> bool:
+        over = step_at_once(barrier, attachment, data)
+        found[over] += 1
+        return over
+
+    monkeypatch.setattr(StepBarrier, "step_at_once", spy)
+    return found
+
+
+named = partial(acting, agent="agent")
+
+
+def world(think: float = 0.0) -> SyntheticWorld:
+    return SyntheticWorld(2, 3, agents=1, think=think)
+
+
+async def test_every_step_brings_what_the_simulator_computes_whatever_others_ask(
+    profile: Profile, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(world(), port=0, profile=profile) as simulator:
+        async with serving(simulator, path, spin=True) as conductor:
+
+            def now_and_then(number: int) -> None:
+                if number % 50 == 0:
+                    status(path)
+
+            for _ in range(2):
+                await in_thread(play, path, "agent", 300, now_and_then)
+            assert conductor.steps == 602
+            assert sum(conductor.measures.step_times.counts) == 600
+    assert taken[True] > 300
+
+
+async def test_steps_of_a_simulator_that_thinks_are_begun_at_once_and_run_to_their_end(
+    profile: Profile, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(world(think=0.004), port=0, profile=profile) as simulator:
+        async with serving(simulator, path, spin=True) as conductor:
+            await in_thread(play, path, "agent", 100)
+            assert conductor.steps == 101
+    assert taken[False] > 20
+
+
+async def test_one_that_hangs_up_in_such_a_step_leaves_the_agent_to_the_next(
+    profile: Profile, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(world(think=0.05), port=0, profile=profile) as simulator:
+        async with serving(simulator, path, spin=True) as conductor:
+            for _ in range(5):
+                with closing(await in_thread(Line.playing, path, "agent")) as line:
+                    for request in (*named(0.5), *again(0.25)):
+                        await in_thread(line.ask, request)
+                    line.say(*again(0.75))
+                    await trio.sleep(0.01)
+            while conductor.lockstep.attachments:
+                await trio.sleep(0.01)
+            await in_thread(play, path, "agent", 5)
+            assert conductor.rebuilds == 0
+
+
+async def test_what_is_said_behind_such_a_step_is_answered_behind_it(
+    profile: Profile, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(world(think=0.003), port=0, profile=profile) as simulator:
+        async with serving(simulator, path, spin=True):
+            with closing(await in_thread(Line.playing, path, "agent")) as line:
+                for step in (1, 4, 7):
+                    line.say(*named(0.25), *again(0.5, 0.75), Attach(["nobody"]), *again(0.125))
+                    for number, behind in ((0.25, 0), (0.5, 1), (0.75, 2)):
+                        assert observed(await in_thread(line.hear)) == wanted(number, step + behind)
+                    # Behind an attempt to attach, agents are to be named anew.
+                    for _ in range(2):
+                        assert isinstance(await in_thread(line.hear), Refusal)
+
+
+async def test_beside_an_agent_that_rests_nothing_is_taken_at_once(
+    document: UdpSimulator, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=True):
+        await in_thread(play, path, "agent1", 20)
+    assert not taken
+
+
+async def test_a_reset_between_such_steps_begins_anew(
+    profile: Profile, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(world(), port=0, profile=profile) as simulator:
+        async with serving(simulator, path, spin=True):
+            with closing(await in_thread(Line.playing, path, "agent")) as line:
+
+                def episode() -> None:
+                    for step, request in enumerate((*named(0.5), *again(*[0.5] * 50)), 1):
+                        assert observed(line.ask(request)) == wanted(0.5, step)
+                    assert isinstance(line.ask(Reset([], 5)), Feedbacks)
+
+                for _ in range(3):
+                    await in_thread(episode)
+    assert taken[True] > 50
