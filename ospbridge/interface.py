@@ -174,6 +174,12 @@ Space: TypeAlias = BoxSpace | DiscreteSpace
 """What an environment's space is made from; no gymnasium needed."""
 
 
+class PlainInfo(dict[str, Any]):
+    """The info of a step with nothing to tell but numbers, without their names; shared, so that nobody changes it."""
+
+    __slots__ = ()
+
+
 class Feedback(msgspec.Struct):
     """What a task makes of one step's outcome, or of a reset's: what an environment returns.
 

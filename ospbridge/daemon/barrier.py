@@ -4,8 +4,7 @@ There are two ways to wait for the others. A task waits in ``step``. A ``Waiter`
 the rest to others with ``leave``, and is told when the step is over by whoever ran it: that costs no switch of tasks,
 and one task may act for many. Only what lasts calls its own task, which then waits with a deadline.
 
-Whose agent plays alone waits for nobody: ``step_at_once`` takes its action and the step in one, as long as no other
-task can have its turn meanwhile. Nobody sees such a step under way, and so nobody is told that it is.
+Who drives all agents that there are waits for nobody, and has a way of its own: ``alone``.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from ospbridge.daemon.alone import Alone
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.notices import foreign_reset
@@ -93,10 +93,15 @@ class StepBarrier:
         self._left: list[Waiter] = []
         """Who left the waiting to others, in the order in which they acted."""
         self._minding = trio.lowlevel.ParkingLot()
-        self.begun = False
-        """``step_at_once`` has left a step to ``run``, which must come before anything else."""
-        self._ended: bool | None = None
-        """Whether that step ended an episode; None: it is under way."""
+        self.alone = Alone(
+            self,
+            lockstep,
+            keeper,
+            holds=holds,
+            chronicle=chronicle,
+            channels=observers.channels,
+            measures=measures,
+        )
 
     @property
     def due(self) -> bool:
@@ -133,7 +138,7 @@ class StepBarrier:
             ((attachment, data),) = moves
             if attachment.state is State.PLAYING:
                 attachment.action = data
-                mine = self._read_inputs(attachment, data) if inputs is None else inputs[0]
+                mine = self.read_inputs(attachment, data) if inputs is None else inputs[0]
                 lockstep.act_one(attachment, mine)
                 return [attachment]
         if inputs is not None:
@@ -151,7 +156,7 @@ class StepBarrier:
         for attachment, data in moves:
             attachment.action = data
             if attachment.state is State.PLAYING:
-                given.append(self._read_inputs(attachment, data))
+                given.append(self.read_inputs(attachment, data))
                 acting.append(attachment)
             elif not attachment.cut:
                 raise attachment.not_playing()
@@ -166,7 +171,8 @@ class StepBarrier:
         lockstep.act(acting, given)
         return acting
 
-    def _read_inputs(self, attachment: Attachment, data: bytes) -> NDArray[np.float32] | bytes:
+    def read_inputs(self, attachment: Attachment, data: bytes) -> NDArray[np.float32] | bytes:
+        """Of its action. Raises TaskError, behind which its episode is over, and LocalProtocolError."""
         try:
             return attachment.read_inputs(data)
         except TaskError as error:
@@ -253,7 +259,7 @@ class StepBarrier:
         """The step that is due. Never raises what goes wrong with it: that is told to those who wait."""
         keeper, lockstep = self._keeper, self._lockstep
         session = keeper.session
-        begun, self.begun = self.begun, False
+        begun, ended = self.alone.hand_over()
         if session is None:
             # It was left in the midst of their episodes, as where the daemon stops.
             lockstep.cut_all(STOPPED, trio.current_time())
@@ -267,10 +273,7 @@ class StepBarrier:
         try:
             # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
             inputs = dict(lockstep.actions) if self._channels else None
-            ended = False
-            most = lockstep.action_repeat
-            if begun and self._ended is not None:
-                ended, most = self._ended, 0
+            most = lockstep.action_repeat if ended is None else 0
             for repeats in range(most):
                 outcomes = await (session.step_on() if begun else session.step(lockstep.actions))
                 self.steps += 1
@@ -301,63 +304,6 @@ class StepBarrier:
         finally:
             keeper.busy = False
             self.changed()
-
-    # --- alone -----------------------------------------------------------------------------------------------------
-
-    def alone(self, attachment: Attachment) -> bool:
-        """It may ``step_at_once``: nobody else plays, looks on, or holds the world, and the session can."""
-        lockstep, keeper = self._lockstep, self._keeper
-        playing = lockstep.playing
-        session = keeper.session
-        return (
-            len(playing) == 1
-            and playing[0] is attachment
-            and lockstep.action_repeat == 1
-            and not keeper.busy
-            and not keeper.broken
-            and not self._channels
-            and not self._holds.held
-            and session is not None
-            and session.can_at_once
-        )
-
-    def step_at_once(self, attachment: Attachment, data: bytes) -> bool:
-        """One step of an agent that is ``alone``; what it brought is in ``feedback``. Raises as ``act``.
-
-        False where the step takes longer, or ends something: it has acted, and where the step has ``begun`` ``run``
-        must follow before any other task has its turn.
-        """
-        keeper, lockstep = self._keeper, self._lockstep
-        session = keeper.session
-        assert session is not None
-        attachment.action = data
-        inputs = self._read_inputs(attachment, data)
-        clock = session.clock
-        began = clock()
-        try:
-            outcome = session.step_at_once(inputs)
-        except OspBridgeError:
-            # What is wrong with them is told by the step that is run with them.
-            lockstep.act_one(attachment, inputs)
-            return False
-        if outcome is None:
-            lockstep.act_one(attachment, inputs)
-            self._ended = None
-        else:
-            self.steps += 1
-            self._measures.stepped(clock() - began)
-            ended = lockstep.stepped({attachment.name: outcome})
-            if not ended and not session.machine.notices:
-                attachment.steps += 1
-                if self._chronicle.listeners:
-                    self._chronicle.stepped(lockstep.playing)
-                return True
-            attachment.acted = True
-            lockstep.missing = 0
-            self._ended = ended
-        self.begun = keeper.busy = True
-        keeper.busy_since = began
-        return False
 
     async def _audit(self, session: TrioSession) -> str:
         """Whether the clock agrees with the steps of the episode that ends."""

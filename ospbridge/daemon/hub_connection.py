@@ -233,7 +233,7 @@ class HubConnection:
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come: an action is taken at once, anything else is for the task. False: nothing came.
 
-        ``at_once``: where nobody else plays, its step is, too, and the caller runs what of that is left.
+        ``at_once``: where nobody else plays, the step is, too, and the caller runs what of that is left.
         """
         if not self._resting or self.needed:
             return False
@@ -251,17 +251,18 @@ class HubConnection:
                     return False
                 if action is not None:
                     self._again = True
-                    if at_once and self._barrier.alone(lone.mover):
-                        self._step_at_once(lone.mover, action, now)
+                    moves = [(lone.mover, action)]
+                    if at_once and self._barrier.alone.may(self._recurrence.movers):
+                        self._step_at_once(moves, None, now)
                     else:
-                        self._act([(lone.mover, action)], now)
+                        self._act(moves, now)
                     return True
             message = stream.message()
             if message is None:
                 return False
             request = decode_request(message)
             if self._answers is not None and isinstance(request, (Again, Step, AnnotatedStep)):
-                self._take(request, self._answers, now)
+                self._take(request, self._answers, now, at_once=at_once)
                 return True
             self._request = request
         except (OSError, RemoteProtocolError, ConfigurationError) as error:
@@ -269,11 +270,15 @@ class HubConnection:
         self._wake()
         return True
 
-    def _step_at_once(self, mover: Attachment, action: bytes, now: float) -> None:
+    def _step_at_once(
+        self,
+        moves: list[tuple[Attachment, bytes]],
+        inputs: Sequence[NDArray[np.float32] | bytes] | None,
+        now: float,
+    ) -> None:
         barrier = self._barrier
-        moves = [(mover, action)]
         try:
-            over = barrier.step_at_once(mover, action)
+            over = barrier.alone.step(moves, inputs)
         except OspBridgeError as error:
             self._answered(refusal(error))
             return
@@ -281,17 +286,22 @@ class HubConnection:
             self._answer(moves)
             return
         self._moves = moves
-        self.acting = [mover]
+        self.acting = self._recurrence.movers
         if not barrier.leave(self, now):
             self._wake()
 
-    def _take(self, request: Again | Step | AnnotatedStep, answers: HubAnswers, now: float) -> None:
+    def _take(
+        self, request: Again | Step | AnnotatedStep, answers: HubAnswers, now: float, *, at_once: bool
+    ) -> None:
         try:
             moves, inputs = self._moves_of(request, answers)
         except OspBridgeError as error:
             self._answered(refusal(error))
             return
-        self._act(moves, now, inputs)
+        if at_once and inputs is not None and self._barrier.alone.may(self._recurrence.movers):
+            self._step_at_once(moves, inputs, now)
+        else:
+            self._act(moves, now, inputs)
 
     def _act(
         self,

@@ -52,7 +52,7 @@ class Watched(Protocol):
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise.
 
-        ``at_once``: a step that concerns nobody else may be taken by the way (``StepBarrier.step_at_once``).
+        ``at_once``: a step that concerns nobody else may be taken by the way (``Alone.step``).
         """
         ...
 
@@ -145,7 +145,7 @@ class HubWatch:
                     self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
                     self._not_again = self._in_vain
                     return
-                if barrier.begun:
+                if barrier.alone.begun:
                     await barrier.run()
                 now = clock()
                 if self.woke or now - looked > GIVE_WAY:

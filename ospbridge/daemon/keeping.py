@@ -167,6 +167,9 @@ class SessionKeeper:
                 self.number += 1
                 bounded = session.profile.outputs_normalised
                 tasks = [settings.make_task(interface, bounded=bounded) for interface in interfaces]
+                for task in tasks:
+                    # Who is told of a step is told them as numbers.
+                    task.name_no_infos()
                 await equip(session, tasks)
                 self._lockstep.take_agents(tasks)
                 fitted = True

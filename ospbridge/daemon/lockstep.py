@@ -396,4 +396,5 @@ def _truncate(feedback: Feedback | None, reason: str) -> None:
     assert feedback is not None
     feedback.terminated = False
     feedback.truncated = True
-    feedback.reason = feedback.info["reason"] = reason
+    feedback.reason = reason
+    feedback.info = {**feedback.info, "reason": reason}

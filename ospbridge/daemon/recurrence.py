@@ -48,16 +48,19 @@ class Recurrence:
         "_as_given",
         "_bounds",
         "_known",
-        "_movers",
         "_reply",
         "_rows",
         "_sizes",
         "lone",
+        "movers",
     )
 
     def __init__(self) -> None:
-        self._movers: list[Attachment] = []
-        """Whose the latest step was, with an action of so many bytes each: ``_sizes``."""
+        self.movers: list[Attachment] = []
+        """Whose the latest step was, with an action of so many bytes each: ``_sizes``.
+
+        Another list where they are others.
+        """
         self._sizes: list[int] = []
         self._known = False
         """What follows is known of them, because they have made a step more."""
@@ -79,9 +82,9 @@ class Recurrence:
         """A step was asked for by the names of its agents."""
         movers = [attachment for attachment, _ in moves]
         sizes = [len(action) for _, action in moves]
-        if movers == self._movers and sizes == self._sizes:
+        if movers == self.movers and sizes == self._sizes:
             return
-        self._movers, self._sizes = movers, sizes
+        self.movers, self._sizes = movers, sizes
         self._known = False
         self.lone = self._reply = None
 
@@ -90,7 +93,7 @@ class Recurrence:
 
         Raises LocalProtocolError where there was no step, or one with actions of other sizes.
         """
-        movers = self._movers
+        movers = self.movers
         if not self._known:
             if not movers:
                 raise LocalProtocolError("one step more was asked for, and there was none before")
@@ -107,7 +110,7 @@ class Recurrence:
 
     def _know(self) -> None:
         """What is needed for those that follow."""
-        movers, sizes = self._movers, self._sizes
+        movers, sizes = self.movers, self._sizes
         self._known = True
         self._bounds = [slice(*both) for both in pairwise(accumulate(sizes, initial=0))]
         self._rows = []
@@ -148,7 +151,7 @@ class Recurrence:
 
     def reply(self) -> bytearray | None:
         """To one step more; None where there is more to tell than numbers."""
-        movers = self._movers
+        movers = self.movers
         if not movers or movers[0].feedback is None:
             return None
         seed = movers[0].feedback.info["osp_seed"]

@@ -16,6 +16,7 @@ import numpy as np
 
 from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import Again, Numbers
+from ospbridge.interface import PlainInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,9 @@ class NumbersFrame:
             if feedback is None or feedback.terminated or feedback.truncated or feedback.reason:
                 return None
             info = feedback.info
-            if info["restored"] or info["events"] or info["values"] or info["osp_seed"] != seed:
+            if info["osp_seed"] != seed or (
+                type(info) is not PlainInfo and (info["restored"] or info["events"] or info["values"])
+            ):
                 return None
             observation = feedback.observation
             if len(observation) != observed:

@@ -220,13 +220,8 @@ class Conversation:
 
     @property
     def filled(self) -> tuple[Vote, ...]:
-        """The requests, with the inputs that were taken over."""
+        """The requests, with the inputs that were taken over; another tuple where agents came or went."""
         return self._votes
-
-    @property
-    def alone(self) -> bool:
-        """One agent is controlled, and no variable is carried in its outcomes."""
-        return len(self._votes) == 1 and not self.watched
 
     def go_on(self, way: StraightWay | None) -> Exchange[dict[str, StepOutcome]]:
         """The step with the inputs that were taken over, from where ``way`` was left, or from its beginning."""

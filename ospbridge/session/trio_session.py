@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
+    from ospbridge.osp.votes import Vote
     from ospbridge.session.reclaim import Successor
 
 __all__ = ["TrioSession"]
@@ -194,17 +195,20 @@ class TrioSession:
                 return way.outcomes()
         return await self.step_on()
 
-    def step_at_once(self, inputs: ArrayLike) -> StepOutcome | None:
-        """``step`` of a session for which that ``can_at_once``, as far as it goes without other tasks.
+    def step_at_once(self, inputs: Iterable[ArrayLike]) -> dict[str, StepOutcome] | None:
+        """``step`` with the inputs of all ``votes_at_once`` in their order, as far as it goes without other tasks.
 
         None: ``step_on`` must follow, before anything else. Raises LocalProtocolError for what cannot be sent.
         """
         conversation = self.conversation
-        way = self._link.walk(conversation.fill_one(inputs))
+        votes = conversation.filled
+        for vote, mine in zip(votes, inputs, strict=True):
+            vote.fill(mine)
+        way = self._link.walk(votes)
         if way is None:
             return None
         conversation.step_count += 1
-        return way.outcome()
+        return way.outcomes()
 
     async def step_on(self) -> dict[str, StepOutcome]:
         """The rest of a step that was taken up. Raises as ``step``."""
@@ -222,9 +226,10 @@ class TrioSession:
         return await link.run(conversation.go_on(link.left_way()))
 
     @property
-    def can_at_once(self) -> bool:
-        """It controls one agent only, and a step of that brings nothing but what completes it."""
-        return not self.closed and self.conversation.alone
+    def votes_at_once(self) -> tuple[Vote, ...]:
+        """Of all controlled agents, the same tuple for as long as these are; none where a step asks for more."""
+        conversation = self.conversation
+        return () if self.closed or conversation.watched else conversation.filled
 
     async def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""

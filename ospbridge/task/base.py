@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import LocalProtocolError
-from ospbridge.interface import BoxSpace, Feedback, Space
+from ospbridge.interface import BoxSpace, Feedback, PlainInfo, Space
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +63,8 @@ class Task:
         self.info_names = agent.info_names
         self.as_given: tuple[float, float] | None = None
         """An action of numbers between these is the inputs as it is; None: only ``inputs`` knows."""
+        self._plain_info: PlainInfo | None = None
+        """Of the episode's seed; None where each step's info names the infos."""
 
     # --- what a task may decide ------------------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ class Task:
         """What a step brought."""
         reward, terminated, truncated = self.judge(outcome)
         observation = self.observe(outcome)
-        return Feedback(observation, reward, terminated, truncated, "", self._info(outcome, seed=seed))
+        return Feedback(observation, reward, terminated, truncated, "", self._info_of(outcome, seed=seed))
 
     def cut(self, observation: NDArray[np.float32], reason: str, *, seed: int) -> Feedback:
         """The honest end of an episode whose last step cannot be told: the last observation again."""
@@ -117,6 +119,23 @@ class Task:
         }
         return Feedback(observation, truncated=True, reason=reason, info=info)
 
+    def name_no_infos(self) -> None:
+        """For whoever tells the infos as numbers: steps with nothing else to tell share a ``PlainInfo`` from now on.
+
+        A class that has its own way with a step's feedback goes on as before.
+        """
+        if type(self).evaluate.__module__.startswith(f"{__package__}."):
+            self._plain_info = _plain_info(0)
+
+    def _info_of(self, outcome: StepOutcome, *, seed: int) -> dict[str, Any]:
+        """A step's."""
+        plain = self._plain_info
+        if plain is None or outcome.events or outcome.values or outcome.restored:
+            return self._info(outcome, seed=seed)
+        if plain["osp_seed"] != seed:
+            plain = self._plain_info = _plain_info(seed)
+        return plain
+
     def _info(self, outcome: StepOutcome, *, seed: int) -> dict[str, Any]:
         return {
             "osp_seed": seed,
@@ -127,6 +146,10 @@ class Task:
             "restored": outcome.restored,
             "reason": "",
         }
+
+
+def _plain_info(seed: int) -> PlainInfo:
+    return PlainInfo(osp_seed=seed, infos={}, events=(), values={}, restored=False, reason="")
 
 
 def bounds(

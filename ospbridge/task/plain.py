@@ -42,15 +42,7 @@ class PlainTask(Task):
         """What a step brought."""
         if not self._silent:
             return super().evaluate(outcome, seed=seed)
-        info = {
-            "osp_seed": seed,
-            "infos": {},
-            "events": outcome.events,
-            "values": outcome.values,
-            "restored": outcome.restored,
-            "reason": "",
-        }
-        return Feedback(outcome.outputs, 0.0, False, False, "", info)
+        return Feedback(outcome.outputs, 0.0, False, False, "", self._info_of(outcome, seed=seed))
 
     def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:
         """What the simulator's own infos say."""

@@ -252,7 +252,7 @@ class ScenarioTask(Task):
             terminated = True
         if steps == self._last_step:
             truncated = True
-        info = self._info(outcome, seed=seed)
+        info = self._info_of(outcome, seed=seed)
         if judged is not None:
             if type(reward) is not float:
                 reward = float(reward)
@@ -260,9 +260,8 @@ class ScenarioTask(Task):
         observation = self.observe(outcome)
         reason = self._observer.reason
         if reason and not terminated:
-            truncated = True
-            info["reason"] = reason
-            return Feedback(observation, reward, terminated, truncated, reason, info)
+            info = {**info, "reason": reason}
+            return Feedback(observation, reward, terminated, True, reason, info)
         return Feedback(observation, reward, terminated, truncated, "", info)
 
     def _numbers(self, outcome: StepOutcome) -> tuple[float, ...]:

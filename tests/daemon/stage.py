@@ -62,7 +62,7 @@ class FakeSession:
         self.machine = FakeMachine()
         self.over = False
         self.clock = trio.current_time
-        self.can_at_once = False
+        self.votes_at_once: tuple[Any, ...] = ()
         self.steps: list[dict[str, float]] = []
         self.seeds: list[int] = []
         self.ending: dict[str, int] = {}

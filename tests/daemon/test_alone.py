@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.daemon.stage import ONE, TWO, FakeSession, inputs
 from tests.daemon.test_conductor import attach, conductor_of, play, told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,29 +30,30 @@ pytestmark = pytest.mark.trio
 class QuickSession(FakeSession):
     """Of one agent; its steps need no other task, unless it ``pauses``."""
 
-    def __init__(self, name: str = "a", **changes: Any) -> None:
-        super().__init__(name, **changes)
-        self.can_at_once = True
+    def __init__(self, *names: str, **changes: Any) -> None:
+        super().__init__(*(names or ("a",)), **changes)
+        self.votes_at_once = tuple(SimpleNamespace(name=name) for name in self.names)
         self.pauses = False
         self.at_once = 0
         self._given: dict[str, NDArray[np.float32] | bytes] = {}
 
-    def step_at_once(self, given: NDArray[np.float32] | bytes) -> StepOutcome | None:
-        if not isinstance(given, bytes) and len(given) != 1:
-            raise LocalProtocolError("one input")
-        self._given = {self.names[0]: given}
+    def step_at_once(self, given: Iterable[NDArray[np.float32] | bytes]) -> dict[str, StepOutcome] | None:
+        self._given = dict(zip(self.names, given, strict=True))
+        for mine in self._given.values():
+            if not isinstance(mine, bytes) and len(mine) != 1:
+                raise LocalProtocolError("one input")
         if self.pauses:
             return None
         self.at_once += 1
-        return self.taken(self._given)[self.names[0]]
+        return self.taken(self._given)
 
     async def step_on(self) -> dict[str, StepOutcome]:
         return await super().step(self._given)
 
     async def step(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
-        (mine,) = given.values()
-        if not isinstance(mine, bytes) and len(mine) != 1:
-            raise LocalProtocolError("one input")
+        for mine in given.values():
+            if not isinstance(mine, bytes) and len(mine) != 1:
+                raise LocalProtocolError("one input")
         return await super().step(given)
 
 
@@ -66,6 +68,7 @@ class Alone:
     def __init__(self, conductor: Conductor, attachment: Attachment) -> None:
         self.conductor = conductor
         self.attachment = attachment
+        self.movers = [attachment]
         self.acting: Sequence[Attachment] = ()
         self.asked = self.spent = 0.0
         self.told = 0
@@ -79,19 +82,19 @@ class Alone:
 
     @property
     def may(self) -> bool:
-        return self.conductor.barrier.alone(self.attachment)
+        return self.conductor.barrier.alone.may(self.movers)
 
     async def act(self, value: float) -> bool:
         """Whether the step was over at once."""
         barrier = self.conductor.barrier
         assert self.may
-        if barrier.step_at_once(self.attachment, inputs(value)):
+        if barrier.alone.step([(self.attachment, inputs(value))], None):
             return True
-        self.acting = [self.attachment]
+        self.acting = self.movers
         barrier.leave(self, trio.current_time())
-        assert barrier.begun or barrier.due
+        assert barrier.alone.begun or barrier.due
         await barrier.run()
-        assert not barrier.begun
+        assert not barrier.alone.begun
         return False
 
     def stepped(self) -> None:
@@ -162,7 +165,8 @@ async def test_one_who_leaves_while_it_takes_longer_is_told_nothing(
     after = attach(alone.conductor, "a")
     session.pauses = False
     await alone.conductor.reset([after], 8, 1)
-    assert alone.conductor.barrier.step_at_once(after, inputs(0.5))
+    assert alone.conductor.barrier.alone.may([after])
+    assert alone.conductor.barrier.alone.step([(after, inputs(0.5))], None)
     assert told(after).observation.tolist() == [0.5]
 
 
@@ -242,14 +246,44 @@ async def test_a_task_that_fails_over_the_action_fails_the_episode_and_leaves_no
     task.as_given = None
     monkeypatch.setattr(task, "inputs", fails)
     with pytest.raises(TaskError, match="no inputs"):
-        alone.conductor.barrier.step_at_once(alone.attachment, inputs(0.25))
-    assert not alone.conductor.barrier.begun
+        alone.conductor.barrier.alone.step([(alone.attachment, inputs(0.25))], None)
+    assert not alone.conductor.barrier.alone.begun
     assert not alone.may
     assert alone.attachment.state is State.DONE
 
 
-async def test_nobody_is_alone_where_the_session_has_several_agents() -> None:
-    alone = await Alone.playing(FakeSession("a", "b"))
+async def test_nobody_is_alone_where_other_agents_rest() -> None:
+    alone = await Alone.playing(QuickSession("a", "b"))
+    assert not alone.may
+
+
+async def test_who_drives_all_agents_is_alone_with_them() -> None:
+    session = QuickSession("a", "b")
+    session.ending = {"b": 2}
+    conductor = conductor_of(session)
+    movers = conductor.attach(["*"], ONE)
+    assert not conductor.barrier.alone.may(movers)
+    await conductor.reset(movers, 7, 1)
+    assert conductor.barrier.alone.may(movers)
+    assert not conductor.barrier.alone.may(movers[::-1])
+    moves = [(mover, inputs(0.25)) for mover in movers]
+    given = [data for _, data in moves]
+    assert conductor.barrier.alone.step(moves, given)
+    assert [mover.steps for mover in movers] == [1, 1]
+    # The second one ends with the next step, and the first plays on.
+    assert not conductor.barrier.alone.step(moves, given)
+    await conductor.barrier.run()
+    assert [mover.state for mover in movers] == [State.PLAYING, State.DONE]
+    assert [mover.steps for mover in movers] == [2, 2]
+    assert session.audits == 1
+    assert not conductor.barrier.alone.may(movers)
+    assert not conductor.barrier.alone.may(movers[:1])
+
+
+async def test_what_a_session_asks_for_beyond_votes_is_no_step_at_once(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    assert alone.may
+    session.votes_at_once = ()
     assert not alone.may
 
 
@@ -258,12 +292,12 @@ async def test_nobody_is_alone_before_a_reset_or_where_another_environment_took_
 ) -> None:
     conductor = conductor_of(session)
     first, second = attach(conductor, "a", ONE), attach(conductor, "a", ONE)
-    assert not conductor.barrier.alone(first)
+    assert not conductor.barrier.alone.may([first])
     await conductor.reset([first], 1, 1)
-    assert conductor.barrier.alone(first)
+    assert conductor.barrier.alone.may([first])
     await conductor.reset([second], 1, 1)
-    assert not conductor.barrier.alone(first)
-    assert conductor.barrier.alone(second)
+    assert not conductor.barrier.alone.may([first])
+    assert conductor.barrier.alone.may([second])
 
 
 async def test_nobody_is_alone_while_the_world_is_held(session: QuickSession) -> None:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from ospbridge.daemon.barrier import StepBarrier
-from ospbridge.hub.messages import Attach, Feedbacks, Refusal, Reset
+from ospbridge.daemon.alone import Alone
+from ospbridge.hub.messages import Again, Attach, Feedbacks, Refusal, Reset, Step
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hubs import Line, serving
-from tests.daemon.test_hub_watch import acting, again, in_thread, observed, play, status, wanted
+from tests.daemon.test_hub_watch import acting, again, in_thread, observed, play, status, values, wanted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ospbridge.daemon.attachment import Attachment
     from ospbridge.osp.profile import Profile
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
@@ -30,14 +29,14 @@ pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
     """Steps that were over at once, and those that were only begun so."""
     found: Counter[bool] = Counter()
-    step_at_once = StepBarrier.step_at_once
+    step = Alone.step
 
-    def spy(barrier: StepBarrier, attachment: Attachment, data: bytes) -> bool:
-        over = step_at_once(barrier, attachment, data)
+    def spy(alone: Alone, moves: Any, inputs: Any) -> bool:
+        over = step(alone, moves, inputs)
         found[over] += 1
         return over
 
-    monkeypatch.setattr(StepBarrier, "step_at_once", spy)
+    monkeypatch.setattr(Alone, "step", spy)
     return found
 
 
@@ -109,6 +108,46 @@ async def test_what_is_said_behind_such_a_step_is_answered_behind_it(
                     # Behind an attempt to attach, agents are to be named anew.
                     for _ in range(2):
                         assert isinstance(await in_thread(line.hear), Refusal)
+
+
+async def test_who_drives_all_agents_has_their_steps_taken_at_once(
+    document: UdpSimulator, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    named = Step([("agent1", values(0.25).tobytes()), ("agent2", values(0.5).tobytes())])
+    more = Again(values(0.5).tobytes() + values(0.75).tobytes())
+    async with serving(document, path, spin=True) as conductor:
+        with closing(await in_thread(Line.playing, path, "*")) as line:
+
+            def episode() -> None:
+                assert isinstance(line.ask(named), Feedbacks)
+                for step in range(2, 50):
+                    assert observed(line.ask(more)) == [*wanted(0.5, step), *wanted(0.75, step)]
+                assert isinstance(line.ask(Reset([], 5)), Feedbacks)
+
+            for _ in range(3):
+                await in_thread(episode)
+            assert [a.steps for a in conductor.lockstep.playing] == [0, 0]
+        assert [held.lengths[-1] for held in conductor.lockstep.held.values()] == [49, 49]
+        assert conductor.steps == 4 + 3 * 49
+    assert taken[True] > 50
+
+
+async def test_who_drives_all_agents_in_another_order_has_their_steps_all_the_same(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "hub"
+    named = Step([("agent2", values(0.25).tobytes()), ("agent1", values(0.5).tobytes())])
+    more = Again(values(0.5).tobytes() + values(0.75).tobytes())
+    async with serving(document, path, spin=True):
+        with closing(await in_thread(Line.playing, path, "*")) as line:
+
+            def episode() -> None:
+                assert isinstance(line.ask(named), Feedbacks)
+                for step in range(2, 50):
+                    assert observed(line.ask(more)) == [*wanted(0.5, step), *wanted(0.75, step)]
+
+            await in_thread(episode)
 
 
 async def test_beside_an_agent_that_rests_nothing_is_taken_at_once(

@@ -1,0 +1,137 @@
+"""Steps of those who drive all agents that there are: the actions and their step in one.
+
+There is no barrier to shut then, and as long as no other task can have its turn between the actions and what they
+brought, nobody can see a step under way, and nobody need be told that it is. What takes longer, or ends something, is
+left to the barrier's ``run``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import OspBridgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.barrier import StepBarrier
+    from ospbridge.daemon.chronicle import Chronicle
+    from ospbridge.daemon.holding import Holds
+    from ospbridge.daemon.keeping import SessionKeeper
+    from ospbridge.daemon.lockstep import LockStep
+    from ospbridge.daemon.measures import Measures
+    from ospbridge.osp.votes import Vote
+
+__all__ = ["Alone"]
+
+
+class Alone:
+    """For the barrier of one simulator. ``channels``: of those who look on."""
+
+    def __init__(
+        self,
+        barrier: StepBarrier,
+        lockstep: LockStep,
+        keeper: SessionKeeper,
+        *,
+        holds: Holds,
+        chronicle: Chronicle,
+        channels: Mapping[str, object],
+        measures: Measures,
+    ) -> None:
+        self.begun = False
+        """A step was left to the barrier, whose ``run`` must come before any other task has its turn."""
+        self._ended: bool | None = None
+        self._barrier = barrier
+        self._lockstep = lockstep
+        self._keeper = keeper
+        self._holds = holds
+        self._chronicle = chronicle
+        self._channels = channels
+        self._measures = measures
+        self._votes: tuple[Vote, ...] = ()
+        self._movers: Sequence[Attachment] = ()
+        """Whose those votes are, in their order."""
+
+    def may(self, movers: list[Attachment]) -> bool:
+        """Nobody else plays, rests, looks on or holds the world, and the session can take steps so.
+
+        ``movers`` must be another list where they are others.
+        """
+        lockstep, keeper = self._lockstep, self._keeper
+        session = keeper.session
+        return (
+            lockstep.playing == movers
+            and lockstep.action_repeat == 1
+            and not keeper.busy
+            and not keeper.broken
+            and not self._channels
+            and not self._holds.held
+            and session is not None
+            and self._vote(movers, session.votes_at_once)
+        )
+
+    def _vote(self, movers: list[Attachment], votes: tuple[Vote, ...]) -> bool:
+        """Whether the votes are just theirs, in the same order."""
+        if votes is not self._votes or movers is not self._movers:
+            if [vote.name for vote in votes] != [mover.name for mover in movers]:
+                return False
+            self._votes, self._movers = votes, movers
+        return bool(votes)
+
+    def step(
+        self,
+        moves: Sequence[tuple[Attachment, bytes]],
+        inputs: Sequence[NDArray[np.float32] | bytes] | None,
+    ) -> bool:
+        """One step of those who ``may``; what it brought is in each one's ``feedback``. Raises as ``StepBarrier.act``.
+
+        ``inputs`` may be missing where it is one only. False where the step takes longer, or ends something: they have
+        acted, and where it has ``begun`` ``run`` must follow.
+        """
+        keeper, lockstep = self._keeper, self._lockstep
+        session = keeper.session
+        assert session is not None
+        for attachment, data in moves:
+            attachment.action = data
+        if inputs is None:
+            ((attachment, data),) = moves
+            inputs = [self._barrier.read_inputs(attachment, data)]
+        clock = session.clock
+        began = clock()
+        try:
+            outcomes = session.step_at_once(inputs)
+        except OspBridgeError:
+            # What is wrong with them is told by the step that is run with them.
+            lockstep.act(self._movers, inputs)
+            return False
+        if outcomes is None:
+            lockstep.act(self._movers, inputs)
+            self._ended = None
+        else:
+            self._barrier.steps += 1
+            self._measures.stepped(clock() - began)
+            ended = lockstep.stepped(outcomes)
+            playing = lockstep.playing
+            if not ended and not session.machine.notices:
+                for attachment in playing:
+                    attachment.steps += 1
+                if self._chronicle.listeners:
+                    self._chronicle.stepped(playing)
+                return True
+            for attachment in playing:
+                attachment.acted = True
+            lockstep.missing = 0
+            self._ended = ended
+        self.begun = keeper.busy = True
+        keeper.busy_since = began
+        return False
+
+    def hand_over(self) -> tuple[bool, bool | None]:
+        """Whether a step was begun, and whether it ended an episode; None: it is under way, or not begun."""
+        begun, self.begun = self.begun, False
+        return begun, self._ended if begun else None
