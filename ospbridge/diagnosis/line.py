@@ -283,11 +283,12 @@ class Line:
     def close(self) -> None:
         """Close the socket; agents that may still be ours stay in the lease, for a successor to free."""
         self._open = False
+        # Whoever finds the lease unlocked takes it that its port can be had.
+        self._socket.close()
         if self.controlled:
             self._lease.abandon()
         else:
             self._lease.remove()
-        self._socket.close()
 
     def forget(self) -> None:
         """All agents of this line are free, for its handler is gone."""

@@ -263,8 +263,9 @@ class BlockingSession:
 
     def _drop(self) -> None:
         self.closed = True
-        self.conversation.abandon_lease()
+        # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
+        self.conversation.abandon_lease()
 
     def __enter__(self) -> Self:
         return self

@@ -391,7 +391,7 @@ class Conversation:
             self.lease_held = False
 
     def abandon_lease(self) -> None:
-        """The agents may still be taken: leave the lease for a successor."""
+        """The agents may still be taken: leave the lease for a successor. The socket must be closed by then."""
         if self._lease is not None:
             self._lease.abandon()
             self.lease_held = False

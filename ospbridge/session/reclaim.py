@@ -109,7 +109,9 @@ def successors(
                 dead.machine.no_later = no_later
             yield dead
         elif no_later is None:
-            file.tried(lease, heard=True)
+            # Its host may be gone for good. Or its port is somebody else's just now, or still that of the dead: the
+            # system closes what a killed process had open in an order of its own, a lock perhaps before a socket.
+            file.tried(lease, heard=False)
         else:
             file.abandon()
 

@@ -308,9 +308,10 @@ class TrioSession:
         if self.closed:
             return
         self.closed = True
-        self.conversation.abandon_lease()
         trio.lowlevel.notify_closing(self._socket)
+        # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
+        self.conversation.abandon_lease()
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,11 +11,12 @@ import pytest
 import trio
 
 from ospbridge.interface import Endpoint
+from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session import reclaim
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-from ospbridge.session.reclaim import in_place_of
+from ospbridge.session.reclaim import in_place_of, successors
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -23,6 +24,7 @@ from ospbridge.simulator.udp import UdpSimulator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ospbridge.osp.profile import Profile
 
 SERVER = Endpoint("127.0.0.1", 45454)
 
@@ -66,6 +68,18 @@ def test_a_lease_that_somebody_else_holds_costs_no_descriptor(tmp_path: Path) ->
     second.write(wanted)
     second.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        dead = LeaseFile(tmp_path)
+        dead.write(lease(local_port=other.getsockname()[1]))
+        dead.abandon()
+        assert list(successors(SERVER, tmp_path, Limits())) == []
+        ((found, file),) = stale_leases(SERVER, tmp_path)
+        assert found.tries == 1
+        file.remove()
 
 
 def test_a_dead_clients_place_that_cannot_be_connected_costs_no_descriptor(
@@ -121,3 +135,37 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
         assert found.agents == {"agent": 1}
         file.remove()
     assert descriptors() == before
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("driver", ["blocking", "trio"])
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agents(
+    profile: Profile, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lease is found worthless, and the agents stay taken."""
+
+    def lose(session: BlockingSession | TrioSession) -> None:
+        abandon = session.conversation.abandon_lease
+
+        def abandoned() -> None:
+            abandon()
+            connect_blocking(session.server, tmp_path)
+
+        monkeypatch.setattr(session.conversation, "abandon_lease", abandoned)
+        session._drop()
+
+    async def lose_with_trio() -> None:
+        session = await TrioSession.connect(simulator.address, leases=tmp_path)
+        await session.register("agent")
+        lose(session)
+
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile) as simulator:
+        if driver == "trio":
+            trio.run(lose_with_trio)
+        else:
+            session = BlockingSession.connect(simulator.address, leases=tmp_path)
+            session.register("agent")
+            lose(session)
+        assert not list(tmp_path.iterdir())
+        assert not simulator.machine.controlled
