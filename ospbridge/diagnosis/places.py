@@ -140,7 +140,7 @@ def check_hub_socket(path: Path) -> Check:
 
 
 def check_leases(directory: Path | None = None, locks: Path = LOCKS) -> Check:
-    """Leases of sessions that died: their agents may be locked in the simulator."""
+    """Leases of sessions that died: their agents may be locked in the simulator, and their places in it taken."""
     directory = directory or runtime_directory() / "leases"
     held: set[int] = set()
     try:
@@ -182,6 +182,6 @@ def _agents(path: Path) -> tuple[str, str]:
     try:
         with path.open("rb") as file:
             lease = Lease(**json.loads(file.read(LARGEST_LEASE)))
-        return str(lease.endpoint), ", ".join(map(str, lease.agents)) or "no agent"
+        return str(lease.endpoint), ", ".join(map(str, lease.agents)) or "a client's place without agents"
     except (OSError, ValueError, TypeError):
         return "an unknown simulator", path.name

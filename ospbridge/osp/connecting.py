@@ -91,6 +91,19 @@ class ConnectMachine:
         self._last_sent = now
         self.deadline = min(now + self._waits.next(), self._give_up)
 
+    @property
+    def answered(self) -> tuple[Endpoint, Profile] | None:
+        """Our handler and what it speaks, as soon as it is known, which may be before it is adopted."""
+        return self._answer
+
+    def turn_back(self) -> None:
+        """Nothing will be adopted: each handler that has answered gets its END."""
+        self.outgoing.clear()
+        if self._answer is not None:
+            source, profile = self._answer
+            self.outgoing.append((End().encode(end=profile.end_marker), source))
+        self.outgoing.extend((End().encode(end=False), source) for source in self._refusing)
+
     def receive(self, data: bytes, source: Endpoint, now: float) -> None:
         """A datagram came. Raises VersionRefused where only one form of INIT is known; garbage is only remembered."""
         if source.host != self.server.host:
@@ -127,10 +140,10 @@ class ConnectMachine:
         self._refusal = VersionRefused(
             f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}"
         )
-        if self._inits == 1:
-            raise self._refusal
         if source not in self._refusing:
             self._refusing.append(source)
+        if self._inits == 1:
+            raise self._refusal
 
     def _adopt_when_due(self, now: float) -> None:
         assert self._answer is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import select
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -24,8 +24,10 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arriving import hold_place, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
+from ospbridge.session.lease import LeaseFile
 from ospbridge.session.link import Link
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
@@ -89,33 +91,30 @@ class BlockingSession:
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = resolve(named)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
+        machine = ConnectMachine(
+            server, wanted, limits=limits, jitter=random.random, now=monotonic(), pauses=reclaim_stale
+        )
         sock = open_udp(family)
-        probe = None
+        lease = LeaseFile(leases)
         try:
-            probe = closed_port_probe(family, server)
-            machine = ConnectMachine(
-                server, wanted, limits=limits, jitter=random.random, now=monotonic(), pauses=reclaim_stale
-            )
-            handler, found = _find_handler(sock, probe, machine, trace=trace, leases=leases)
+            with closing(closed_port_probe(family, server)) as probe:
+                handler, found = _find_handler(sock, probe, machine, lease, trace=trace, leases=leases)
             early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
-            sock.close()
+            turn_back(lease, sock, machine, trace=trace)
             raise
-        finally:
-            if probe is not None:
-                probe.close()
         conversation = Conversation(
-            server, handler, Endpoint(host, port), found, limits=limits, leases=leases
+            server, handler, Endpoint(host, port), found, limits=limits, leases=leases, lease=lease
         )
         session = cls(sock, conversation, spin=spin, trace=trace)
-        session.link.take_early(early)
-        if reclaim_stale:
-            try:
+        try:
+            session.link.take_early(early)
+            if reclaim_stale:
                 _reclaim(successors(server, leases, session.machine.limits))
-            except BaseException:
-                session.close()
-                raise
+        except BaseException:
+            session.close()
+            raise
         return session
 
     # --- the protocol ----------------------------------------------------------------------------------------------
@@ -292,6 +291,7 @@ def _find_handler(
     sock: socket.socket,
     probe: socket.socket,
     machine: ConnectMachine,
+    lease: LeaseFile,
     *,
     trace: TraceWriter | None,
     leases: Path | None,
@@ -325,6 +325,7 @@ def _find_handler(
             if trace is not None:
                 trace.received(data, source.port)
             machine.receive(data, source, monotonic())
+        hold_place(lease, sock, machine)
         machine.handle_timer(monotonic())
         if machine.paused_until is not None:
             _reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))

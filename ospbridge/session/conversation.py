@@ -69,7 +69,7 @@ class Conversation:
         *,
         limits: Limits,
         leases: Path | None = None,
-        keep_lease: bool = True,
+        lease: LeaseFile | None = None,
     ) -> None:
         self.server = server
         self.handler = handler
@@ -87,8 +87,8 @@ class Conversation:
         self.reset_count = 0
         self._votes: tuple[Vote, ...] = ()
         self._leases = leases
-        self._lease = LeaseFile(leases) if keep_lease else None
-        self.lease_held = False
+        self._lease = lease
+        self._renew_lease()
 
     # --- agents ----------------------------------------------------------------------------------------------------
 
@@ -272,8 +272,9 @@ class Conversation:
 
     def register_event(self, name: str) -> Exchange[bool]:
         """Be told of an event by its exact name; False where the simulator has none of that name."""
+        # Who dies meanwhile may have registered, and a successor's END would do harm.
+        self._renew_lease(events=True)
         event_id = yield from asking.register_event(self.machine, name)
-        self._renew_lease()
         return event_id != 0
 
     def deregister_event(self, name: str) -> Exchange[None]:
@@ -362,12 +363,8 @@ class Conversation:
         finally:
             self.forget_lease()
 
-    def _renew_lease(self) -> None:
+    def _renew_lease(self, *, events: bool = False) -> None:
         if self._lease is None:
-            return
-        agents = {name: vote.agent_id for name, vote in self.votes.items()} | self.asked
-        if not agents:
-            self.forget_lease()
             return
         self._lease.write(
             Lease(
@@ -377,24 +374,21 @@ class Conversation:
                 local_port=self.local.port,
                 handler_port=self.handler.port,
                 profile=self.machine.profile.name,
-                agents=agents,
-                events=self.machine.ever_registered_events,
+                agents={name: vote.agent_id for name, vote in self.votes.items()} | self.asked,
+                events=events or self.machine.ever_registered_events,
                 pid=os.getpid(),
             )
         )
-        self.lease_held = True
 
     def forget_lease(self) -> None:
-        """The agents are free: nobody needs to reclaim them."""
-        if self._lease is not None and self.lease_held:
+        """The agents are free, and so is our place: nobody needs to reclaim them."""
+        if self._lease is not None:
             self._lease.remove()
-            self.lease_held = False
 
     def abandon_lease(self) -> None:
         """The agents may still be taken: leave the lease for a successor. The socket must be closed by then."""
         if self._lease is not None:
             self._lease.abandon()
-            self.lease_held = False
 
     def closed(self) -> SessionClosed:
         """The error for use after closing."""

@@ -1,9 +1,10 @@
 """Leases: how the agents of a client that died are freed.
 
-A client that dies registered locks a real server for good. Each session therefore keeps a small file in the runtime
-directory with its local port, its handler's port and its agents, and holds a lock on it for as long as it lives. A
-later session that finds the file unlocked rebinds the dead client's port, so that the old handler listens to it, and
-gives the agents back. Observed on a NERD server: works on idle handlers and on ones in mid-step.
+A client that dies registered locks a real server for good, and one that dies without agents does so where the server
+takes one client only. Each session therefore keeps a small file in the runtime directory, from the first answer to its
+INIT on, with its local port, its handler's port and its agents, and holds a lock on it for as long as it lives. A later
+session that finds the file unlocked rebinds the dead client's port, so that the old handler listens to it, gives the
+agents back and says goodbye. Observed on a NERD server: works on idle handlers and on ones in mid-step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,12 +29,12 @@ __all__ = ["Lease", "LeaseFile", "stale_leases"]
 SUFFIX: Final = ".lease"
 LARGEST: Final = 1_000_000
 TRIES: Final = 5
-"""So often is tried to free the agents of a session whose handler is silent."""
+"""So often is tried to free the agents of a session whose handler is silent, while the server answers others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a successor needs to free a dead session's agents."""
+    """What a successor needs to say goodbye for a dead session."""
 
     server: str
     server_port: int
@@ -41,7 +43,7 @@ class Lease:
     handler_port: int
     profile: str
     agents: dict[str, int]
-    """Local id by name."""
+    """Local id by name. None: what the session still has is its place among the server's clients."""
     events: bool
     """Whether events were registered: then END is not safe on every server."""
     pid: int
@@ -71,10 +73,7 @@ class LeaseFile:
         if self._descriptor is None and not self._open(lease):
             return
         assert self._descriptor is not None
-        content = json.dumps(asdict(lease)).encode()
-        with suppress(OSError):
-            os.pwrite(self._descriptor, content, 0)
-            os.ftruncate(self._descriptor, len(content))
+        _fill(self._descriptor, lease)
 
     def _open(self, lease: Lease) -> bool:
         directory = self._directory or runtime_directory() / "leases"
@@ -84,30 +83,47 @@ class LeaseFile:
             if directory.stat().st_uid != os.getuid():
                 # Somebody else's, at a place that everybody may write to: what stands there cannot be believed.
                 return False
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = _newly_made(path, lease)
+            if descriptor is None:
+                descriptor = _locked(path)
         except OSError:
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
+        if descriptor is None:
             return False
         self._descriptor, self._path = descriptor, path
         return True
 
+    @property
+    def held(self) -> bool:
+        """It was written, and not let go since."""
+        return self._descriptor is not None
+
+    def age(self) -> float:
+        """Seconds since the session wrote it last."""
+        assert self._descriptor is not None
+        return max(time.time() - os.fstat(self._descriptor).st_mtime, 0.0)
+
     def remove(self) -> None:
-        """The agents were given back."""
+        """The agents were given back, and the goodbye was heard."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink()
         self.abandon()
 
     def tried(self, lease: Lease, *, heard: bool) -> None:
-        """A successor has tried to free the agents; ``heard``: somebody or nobody was there, instead of silence."""
-        if heard or lease.tries + 1 >= TRIES:
+        """A successor has tried to free the agents; ``heard``: somebody or nobody was there, instead of silence.
+
+        A place without agents keeps nobody waiting but who says goodbye for it in vain: once is enough.
+        """
+        if heard or not lease.agents or lease.tries + 1 >= TRIES:
             self.remove()
         else:
+            assert self._descriptor is not None
+            written = os.fstat(self._descriptor)
             self.write(replace(lease, tries=lease.tries + 1))
+            with suppress(OSError):
+                # Its age is still that of the session's own last word.
+                os.utime(self._descriptor, ns=(written.st_atime_ns, written.st_mtime_ns))
             self.abandon()
 
     def abandon(self) -> None:
@@ -127,11 +143,12 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
         return
     for path in paths:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = _locked(path)
         except OSError:
             continue
+        if descriptor is None:
+            continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lease = _read(descriptor)
         except OSError:
             os.close(descriptor)
@@ -146,6 +163,48 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
             os.close(descriptor)
             continue
         yield lease, LeaseFile(directory, taken_over=(descriptor, path))
+
+
+def _newly_made(path: Path, lease: Lease) -> int | None:
+    """A lease that nobody finds before it is locked and says what it has to; None where there is one at ``path``.
+
+    Another session that starts in that moment would take it for one that nobody alive owns.
+    """
+    unnamed = path.with_name(f"{path.stem}.{os.getpid()}")
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _fill(descriptor, lease)
+        os.link(unnamed, path)
+    except FileExistsError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    finally:
+        unnamed.unlink(missing_ok=True)
+    return descriptor
+
+
+def _locked(path: Path) -> int | None:
+    """A lease that is there, locked for the caller; None where somebody else holds it, or has just removed it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink > 0:
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _fill(descriptor: int, lease: Lease) -> None:
+    content = json.dumps(asdict(lease)).encode()
+    with suppress(OSError):
+        os.pwrite(descriptor, content, 0)
+        os.ftruncate(descriptor, len(content))
 
 
 def _read(descriptor: int) -> Lease | None:

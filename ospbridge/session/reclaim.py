@@ -1,4 +1,4 @@
-"""Freeing the agents of a dead session through its old handler.
+"""Freeing the agents of a dead session, and its place among the server's clients, through its old handler.
 
 The handler is connected to the dead client's address, so its successor binds that very port and says goodbye in its
 name. A real handler in mid-step waits for an acknowledgement; one datagram frees it.

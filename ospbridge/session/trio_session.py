@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import trio
@@ -13,8 +14,10 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arriving import hold_place, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
+from ospbridge.session.lease import LeaseFile
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.session.trio_link import TrioLink
@@ -100,40 +103,37 @@ class TrioSession:
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
+        machine = ConnectMachine(
+            server,
+            wanted,
+            limits=limits,
+            jitter=random.random,
+            now=trio.current_time(),
+            pauses=reclaim_stale,
+        )
         sock = open_udp(family)
-        probe = None
+        lease = LeaseFile(leases)
         try:
-            probe = closed_port_probe(family, server)
-            machine = ConnectMachine(
-                server,
-                wanted,
-                limits=limits,
-                jitter=random.random,
-                now=trio.current_time(),
-                pauses=reclaim_stale,
-            )
-            handler, found = await _find_handler(
-                sock, probe, machine, trace=trace, tally=tally, leases=leases
-            )
+            with closing(closed_port_probe(family, server)) as probe:
+                handler, found = await _find_handler(
+                    sock, probe, machine, lease, trace=trace, tally=tally, leases=leases
+                )
             early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
-            sock.close()
+            turn_back(lease, sock, machine, trace=trace)
             raise
-        finally:
-            if probe is not None:
-                probe.close()
         conversation = Conversation(
-            server, handler, Endpoint(host, port), found, limits=limits, leases=leases
+            server, handler, Endpoint(host, port), found, limits=limits, leases=leases, lease=lease
         )
         session = cls(sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
-        session._link.take_early(early)
-        if reclaim_stale:
-            try:
+        try:
+            session._link.take_early(early)
+            if reclaim_stale:
                 await _reclaim(successors(server, leases, session.machine.limits))
-            except BaseException:
-                await session.aclose()
-                raise
+        except BaseException:
+            await session.aclose()
+            raise
         return session
 
     # --- the protocol ----------------------------------------------------------------------------------------------
@@ -332,6 +332,7 @@ async def _find_handler(
     sock: socket.socket,
     probe: socket.socket,
     machine: ConnectMachine,
+    lease: LeaseFile,
     *,
     trace: TraceWriter | None,
     tally: Tally | None,
@@ -361,6 +362,7 @@ async def _find_handler(
             if tally is not None:
                 tally.received[data[0] if data else 0] += 1
             machine.receive(data, Endpoint(str(address[0]), int(address[1])), trio.current_time())
+        hold_place(lease, sock, machine)
         machine.handle_timer(trio.current_time())
         if machine.paused_until is not None:
             await _reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))

@@ -254,7 +254,7 @@ class Client:
             self._connecting = None
             assert machine.profile is not None
             self._conversation = Conversation(
-                MAIN, machine.adopted, self.address, machine.profile, limits=self.limits, keep_lease=False
+                MAIN, machine.adopted, self.address, machine.profile, limits=self.limits
             )
 
     def vanish(self) -> None:

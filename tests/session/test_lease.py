@@ -1,9 +1,12 @@
-"""Leases that cannot be had, or whose agents cannot be freed to the end: no descriptor and no lock stays behind."""
+"""Leases as files that several programs look at, and that cannot be had, or whose agents cannot be freed to the end."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import os
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -68,6 +71,74 @@ def test_a_lease_that_somebody_else_holds_costs_no_descriptor(tmp_path: Path) ->
     second.write(wanted)
     second.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that start together write leases and look for those of the dead at once."""
+    found: list[Lease] = []
+
+    def looked_at_first(descriptor: int, operation: int) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(fcntl, "flock", flock)
+            for other, file in stale_leases(SERVER, tmp_path):
+                file.abandon()
+                found.append(other)
+        flock(descriptor, operation)
+
+    flock = fcntl.flock
+    ours = LeaseFile(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", looked_at_first)
+        ours.write(lease())
+    assert not found
+    assert not list(stale_leases(SERVER, tmp_path))
+    assert ours.held
+    ours.abandon()
+    assert [other.agents for other, _ in stale_leases(SERVER, tmp_path)] == [{"agent": 1}]
+
+
+def test_a_lease_that_was_removed_while_it_was_looked_at_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed_first(descriptor: int, operation: int) -> None:
+        for path in tmp_path.iterdir():
+            path.unlink()
+        flock(descriptor, operation)
+
+    flock = fcntl.flock
+    dead = LeaseFile(tmp_path)
+    dead.write(lease())
+    dead.abandon()
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    before = descriptors()
+    assert list(stale_leases(SERVER, tmp_path)) == []
+    assert descriptors() == before
+
+
+def test_a_lease_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "40000-50000.lease").write_text(
+        '{"server": "127.0.0.1", "server_port": 45454, "local_host": "127.0.0.1", "local_port": 40000, '
+        '"handler_port": 50000, "profile": "nerd", "agents": {"cart": 3}, "events": true, "pid": 7}'
+    )
+    ((found, file),) = stale_leases(SERVER, tmp_path)
+    assert (found.agents, found.events, found.tries) == ({"cart": 3}, True, 0)
+    file.abandon()
+
+
+def test_a_lease_is_as_old_as_its_sessions_last_word_whoever_tried_it_since(tmp_path: Path) -> None:
+    dead = LeaseFile(tmp_path)
+    dead.write(lease())
+    dead.abandon()
+    (path,) = tmp_path.iterdir()
+    os.utime(path, (time.time() - 600, time.time() - 600))
+    ((found, file),) = stale_leases(SERVER, tmp_path)
+    file.tried(found, heard=False)
+    ((found, file),) = stale_leases(SERVER, tmp_path)
+    assert found.tries == 1
+    assert file.age() == pytest.approx(600, abs=30)
+    file.remove()
 
 
 def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -> None:

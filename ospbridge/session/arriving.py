@@ -1,0 +1,57 @@
+"""What both drivers do between an answer to INIT and the session that it is for.
+
+From the answer on the server has a handler that waits for us: whoever dies before anything else is said leaves a lease
+for it, and whoever gives up says goodbye to it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ospbridge.session.lease import Lease
+from ospbridge.transport.udp import send_to
+
+if TYPE_CHECKING:
+    import socket
+
+    from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.connecting import ConnectMachine
+    from ospbridge.session.lease import LeaseFile
+
+__all__ = ["hold_place", "turn_back"]
+
+
+def hold_place(lease: LeaseFile, sock: socket.socket, machine: ConnectMachine) -> None:
+    """Keep a lease of the handler that has answered, though it is not adopted yet."""
+    if machine.answered is None or lease.held:
+        return
+    handler, profile = machine.answered
+    host, port = sock.getsockname()[:2]
+    lease.write(
+        Lease(
+            server=machine.server.host,
+            server_port=machine.server.port,
+            local_host=host,
+            local_port=port,
+            handler_port=handler.port,
+            profile=profile.name,
+            agents={},
+            events=False,
+            pid=os.getpid(),
+        )
+    )
+
+
+def turn_back(
+    lease: LeaseFile, sock: socket.socket, machine: ConnectMachine, *, trace: TraceWriter | None
+) -> None:
+    """Give up, and close the socket. Nobody waits to hear the goodbye confirmed, so the lease stays."""
+    machine.turn_back()
+    for datagram, to in machine.outgoing:
+        if trace is not None:
+            trace.sent(datagram, to.port)
+        send_to(sock, datagram, to)
+    machine.outgoing.clear()
+    sock.close()
+    lease.abandon()
