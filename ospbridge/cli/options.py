@@ -77,11 +77,16 @@ class SimulatorAccess:
 
     @contextlib.contextmanager
     def session(
-        self, *, reclaim_stale: bool = False, step_timeout: float | None = None
+        self,
+        *,
+        reclaim_stale: bool = False,
+        rejoin_locked: bool = False,
+        step_timeout: float | None = None,
     ) -> Iterator[BlockingSession]:
         """A session that is left in order, whatever happens inside.
 
-        ``reclaim_stale`` frees agents of our own sessions that died; a command that only looks does not.
+        ``reclaim_stale`` frees agents of our own sessions that died, ``rejoin_locked`` only those of a server that
+        answers nobody before; a command that only looks does neither.
         """
         from ospbridge.observe.trace import TraceWriter
         from ospbridge.osp.timing import Limits
@@ -101,6 +106,7 @@ class SimulatorAccess:
                     limits=limits,
                     trace=trace,
                     reclaim_stale=reclaim_stale,
+                    rejoin_locked=rejoin_locked,
                 )
             try:
                 yield session

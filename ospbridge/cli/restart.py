@@ -1,4 +1,7 @@
-"""`ospbridge restart-communication`: the way out when a dead client holds agents and left no lease."""
+"""`ospbridge restart-communication`: the way out when a dead client holds agents and left no lease.
+
+At a server that answers nobody while it waits for a dead one of ours it is the way in as well, by that one's lease.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,13 @@ def restart_communication(yes: bool, simulator: SimulatorAccess) -> None:
     """
     from ospbridge.osp.timing import RESTART_SETTLES
 
-    with simulator.session() as session:
+    # A server that waits for a dead client of ours may answer nobody else. A goodbye in its name is no more than what
+    # was asked for, and its lease says that it is dead.
+    with simulator.session(rejoin_locked=True) as session:
         held = [entry.name for entry in session.agents() if not entry.available]
         if not yes:
             _ask(simulator, held)
+        held = [*session.freed, *held]
         confirmed = session.restart_communication()
     time.sleep(RESTART_SETTLES)
     with simulator.session() as session:

@@ -29,6 +29,7 @@ from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.link import Link
+from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.transport.addresses import parse_endpoint, resolve
@@ -58,6 +59,8 @@ class BlockingSession:
         self.conversation = conversation
         self.machine = conversation.machine
         self.closed = False
+        self.freed: tuple[str, ...] = ()
+        """Agents of dead sessions of ours that were given back on the way here."""
         self._socket = sock
         self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
 
@@ -81,24 +84,32 @@ class BlockingSession:
         trace: TraceWriter | None = None,
         leases: Path | None = None,
         reclaim_stale: bool = True,
+        rejoin_locked: bool = False,
     ) -> Self:
         """Join the simulator at ``HOST:PORT``.
 
-        ``reclaim_stale`` first frees agents of our own sessions that died. Raises SimulatorNotFound, SimulatorSilent,
-        VersionRefused or ConfigurationError.
+        ``reclaim_stale`` first frees agents of our own sessions that died; ``rejoin_locked`` only where nobody can join
+        before that is done. Raises SimulatorNotFound, SimulatorSilent, VersionRefused or ConfigurationError.
         """
         limits = limits or Limits()
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = resolve(named)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
+        pauses = reclaim_stale or rejoin_locked
         machine = ConnectMachine(
-            server, wanted, limits=limits, jitter=random.random, now=monotonic(), pauses=reclaim_stale
+            server, wanted, limits=limits, jitter=random.random, now=monotonic(), pauses=pauses
         )
         sock = open_udp(family)
         lease = LeaseFile(leases)
+        freed: list[str] = []
         try:
-            with closing(closed_port_probe(family, server)) as probe:
-                handler, found = _find_handler(sock, probe, machine, lease, trace=trace, leases=leases)
+            with (
+                closing(closed_port_probe(family, server)) as probe,
+                told_of_leases(server, leases, said_goodbye=pauses),
+            ):
+                handler, found = _find_handler(
+                    sock, probe, machine, lease, trace=trace, leases=leases, freed=freed
+                )
             early = connect_to(sock, handler)
             host, port = sock.getsockname()[:2]
         except BaseException:
@@ -111,7 +122,8 @@ class BlockingSession:
         try:
             session.link.take_early(early)
             if reclaim_stale:
-                _reclaim(successors(server, leases, session.machine.limits))
+                freed += _reclaim(successors(server, leases, session.machine.limits))
+            session.freed = tuple(freed)
         except BaseException:
             session.close()
             raise
@@ -279,12 +291,16 @@ class BlockingSession:
                 self.close()
 
 
-def _reclaim(places: Iterable[Successor]) -> None:
-    """Free the agents of the dead, through their old handlers."""
+def _reclaim(places: Iterable[Successor]) -> list[str]:
+    """Free the agents of the dead, through their old handlers; those that were confirmed."""
+    freed: list[str] = []
     for dead in places:
         with dead:
             link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-            dead.heard = link.run(dead.goodbye()) or link.gone
+            confirmed = link.run(dead.goodbye())
+            dead.heard = confirmed or link.gone
+            freed.extend(dead.agents if confirmed else ())
+    return freed
 
 
 def _find_handler(
@@ -295,6 +311,7 @@ def _find_handler(
     *,
     trace: TraceWriter | None,
     leases: Path | None,
+    freed: list[str],
 ) -> tuple[Endpoint, Profile]:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
@@ -328,7 +345,9 @@ def _find_handler(
         hold_place(lease, sock, machine)
         machine.handle_timer(monotonic())
         if machine.paused_until is not None:
-            _reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))
+            freed += _reclaim(
+                successors(machine.server, leases, machine.limits, no_later=machine.paused_until)
+            )
             machine.paused_until = None
 
 

@@ -54,6 +54,7 @@ class Successor:
         self.sock = sock
         self.machine = machine
         self.port = lease.handler_port
+        self.agents = tuple(lease.agents)
         self.heard = True
         """The handler said something, or is gone for sure."""
         self._lease = lease

@@ -18,6 +18,7 @@ from ospbridge.session.arriving import hold_place, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.lease import LeaseFile
+from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.session.trio_link import TrioLink
@@ -114,7 +115,10 @@ class TrioSession:
         sock = open_udp(family)
         lease = LeaseFile(leases)
         try:
-            with closing(closed_port_probe(family, server)) as probe:
+            with (
+                closing(closed_port_probe(family, server)) as probe,
+                told_of_leases(server, leases, said_goodbye=reclaim_stale),
+            ):
                 handler, found = await _find_handler(
                     sock, probe, machine, lease, trace=trace, tally=tally, leases=leases
                 )
