@@ -96,6 +96,11 @@ class ConnectMachine:
         """Our handler and what it speaks, as soon as it is known, which may be before it is adopted."""
         return self._answer
 
+    @property
+    def owed(self) -> int:
+        """So many INITs of the form that was answered may still be: they were lost, or wait to be read."""
+        return max(self._inits // len(self._wanted) - 1 - len(self.surplus), 0) if self._answer else 0
+
     def turn_back(self) -> None:
         """Nothing will be adopted: each handler that has answered gets its END."""
         self.outgoing.clear()
@@ -196,5 +201,6 @@ class ConnectMachine:
         return SimulatorSilent(
             f"no OSP 1.1 server answered at {self.server} within {now - self._started:.1f} s: sent {self._inits} INITs "
             f"of profile {forms}; {seen}",
-            hint="check host and port (45454 unless the simulator was started with another); it must speak OSP 1.1",
+            hint="check host and port (45454 unless the simulator was started with another); it must speak OSP 1.1; a "
+            "server that takes one client only is silent for as long as it has one",
         )

@@ -39,6 +39,7 @@ def hold_place(lease: LeaseFile, sock: socket.socket, machine: ConnectMachine) -
             agents={},
             events=False,
             pid=os.getpid(),
+            owed=machine.owed,
         )
     )
 

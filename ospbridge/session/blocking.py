@@ -32,6 +32,7 @@ from ospbridge.session.link import Link
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
+from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
 
@@ -62,6 +63,8 @@ class BlockingSession:
         self.freed: tuple[str, ...] = ()
         """Agents of dead sessions of ours that were given back on the way here."""
         self._socket = sock
+        self._others: SeeingOff | None = None
+        """Handlers that other INITs of this session are answered by."""
         self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
 
     def run(self, exchange: Exchange[T]) -> T:
@@ -116,10 +119,18 @@ class BlockingSession:
             turn_back(lease, sock, machine, trace=trace)
             raise
         conversation = Conversation(
-            server, handler, Endpoint(host, port), found, limits=limits, leases=leases, lease=lease
+            server,
+            handler,
+            Endpoint(host, port),
+            found,
+            limits=limits,
+            leases=leases,
+            lease=lease,
+            owed=machine.owed,
         )
         session = cls(sock, conversation, spin=spin, trace=trace)
         try:
+            session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
             session.link.take_early(early)
             if reclaim_stale:
                 freed += _reclaim(successors(server, leases, session.machine.limits))
@@ -243,6 +254,7 @@ class BlockingSession:
         if self.closed:
             return
         confirmed = False
+        give_up = monotonic() + self.machine.limits.close
         try:
             if self.machine.lost is None:
                 confirmed = self.run(self.conversation.leave())
@@ -253,15 +265,19 @@ class BlockingSession:
         except OspBridgeError:
             pass
         finally:
-            self.left(confirmed=confirmed)
+            self.left(confirmed=confirmed, give_up=give_up)
 
-    def left(self, *, confirmed: bool) -> None:
-        """``conversation.leave`` was run for this session, and ended so: nothing more is to be said."""
-        if confirmed or self.over:
-            self.conversation.forget_lease()
-        if not confirmed and not self.conversation.evicted:
-            given_up(self.server, self.controlled)
-        self._drop()
+    def left(self, *, confirmed: bool, give_up: float | None = None) -> None:
+        """``conversation.leave`` was run for this session, and ended so: nothing more is to be said to its handler."""
+        try:
+            if confirmed or self.link.gone:
+                _see_off(self._others, give_up or monotonic() + self.machine.limits.close)
+        finally:
+            if confirmed or self.over:
+                self.conversation.forget_lease()
+            if not confirmed and not self.conversation.evicted:
+                given_up(self.server, self.controlled)
+            self._drop()
 
     @property
     def over(self) -> bool:
@@ -276,6 +292,8 @@ class BlockingSession:
         self.closed = True
         # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
+        if self._others is not None:
+            self._others.close()
         self.conversation.abandon_lease()
 
     def __enter__(self) -> Self:
@@ -299,8 +317,20 @@ def _reclaim(places: Iterable[Successor]) -> list[str]:
             link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
             confirmed = link.run(dead.goodbye())
             dead.heard = confirmed or link.gone
+            if dead.heard:
+                _see_off(dead.others, dead.give_up(monotonic()))
             freed.extend(dead.agents if confirmed else ())
     return freed
+
+
+def _see_off(others: SeeingOff | None, give_up: float) -> None:
+    if others is None:
+        return
+    poll = select.poll()
+    poll.register(others.sock, select.POLLIN)
+    others.begin(monotonic(), give_up)
+    while others.goes_on(now := monotonic()):
+        poll.poll(max(0, ceil((others.machine.deadline - now) * 1000)))
 
 
 def _find_handler(

@@ -70,6 +70,7 @@ class Conversation:
         limits: Limits,
         leases: Path | None = None,
         lease: LeaseFile | None = None,
+        owed: int = 0,
     ) -> None:
         self.server = server
         self.handler = handler
@@ -88,6 +89,8 @@ class Conversation:
         self._votes: tuple[Vote, ...] = ()
         self._leases = leases
         self._lease = lease
+        self._owed = owed
+        """INITs of ours that the server may have yet to read."""
         self._renew_lease()
 
     # --- agents ----------------------------------------------------------------------------------------------------
@@ -377,6 +380,7 @@ class Conversation:
                 agents={name: vote.agent_id for name, vote in self.votes.items()} | self.asked,
                 events=events or self.machine.ever_registered_events,
                 pid=os.getpid(),
+                owed=self._owed,
             )
         )
 

@@ -49,6 +49,8 @@ class Lease:
     pid: int
     tries: int = 0
     """How often a successor met silence."""
+    owed: int = 0
+    """So many INITs of the session the server may have yet to read."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -201,7 +203,11 @@ def _locked(path: Path) -> int | None:
 
 
 def _fill(descriptor: int, lease: Lease) -> None:
-    content = json.dumps(asdict(lease)).encode()
+    told = asdict(lease)
+    if not lease.owed:
+        # Earlier versions take what they do not know for a file that nobody can read.
+        del told["owed"]
+    content = json.dumps(told).encode()
     with suppress(OSError):
         os.pwrite(descriptor, content, 0)
         os.ftruncate(descriptor, len(content))
@@ -218,4 +224,5 @@ def _read(descriptor: int) -> Lease | None:
     tries: object = lease.tries
     ports_fit = all(isinstance(n, int) and 0 < n < 65536 for n in numbers)
     agents_fit = isinstance(agents, dict) and all(isinstance(i, int) for i in agents.values())
-    return lease if ports_fit and agents_fit and isinstance(tries, int) else None
+    owed: object = lease.owed
+    return lease if ports_fit and agents_fit and isinstance(tries, int) and isinstance(owed, int) else None

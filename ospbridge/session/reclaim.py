@@ -20,6 +20,7 @@ from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.lost_agents import found_dead
+from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.transport.addresses import resolve
 from ospbridge.transport.udp import open_udp
 
@@ -55,6 +56,9 @@ class Successor:
         self.machine = machine
         self.port = lease.handler_port
         self.agents = tuple(lease.agents)
+        # From here on, since the server may read on as soon as it hears the goodbye.
+        self.others = SeeingOff.beside(sock, lease.endpoint, machine.profile, lease.owed)
+        """Handlers that the dead one's other INITs are answered by."""
         self.heard = True
         """The handler said something, or is gone for sure."""
         self._lease = lease
@@ -74,11 +78,17 @@ class Successor:
             return False
         return True
 
+    def give_up(self, now: float) -> float:
+        """When to wait no longer for ``others``."""
+        return min(now + self.machine.limits.close, self.machine.no_later)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.sock.close()
+        if self.others is not None:
+            self.others.close()
         told = error is None or isinstance(error, OspBridgeError)
         if isinstance(error, SessionLost) and not isinstance(error, SessionEvicted):
             found_dead(self._lease.endpoint, self._lease.agents)

@@ -21,6 +21,7 @@ from ospbridge.session.lease import LeaseFile
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
+from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
@@ -64,6 +65,8 @@ class TrioSession:
         self.clock = trio.lowlevel.current_clock().current_time
         """The time, without trio's way to it: a step asks several times."""
         self._socket = sock
+        self._others: SeeingOff | None = None
+        """Handlers that other INITs of this session are answered by."""
         self._link = TrioLink(
             sock,
             conversation.machine,
@@ -128,10 +131,18 @@ class TrioSession:
             turn_back(lease, sock, machine, trace=trace)
             raise
         conversation = Conversation(
-            server, handler, Endpoint(host, port), found, limits=limits, leases=leases, lease=lease
+            server,
+            handler,
+            Endpoint(host, port),
+            found,
+            limits=limits,
+            leases=leases,
+            lease=lease,
+            owed=machine.owed,
         )
         session = cls(sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
         try:
+            session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
             session._link.take_early(early)
             if reclaim_stale:
                 await _reclaim(successors(server, leases, session.machine.limits))
@@ -286,6 +297,7 @@ class TrioSession:
         if self.closed:
             return
         confirmed = False
+        give_up = trio.current_time() + self.machine.limits.close
         try:
             with trio.CancelScope(shield=True):
                 if self.machine.lost is None:
@@ -294,6 +306,8 @@ class TrioSession:
                     # It may be there again, and would keep the agents.
                     self._link = self._link.successor(self.conversation.take_heart())
                     confirmed = await self._link.run(self.conversation.leave())
+                if confirmed or self._link.gone:
+                    await _see_off(self._others, give_up)
         except OspBridgeError:
             pass
         finally:
@@ -315,6 +329,8 @@ class TrioSession:
         trio.lowlevel.notify_closing(self._socket)
         # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
+        if self._others is not None:
+            self._others.close()
         self.conversation.abandon_lease()
 
     async def __aenter__(self) -> Self:
@@ -330,6 +346,17 @@ async def _reclaim(places: Iterable[Successor]) -> None:
         with dead:
             link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
             dead.heard = await link.run(dead.goodbye()) or link.gone
+            if dead.heard:
+                await _see_off(dead.others, dead.give_up(trio.current_time()))
+
+
+async def _see_off(others: SeeingOff | None, give_up: float) -> None:
+    if others is None:
+        return
+    others.begin(trio.current_time(), give_up)
+    while others.goes_on(trio.current_time()):
+        with trio.move_on_at(others.machine.deadline):
+            await trio.lowlevel.wait_readable(others.sock)
 
 
 async def _find_handler(

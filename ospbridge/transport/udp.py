@@ -9,7 +9,7 @@ from typing import Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 
-__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_udp", "send_to"]
+__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_beside", "open_udp", "send_to"]
 
 LARGEST_DATAGRAM: Final = 65_536
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
@@ -33,6 +33,24 @@ def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: s
         sock.close()
         raise
     return sock
+
+
+def open_beside(sock: socket.socket) -> socket.socket | None:
+    """A second socket at the port of a connected one: it gets what others send there. None where there can be none."""
+    beside = socket.socket(sock.family, socket.SOCK_DGRAM)
+    try:
+        beside.setblocking(False)
+        for each in (sock, beside):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        beside.bind(sock.getsockname())
+    except OSError:
+        beside.close()
+        return None
+    finally:
+        # Nobody else is to join them there.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return beside
 
 
 def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.socket:
