@@ -87,7 +87,7 @@ class LeaseFile:
                 return False
             descriptor = _newly_made(path, lease)
             if descriptor is None:
-                descriptor = _locked(path)
+                descriptor = _locked(path, os.O_CREAT)
         except OSError:
             return False
         if descriptor is None:
@@ -168,7 +168,8 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
 
 
 def _newly_made(path: Path, lease: Lease) -> int | None:
-    """A lease that nobody finds before it is locked and says what it has to; None where there is one at ``path``.
+    """A lease that nobody finds before it is locked and says what it has to; None where there is one at ``path``, or
+    the file system knows no second names.
 
     Another session that starts in that moment would take it for one that nobody alive owns.
     """
@@ -178,7 +179,7 @@ def _newly_made(path: Path, lease: Lease) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _fill(descriptor, lease)
         os.link(unnamed, path)
-    except FileExistsError:
+    except OSError:
         os.close(descriptor)
         return None
     except BaseException:
@@ -189,9 +190,12 @@ def _newly_made(path: Path, lease: Lease) -> int | None:
     return descriptor
 
 
-def _locked(path: Path) -> int | None:
-    """A lease that is there, locked for the caller; None where somebody else holds it, or has just removed it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+def _locked(path: Path, make: int = 0) -> int | None:
+    """A lease that is there, locked for the caller; None where somebody else holds it, or has just removed it.
+
+    ``make``: O_CREAT, where there need be none.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | make, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import os
@@ -97,6 +98,26 @@ def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
     assert ours.held
     ours.abandon()
     assert [other.agents for other, _ in stale_leases(SERVER, tmp_path)] == [{"agent": 1}]
+
+
+def test_where_a_file_cannot_have_two_names_there_is_a_lease_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    before = descriptors()
+    ours = LeaseFile(tmp_path)
+    ours.write(lease())
+    assert ours.held
+    assert not list(stale_leases(SERVER, tmp_path))
+    ours.abandon()
+    ((found, file),) = stale_leases(SERVER, tmp_path)
+    assert found.agents == {"agent": 1}
+    file.remove()
+    assert not list(tmp_path.iterdir())
+    assert descriptors() == before
 
 
 def test_a_lease_that_was_removed_while_it_was_looked_at_is_nobodys(
