@@ -14,17 +14,17 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import hold_place, turn_back
+from ospbridge.session.arriving import turn_back
 from ospbridge.session.conversation import Conversation
-from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.session.seeing_off import SeeingOff
+from ospbridge.session.trio_connecting import find_handler, reclaim, see_off
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
+from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     import socket
@@ -37,13 +37,10 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
     from ospbridge.osp.votes import Vote
-    from ospbridge.session.reclaim import Successor
 
 __all__ = ["TrioSession"]
 
 T = TypeVar("T")
-PROBE_EVERY = 0.05
-"""Seconds between looks at whether the main port is closed, while the first answer is awaited."""
 
 
 class TrioSession:
@@ -122,7 +119,7 @@ class TrioSession:
                 closing(closed_port_probe(family, server)) as probe,
                 told_of_leases(server, leases, said_goodbye=reclaim_stale),
             ):
-                handler, found = await _find_handler(
+                handler, found = await find_handler(
                     sock, probe, machine, lease, trace=trace, tally=tally, leases=leases
                 )
             early = connect_to(sock, handler)
@@ -145,7 +142,7 @@ class TrioSession:
             session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
             session._link.take_early(early)
             if reclaim_stale:
-                await _reclaim(successors(server, leases, session.machine.limits))
+                await reclaim(successors(server, leases, session.machine.limits))
         except BaseException:
             await session.aclose()
             raise
@@ -307,7 +304,7 @@ class TrioSession:
                     self._link = self._link.successor(self.conversation.take_heart())
                     confirmed = await self._link.run(self.conversation.leave())
                 if confirmed or self._link.gone:
-                    await _see_off(self._others, give_up)
+                    await see_off(self._others, give_up)
         except OspBridgeError:
             pass
         finally:
@@ -338,75 +335,3 @@ class TrioSession:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def _reclaim(places: Iterable[Successor]) -> None:
-    """Free the agents of the dead, through their old handlers."""
-    for dead in places:
-        with dead:
-            link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-            dead.heard = await link.run(dead.goodbye()) or link.gone
-            if dead.heard:
-                await _see_off(dead.others, dead.give_up(trio.current_time()))
-
-
-async def _see_off(others: SeeingOff | None, give_up: float) -> None:
-    if others is None:
-        return
-    others.begin(trio.current_time(), give_up)
-    while others.goes_on(trio.current_time()):
-        with trio.move_on_at(others.machine.deadline):
-            await trio.lowlevel.wait_readable(others.sock)
-
-
-async def _find_handler(
-    sock: socket.socket,
-    probe: socket.socket,
-    machine: ConnectMachine,
-    lease: LeaseFile,
-    *,
-    trace: TraceWriter | None,
-    tally: Tally | None,
-    leases: Path | None,
-) -> tuple[Endpoint, Profile]:
-    while True:
-        for datagram, to in machine.outgoing:
-            if trace is not None:
-                trace.sent(datagram, to.port)
-            if tally is not None:
-                tally.sent[datagram[0]] += 1
-            send_to(sock, datagram, to)
-        machine.outgoing.clear()
-        if machine.adopted is not None:
-            assert machine.profile is not None
-            return machine.adopted, machine.profile
-        with trio.move_on_at(min(machine.deadline, trio.current_time() + PROBE_EVERY)):
-            await trio.lowlevel.wait_readable(sock)
-        _look_at(probe, machine)
-        for _ in range(MOST_AT_ONCE):
-            try:
-                data, address = sock.recvfrom(LARGEST_DATAGRAM)
-            except BlockingIOError:
-                break
-            if trace is not None:
-                trace.received(data, int(address[1]))
-            if tally is not None:
-                tally.received[data[0] if data else 0] += 1
-            machine.receive(data, Endpoint(str(address[0]), int(address[1])), trio.current_time())
-        hold_place(lease, sock, machine)
-        machine.handle_timer(trio.current_time())
-        if machine.paused_until is not None:
-            await _reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))
-            machine.paused_until = None
-
-
-def _look_at(probe: socket.socket, machine: ConnectMachine) -> None:
-    """Whether the throw-away datagram met a closed port."""
-    try:
-        probe.recv(LARGEST_DATAGRAM)
-    except ConnectionRefusedError:
-        machine.handle_refused()
-    except BlockingIOError:
-        pass
-    except OSError as error:
-        machine.handle_unreachable(str(error.strerror))
