@@ -5,6 +5,9 @@ Count and index are checked, never trusted; the pieces of several tries are merg
 
 The document can be read otherwise than servers are that can still be run: so that each piece is acknowledged before the
 next one comes, or that pieces count from 1. Both are understood where nothing else explains what comes.
+
+Nor do lists say what was asked for: one may be complete by the count of a late answer to another question. What
+contradicts what is known is believed only where it comes a second time, the same, and nothing else behind it.
 """
 
 from __future__ import annotations
@@ -66,9 +69,12 @@ class _Burst:
         "ack",
         "alone",
         "announced",
+        "before",
         "behind",
+        "beyond",
         "came",
         "disputed",
+        "doubted",
         "head_came",
         "m",
         "one_by_one",
@@ -88,6 +94,12 @@ class _Burst:
         self.announced: Message | None = None
         self.disputed = False
         """Two heads came: one of them is late from another question, and what is complete may be its list."""
+        self.doubted = False
+        """It is complete, and contradicts what is known or came."""
+        self.beyond = False
+        """A piece came that is none of so many as were announced."""
+        self.before: tuple[Message, dict[int, Message], bool] | None = None
+        """What was doubted the last time, and what ``beyond`` was."""
         self.total = 0
         self.head_came = False
         self.came: set[int] = set()
@@ -98,6 +110,23 @@ class _Burst:
     @property
     def complete(self) -> bool:
         return self.announced is not None and len(self.pieces) == self.total
+
+    @property
+    def undoubted(self) -> bool:
+        """It is complete, and nothing speaks against it."""
+        return self.complete and not self.disputed and not self.doubted
+
+    @property
+    def confirmed(self) -> bool:
+        """What was doubted has come once more as it was, and only that."""
+        return (
+            self.doubted and not self.disputed and self.before == (self.announced, self.pieces, self.beyond)
+        )
+
+    @property
+    def misled(self) -> bool:
+        """What was doubted the last time was not so."""
+        return self.before is not None and self.before[:2] != (self.announced, self.pieces)
 
     def asked(self) -> int:
         """The question goes out; how many pieces are there already."""
@@ -123,11 +152,14 @@ class _Burst:
 
     def settle(self) -> None:
         """Nothing is on its way any more: what comes from now on is the answer to this question."""
+        if self.doubted and self.complete and self.announced is not None:
+            self.before = self.announced, self.pieces.copy(), self.beyond
         self.disputed = False
         self.announced = None
         self._forget()
 
     def _forget(self) -> None:
+        self.doubted = self.beyond = False
         self.pieces.clear()
         self.came.clear()
         self.behind = _Behind()
@@ -144,10 +176,13 @@ class _Burst:
 
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece. False for one that came in this try before, or has no head: it will come with the next try."""
-        if self.announced is None or not 0 <= index <= self.total:
+        if self.announced is None or index < 0:
             return False
-        if index == self.total:
-            self.behind.keep(piece)
+        if index >= self.total:
+            # Where they count from 1 one comes behind the last, but the first one never does.
+            self.beyond = self.beyond or index > self.total or self.complete
+            if index == self.total:
+                self.behind.keep(piece)
             return False
         if index == 0:
             self.behind = _Behind()
@@ -175,19 +210,21 @@ def collect(
     stray: Callable[[Reply], None] | None = None,
     tries: int = 1_000,
     worth_repeating: float = 1.0,
+    doubts: Callable[[dict[int, Message]], bool] = lambda _: False,
 ) -> Exchange[tuple[Message, dict[int, Message], bool]]:
     """Ask for a list until it is complete. ``head`` makes a count of a reply, ``piece`` an index, or None.
 
     Returns the head, the pieces by index, and whether they are complete; incomplete only after ``tries``, or when
     more than the share ``worth_repeating`` of the pieces stayed missing: the burst is then too large. Gives up when
-    nothing new came for the query limit, and in any case after the listing limit.
+    nothing new came for the query limit, and in any case after the listing limit. ``doubts``: whether pieces, which are
+    complete by what was announced, contradict what is known.
     """
     started = m.now
     end = min(m.now + max(m.limits.listing, m.limits.query), m.no_later)
     give_up = min(m.now + m.limits.query, end)
     waits = m.waits()
     burst = _Burst(m, what, ack or m.spare_ack)
-    tried = 0
+    tried = settled = 0
     while True:
         if tried:
             m.retries += 1
@@ -197,7 +234,7 @@ def collect(
         patience = waits.next()
         had = burst.asked()
         quiet_at = min(m.now + patience, give_up)
-        while not burst.complete or burst.disputed:
+        while not burst.undoubted:
             reply = yield min(quiet_at, end)
             if reply is None:
                 break
@@ -212,15 +249,20 @@ def collect(
                 continue
             elif not burst.add(index - m.counts_from_one, message):
                 continue
+            burst.doubted = burst.doubted or (burst.complete and (burst.beyond or doubts(burst.pieces)))
             quiet_at = m.now + patience
-        if burst.disputed and m.now < give_up:
+        burst.doubted = burst.doubted and not burst.confirmed
+        if (burst.disputed or burst.doubted) and m.now < give_up:
             burst.settle()
+            settled += 1
             continue
         burst.fell_silent()
-        if burst.complete and not burst.disputed:
+        if burst.undoubted:
             assert burst.announced is not None
+            if burst.misled:
+                m.anomaly(f"{what}: the answer to another question came late")
             _confirm(m, burst, burst.announced, ack)
-            m.answered(tried)
+            m.answered(tried - settled)
             return burst.announced, burst.pieces, True
         if len(burst.pieces) > had:
             give_up = m.now + m.limits.query

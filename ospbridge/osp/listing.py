@@ -3,6 +3,9 @@
 First the expression as it is, a few times, merging by index. Where pieces stay missing, because the burst is larger
 than the receive buffer, the repository is listed in parts: by first characters of the names, halving what is too
 large; then the expression is applied here. OSP 1.1, section 4.5.
+
+No answer says what was asked for. One that lacks a name which is known, or has one that does not fit, may be a late
+answer to another question, and must come twice (see ``bursts``); a name that is lacking then is known no more.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import Expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
     Stray: TypeAlias = Callable[[Reply], None] | None
+    Fits: TypeAlias = Callable[[str], object]
+    Doubts: TypeAlias = Callable[[Sequence[ValueEntry]], bool]
 
 __all__ = ["find_value", "list_once", "list_values"]
 
@@ -33,6 +38,14 @@ UNTIL_THE_LIMIT: Final = 1_000
 FEW_MISSING: Final = 0.1
 """A larger share of missing pieces means that the burst does not fit: asking again would lose the same ones."""
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
+
+
+def _none(_: Sequence[ValueEntry]) -> bool:
+    return False
+
+
+def _nothing(_: str) -> bool:
+    return False
 
 
 def literal(text: str) -> str:
@@ -47,16 +60,29 @@ def list_values(
 
     What comes meanwhile and is no part of the answer goes to ``stray``.
     """
-    _, entries, complete = yield from list_once(m, expression, stray=stray)
-    if complete:
-        return entries
+    fits: Fits | None
     try:
         pattern = compiled(expression)
     except re.error as error:
+        wrong, fits = str(error), None
+    else:
+        wrong, fits = "", pattern.fullmatch if m.profile.expression is Expression.WHOLE else pattern.search
+    _, entries, complete = yield from list_once(
+        m,
+        expression,
+        belongs=fits or _nothing,
+        # What does not fit may be the answer to a wider question.
+        doubts=lambda found: (
+            m.disturbed and fits is not None and not all(fits(entry.name) for entry in found)
+        ),
+        stray=stray,
+    )
+    if complete:
+        return entries
+    if fits is None:
         raise UsageError(
-            f"cannot list {expression!r} in parts: {error}", hint="use a narrower or simpler expression"
-        ) from None
-    fits = pattern.fullmatch if m.profile.expression is Expression.WHOLE else pattern.search
+            f"cannot list {expression!r} in parts: {wrong}", hint="use a narrower or simpler expression"
+        )
     m.anomaly(f"the listing of {expression!r} is too large for one burst")
     give_up = m.now + m.limits.listing
     found: dict[str, ValueEntry] = {}
@@ -69,28 +95,35 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
     known = m.values.get(name)
     if known is not None:
         return known
-    for _ in range(1 + m.disturbed):
-        _, entries, complete = yield from list_once(
-            m, literal(name), tries=UNTIL_THE_LIMIT, fits=lambda found: name in found
-        )
-        found = next((entry for entry in entries if entry.name == name), None)
-        if found is not None:
-            return found
-        if not complete:
-            raise IncompleteListing(f"{m.peer}: the answer about value {name!r} did not arrive completely")
+    _, entries, complete = yield from list_once(
+        m,
+        literal(name),
+        tries=UNTIL_THE_LIMIT,
+        fits=lambda found: name in found,
         # "Nothing found" does not say what for: it may be the late answer to another question.
-    return None
+        doubts=lambda found: m.disturbed and all(entry.name != name for entry in found),
+    )
+    found = next((entry for entry in entries if entry.name == name), None)
+    if found is None and not complete:
+        raise IncompleteListing(f"{m.peer}: the answer about value {name!r} did not arrive completely")
+    return found
 
 
 def list_once(
     m: ClientMachine,
     expression: str,
     *,
-    fits: Callable[[str], bool] = lambda _: True,
+    fits: Fits = lambda _: True,
+    belongs: Fits = _nothing,
+    doubts: Doubts = _none,
     tries: int = TRIES,
     stray: Stray = None,
 ) -> Exchange[tuple[int, tuple[ValueEntry, ...], bool]]:
-    """How many the server has, those that came, and whether these are all. ``fits``: whether a name may be one."""
+    """How many the server has, those that came, and whether these are all.
+
+    ``fits``: whether a name may be one of them, ``belongs``: whether it must be, where it is known. ``doubts``: whether
+    what came whole must come twice for another reason.
+    """
 
     def head(message: Message) -> int | None:
         return message.found if isinstance(message, ValueIds) else None
@@ -98,6 +131,14 @@ def list_once(
     def piece(message: Message) -> int | None:
         # A name that does not fit is a late answer to another question.
         return message.index if isinstance(message, ValueInfo) and fits(message.name) else None
+
+    def lacking(found: Iterable[ValueEntry]) -> list[str]:
+        there = {entry.name for entry in found}
+        return [name for name in m.values if name not in there and belongs(name)]
+
+    def contradicts(pieces: dict[int, Message]) -> bool:
+        found = _entries(pieces)
+        return bool(lacking(found)) or doubts(found)
 
     ack = ValueInfoAck()
     if not m.profile.eats_awaited_acks:
@@ -112,17 +153,25 @@ def list_once(
         tries=tries,
         worth_repeating=FEW_MISSING,
         stray=stray,
+        doubts=contradicts,
     )
     if not m.profile.eats_awaited_acks and not m.awaits_spare_ack:
         m.spare_ack = ack
-    entries = []
-    for _, message in sorted(pieces.items()):
-        assert isinstance(message, ValueInfo)
-        entry = ValueEntry(message.value_id, message.name, message.type)
-        m.values[entry.name] = entry
-        entries.append(entry)
+    entries = _entries(pieces)
+    if complete:
+        for name in lacking(entries):
+            del m.values[name]
+    m.values.update({entry.name: entry for entry in entries})
     assert isinstance(announced, ValueIds)
-    return announced.found, tuple(entries), complete
+    return announced.found, entries, complete
+
+
+def _entries(pieces: dict[int, Message]) -> tuple[ValueEntry, ...]:
+    return tuple(
+        ValueEntry(piece.value_id, piece.name, piece.type)
+        for _, piece in sorted(pieces.items())
+        if isinstance(piece, ValueInfo)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +240,9 @@ def _list_part(
                 f"{m.peer}: the value repository did not arrive completely within {m.limits.listing:.0f} s, "
                 f"{len(found)} values did"
             )
-        announced, entries, complete = yield from list_once(m, part.expression, fits=part.holds, stray=stray)
+        announced, entries, complete = yield from list_once(
+            m, part.expression, fits=part.holds, belongs=part.holds, stray=stray
+        )
         found.update({entry.name: entry for entry in entries})
         if announced < sum(part.holds(name) for name in found):
             continue
@@ -202,7 +253,9 @@ def _list_part(
             raise IncompleteListing(f"{m.peer}: nothing of the values {part.expression!r} arrived")
         total = 0
         for name in alone:
-            number, exact, _ = yield from list_once(m, f"^{literal(name)}$", fits=name.__eq__, stray=stray)
+            number, exact, _ = yield from list_once(
+                m, f"^{literal(name)}$", fits=name.__eq__, belongs=name.__eq__, stray=stray
+            )
             found.update({entry.name: entry for entry in exact})
             total += number
         for smaller in parts:

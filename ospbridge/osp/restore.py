@@ -76,8 +76,21 @@ def known_ids(m: ClientMachine, agent: AgentInterface, names: Sequence[str]) -> 
 
 def list_all(m: ClientMachine, *, stray: Callable[[Reply], None] | None = None) -> Exchange[None]:
     """Know the whole repository."""
-    yield from list_values(m, ".*", stray=stray)
+    found = yield from list_values(m, ".*", stray=stray)
+    if m.disturbed and not m.listed and _lacks_interface_values(m, found):
+        # It may be a late answer to another question. If so, the second one has what this one lacks; else it is known.
+        yield from list_values(m, ".*", stray=stray)
     m.listed = True
+
+
+def _lacks_interface_values(m: ClientMachine, found: Sequence[ValueEntry]) -> bool:
+    """Of the agents that are controlled. There are servers that show none."""
+    wanted = {
+        value.name
+        for agent in m.controlled.values()
+        for value in (*agent.inputs, *agent.outputs, *agent.infos)
+    }
+    return len(_by_name(found, wanted)) < len(wanted)
 
 
 def _ids(
@@ -116,8 +129,13 @@ def find_interface_values(
     apart by the agent's name as a part of the path. What stands alone is the agent's also without that, unless it
     stands where one of the ``others`` does, or is to be ``certain``.
     """
+    by_name = _by_name(values, set(names))
+    return [_only(by_name.get(name, ()), agent, name, others, certain=certain) for name in names]
+
+
+def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[ValueEntry]]:
+    """Which variables may be the interface value of each of the ``wanted`` names, of those that are there."""
     by_name: dict[str, list[ValueEntry]] = {}
-    wanted = set(names)
     for entry in values:
         if entry.type in wanted:
             by_name.setdefault(entry.type, []).append(entry)
@@ -130,7 +148,7 @@ def find_interface_values(
                     by_name.setdefault(tail, []).append(entry)
                     break
                 at = entry.name.find("/", at + 1)
-    return [_only(by_name.get(name, ()), agent, name, others, certain=certain) for name in names]
+    return by_name
 
 
 def _only(

@@ -14,6 +14,7 @@ from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import AgentEcho, InputSeen
 from ospbridge.osp.lateness import LATEST
+from ospbridge.osp.messages import ValueIds
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.votes import Vote
 from ospbridge.osp.world import Variable
@@ -165,6 +166,9 @@ class Network:
         self.hold = False
         self.ahead = False
         self.asked = 0
+        self.narrow: bytes | None = None
+        """Comes before the next list of values, whose own head is overtaken by its first piece."""
+        self.overtaken = False
         self.pair = Pair(SyntheticWorld(2, 2), profile, fault=self.fault)
         repository = self.pair.server.repository
         for name, variable in repository.variables.items():
@@ -176,6 +180,13 @@ class Network:
         self.client.do(self.talk.reset(7))
 
     def fault(self, datagram: Datagram) -> Iterable[float]:
+        code = datagram.data[0]
+        if code == Code.VALUE_IDS and self.overtaken:
+            self.overtaken = False
+            return (1e-3,)
+        if code == Code.GET_VALUE_IDS and self.narrow is not None:
+            self.pair.answer(self.client, self.narrow)
+            self.narrow, self.overtaken = None, True
         if not datagram.to_server:
             return (0.0,)
         self.asked += datagram.data[0] == Code.GET_VALUE
@@ -221,6 +232,24 @@ def test_a_late_request_that_takes_the_place_of_a_later_one_is_told(profile: Pro
     used = [entry["agents"]["agent"]["inputs"][0] for entry in network.pair.ledger[-2:]]
     np.testing.assert_allclose(used, [0.6, 0.5], rtol=1e-6)
     assert network.client.do(network.talk.audit()), "the episode is not to be trusted"
+
+
+@BOTH
+def test_a_late_answer_to_a_narrower_question_does_not_hide_the_inputs(profile: Profile) -> None:
+    """The list of all values looks complete with its first piece: its head comes behind that."""
+    network = Network(profile)
+    network.step(0.1, 0.1)
+    network.disturb()
+    network.narrow = ValueIds(1).encode(end=profile.end_marker)
+    for number in (0.2, 0.3, 0.4):
+        network.step(number, number)
+    assert network.narrow is None
+    network.hold = True
+    network.step(0.5, 0.5)
+    network.step(0.6, 0.6)
+    network.ahead = True
+    with pytest.raises(StepUncertain, match="an earlier request came late"):
+        network.step(0.7, 0.7)
 
 
 @BOTH

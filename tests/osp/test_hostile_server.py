@@ -217,9 +217,11 @@ def test_a_late_answer_about_another_variable_does_not_hide_the_clock() -> None:
         machine.anomaly("a question met silence")
         machine.begin(find_value(machine, SIMULATION_TIME), 0.0)
         give(machine, *late)
-        for _ in range(2):
-            if not machine.finished:
-                give(machine, ValueIds(1), ValueInfo(0, 5, "Double", SIMULATION_TIME))
+        give(machine, ValueIds(1), ValueInfo(0, 5, "Double", SIMULATION_TIME))
+        if not machine.finished:
+            assert machine.deadline is not None
+            machine.handle_timer(machine.deadline)
+            give(machine, ValueIds(1), ValueInfo(0, 5, "Double", SIMULATION_TIME))
         assert machine.result().id == 5
 
 
@@ -307,6 +309,8 @@ def test_the_completion_of_an_earlier_step_that_comes_in_a_later_one_casts_doubt
         give(machine, ValueContent(clock, "0.03"))
         if not machine.finished:
             give(machine, ValueIds(0))
+        if machine.deadline is not None:
+            machine.handle_timer(machine.deadline)
     assert "earlier step" in machine.suspect
 
 
