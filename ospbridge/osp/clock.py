@@ -116,6 +116,10 @@ class StepClock:
             return False
         return (time - self.base) / self.size < self.count - UNEVEN
 
+    def would_learn(self, time: float) -> bool:
+        """Whether a first step that brought it to ``time`` would tell how long steps take."""
+        return self.size is None and self.base is not None and time != self.base
+
     def goes_its_own_way(self, time: float) -> bool:
         """Whether ``time`` is no number of steps at all, or what few digits may make of ``count`` of them."""
         if self.base is None or not self.size:

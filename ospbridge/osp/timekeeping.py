@@ -60,15 +60,25 @@ def _looked_again(
 ) -> Exchange[float]:
     """What the clock shows after all, where ``time`` is less than it has shown already: that may be an old answer.
 
-    What is more than it should show is taken as it is: no old answer of this episode shows that.
+    What is more than it should show is taken as it is: no old answer of this episode shows that. One of an episode
+    before may, so where answers come late the first step's, which tells how long steps take, is not believed at once.
     """
-    if not m.clock.went_back(time):
+    if m.clock.went_back(time):
+        _came_late(m, f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
+    elif not (m.disturbed and m.clock.would_learn(time)):
         return time
-    # Where an answer comes so late, a vote may too.
-    m.punctual = False
-    m.anomaly(f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
     settled = yield from settled_clock(m, stray)
-    return time if settled is None else settled
+    if settled is None:
+        return time
+    if settled != time and m.clock.size is None:
+        _came_late(m, f"{SIMULATION_TIME} showed {time:.9g} s after the first step, and then {settled:.9g} s")
+    return settled
+
+
+def _came_late(m: ClientMachine, told: str) -> None:
+    """Where an answer comes so late, a vote may too."""
+    m.punctual = False
+    m.anomaly(told)
 
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:

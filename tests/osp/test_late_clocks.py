@@ -64,6 +64,15 @@ class Late:
         found: list[float] = self.client.do(self.talk.step({"agent": inputs}))["agent"].outputs.tolist()
         return found
 
+    def begin_again(self, *shown: float) -> None:
+        """The next episode; its steps meet these answers."""
+        self.client.do(self.talk.reset(1))
+        self.given = self.asked = 0
+        self.shown = [
+            ValueContent(self.clock_id, f"{seconds:g}").encode(end=self.pair.server.profile.end_marker)
+            for seconds in shown
+        ]
+
     @property
     def ran(self) -> int:
         return sum(entry["kind"] == "step" for entry in self.pair.ledger)
@@ -148,6 +157,52 @@ def test_a_clock_that_really_went_back_ends_the_episode(profile: Profile, lost: 
     with pytest.raises(StepUncertain, match="the clock shows"):
         late.step()
     assert late.asked <= 4
+
+
+BEFORE = pytest.mark.parametrize("shown", [(0.03,), (0.03, 0.03), (0.02, 0.03), (0.0, 0.03)], ids=str)
+"""What it showed in the episode before, and behind the reset."""
+
+
+@BOTH
+@BEFORE
+@LOST
+def test_an_answer_of_before_the_reset_does_not_tell_how_long_a_step_takes(
+    profile: Profile, shown: tuple[float, ...], lost: bool
+) -> None:
+    late = Late(profile)
+    late.begin_again(*shown)
+    if lost:
+        late.lost.add(DONE)
+    else:
+        late.talk.machine.disturbed = True
+    for _ in range(3):
+        assert late.step() == late.true
+    assert not late.shown
+    assert late.talk.machine.clock.size == pytest.approx(0.01)
+    assert late.client.do(late.talk.audit()) == ""
+
+
+@BOTH
+def test_nor_that_a_lost_vote_may_be_given_again(profile: Profile) -> None:
+    """Where such an answer comes, a vote may come as late."""
+    late = Late(profile)
+    late.begin_again(0.03)
+    late.lost.add(VOTE)
+    with pytest.raises(StepUncertain, match="the vote was not acknowledged"):
+        late.step()
+    assert sum(datagram.data[0] == VOTE for datagram in late.pair.sent) == 3 + late.given
+
+
+@BOTH
+@pytest.mark.parametrize("disturbed, often", [(True, 3), (False, 1)], ids=["disturbed", "undisturbed"])
+def test_the_first_steps_clock_is_read_once_where_nothing_disturbs(
+    profile: Profile, disturbed: bool, often: int
+) -> None:
+    late = Late(profile)
+    late.begin_again()
+    late.talk.machine.disturbed = disturbed
+    assert late.step() == late.true
+    assert late.asked == often
 
 
 @BOTH

@@ -174,7 +174,7 @@ def test_a_world_that_was_reset_in_the_middle_of_a_step_leaves_it_in_doubt() -> 
 def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt() -> None:
     machine, _ = stepping(guarded=True)
     machine.clock.size = None
-    give(machine, ACK, ACK, brought(0.5), at(0.02))
+    give(machine, ACK, ACK, brought(0.5), *[at(0.02)] * 3)
     with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
         machine.result()
 
@@ -187,7 +187,7 @@ def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_
     machine, _ = stepping(guarded=True)
     machine.clock.size, machine.clock.usual = None, 0.01
     machine.foreign = foreign
-    give(machine, ACK, ACK, brought(0.5), at(shown))
+    give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3)
     if shown == 0.01 and not foreign:
         np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
         assert not machine.suspect
