@@ -14,7 +14,7 @@ import numpy as np
 
 from ospbridge.diagnosis.greeting import join
 from ospbridge.errors import AgentTaken, IncompleteListing, QueryTimeout
-from ospbridge.osp import asking
+from ospbridge.osp import roster
 from ospbridge.osp.listing import list_once, list_values
 from ospbridge.osp.messages import (
     GetValue,
@@ -90,7 +90,7 @@ class Stage:
 
     def agents(self) -> list[AgentEntry]:
         """All agents, as they are now."""
-        return list(self.line.listed(asking.overview(self.line.lists)))
+        return list(self.line.listed(roster.overview(self.line.lists)))
 
     def taken_by_others(self) -> list[str]:
         """Agents that other clients control."""
@@ -98,7 +98,7 @@ class Stage:
 
     def interface(self, agent: AgentEntry) -> AgentInterface:
         """What an agent has."""
-        found = self.line.listed(asking.agent_info(self.line.lists, agent.id))
+        found = self.line.listed(roster.agent_info(self.line.lists, agent.id))
         return replace(found, name=agent.name, type=agent.type)
 
     def values(self) -> tuple[ValueEntry, ...]:

@@ -18,7 +18,7 @@ from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
-from ospbridge.osp.timekeeping import audit, fresh_clock, start_clock
+from ospbridge.osp.timekeeping import audit, learned_clock, start_clock
 from ospbridge.osp.under_way import StepUnderWay
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _fits(m: ClientMachine, s: StepUnderWay, reply: StepCompleted) -> None:
 
 def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     """Ask the clock whether the completions just read belong to this step."""
-    time = yield from fresh_clock(m, s.take)
+    time = yield from learned_clock(m, s.take)
     if s.mixed_up:
         raise uncertain(m, "a vote was counted twice: the step may have run before all votes were in")
     if time is None or m.clock.base is None:

@@ -87,6 +87,10 @@ class ClientMachine:
         self.values: dict[str, ValueEntry] = {}
         self.listed = False
         """``values`` has held the whole repository."""
+        self.written: set[int] = set()
+        """Variables that were set in this session, by local id."""
+        self.described: set[int] = set()
+        """Agents whose interface was asked for, by local id."""
         self.observed: dict[int, str] = {}
         self.guarded = False
         """Set by the first anomaly: from then on each step is verified by the clock."""

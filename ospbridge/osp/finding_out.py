@@ -5,22 +5,37 @@ The clock, the overview of agents and the repository are asked; ``recovery`` has
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import BarrierStuck, QueryTimeout, SessionLost, StepUncertain
-from ospbridge.osp.asking import LAST_WORD, overview, who_is_missing
+from ospbridge.osp.asking import LAST_WORD
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.lost_completions import read_back
 from ospbridge.osp.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
-from ospbridge.osp.timekeeping import does_not_count_steps, fresh_clock, read_clock
+from ospbridge.osp.roster import overview, who_is_missing
+from ospbridge.osp.timekeeping import (
+    does_not_count_steps,
+    fresh_clock,
+    learned_clock,
+    must_settle,
+    read_clock,
+)
 
 if TYPE_CHECKING:
-    from ospbridge.osp.client import ClientMachine, Exchange
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from ospbridge.osp.client import ClientMachine, Exchange, Reply
     from ospbridge.osp.under_way import StepUnderWay
+
+    Look: TypeAlias = Callable[[ClientMachine, Callable[[Reply], None]], Exchange[float | None]]
 
 __all__ = ["asked", "look_for_a_reset", "not_undone", "uncertain"]
 
+_BY_THE_CLOCK: Final = frozenset({Action.RESTORE, Action.GIVE_UP})
+"""What a first step's clock alone may decide, and cannot be taken back."""
 LATE_VOTE: Final = 3.5
 """Seconds after which a vote that is not acknowledged is not awaited any more, where datagrams come late."""
 
@@ -106,7 +121,26 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
 
     A vote that the table says is lost is sent again here.
     """
-    time = yield from fresh_clock(m, s.take)
+    usual = m.clock.usual
+    time, row = yield from _looked(m, s, fresh_clock)
+    if row is not None and time is not None and row.action in _BY_THE_CLOCK and must_settle(m, time):
+        # Only now, for each question that gets lost may cost the completion. It is judged as if for the first time.
+        m.clock.usual = usual
+        time, row = yield from _looked(m, s, learned_clock)
+    if row is not None and row.action is Action.RESEND:
+        # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
+        # the last look at the clock before the one repetition.
+        again = yield from read_clock(m, s.take)
+        if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
+            (agent_id,) = s.unacked
+            s.resent = True
+            m.send_bytes(s.votes[agent_id].datagram)
+    return time, row
+
+
+def _looked(m: ClientMachine, s: StepUnderWay, look: Look) -> Exchange[tuple[float | None, Row | None]]:
+    """The same, by this ``look`` at the clock, without sending a vote."""
+    time = yield from look(m, s.take)
     if s.finished:
         return time, None
     if m.clock.available and m.clock.base is None:
@@ -127,18 +161,14 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
         if s.finished:
             return time, None
         sole, doubled = not m.foreign, s.mixed_up
-    row = decide(
-        STEP_TABLE,
-        Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, disowned, doubled),
-    )
-    if row.action is Action.RESEND:
-        # An answered question proves that the handler awaits no acknowledgement, which would eat the vote; and it is
-        # the last look at the clock before the one repetition.
-        again = yield from read_clock(m, s.take)
-        if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
-            (agent_id,) = s.unacked
-            s.resent = True
-            m.send_bytes(s.votes[agent_id].datagram)
+    evidence = Evidence(_acknowledged(s), moved, sole, m.punctual, s.resent, s.hasty, disowned, doubled)
+    row = decide(STEP_TABLE, evidence)
+    if row.action in (Action.RESEND, Action.BELIEVE):
+        # That overview may be a late one, of before another client came.
+        yield from overview(m, stray=s.take)
+        if s.finished:
+            return time, None
+        row = decide(STEP_TABLE, replace(evidence, acknowledged=_acknowledged(s), sole=not m.foreign))
     return time, row
 
 

@@ -33,6 +33,8 @@ class InfoPieces:
         self._head: AgentInfo | None = None
         self._came: list[Message] = []
         """As long as it may be so, in order."""
+        self._seen: set[bytes] = set()
+        """The same as bytes."""
         self._starts = (0, 0, 0)
         self._total = 0
         self._may_be_so = False
@@ -46,6 +48,7 @@ class InfoPieces:
             return -1
         self._head = message
         self._came = []
+        self._seen = set()
         self._starts = (0, inputs, inputs + outputs)
         self._total = inputs + outputs + infos
         self._may_be_so = max(counts) < self._total
@@ -55,8 +58,15 @@ class InfoPieces:
         """Which piece a reply is: -1 for one that is kept back, None for no piece. Raises IndexedByKind."""
         if not isinstance(message, AgentInfoNext):
             return None
+        if not self._may_be_so:
+            return message.index
+        piece = message.encode()
+        if piece in self._seen:
+            # It came twice; two kinds do not have the very same value.
+            return message.index
+        self._seen.add(piece)
         at = len(self._came)
-        if not self._may_be_so or at >= self._total or message.index != self._within_kind(at):
+        if at >= self._total or message.index != self._within_kind(at):
             self._may_be_so = False
             return message.index
         self._came.append(message)

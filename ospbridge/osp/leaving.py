@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import QueryTimeout
-from ospbridge.osp import asking
+from ospbridge.osp import asking, roster
 from ospbridge.osp.messages import (
     DeregisterFromAgent,
     DeregisterFromAgentAck,
@@ -38,7 +38,7 @@ def leave(m: ClientMachine, agents: Iterable[int]) -> Exchange[bool]:
         return (yield from asking.end(m, limit=give_up - m.now))
     try:
         for agent_id in dict.fromkeys(agents):
-            yield from asking.deregister(m, agent_id, limit=max(give_up - m.now, 0.01))
+            yield from roster.deregister(m, agent_id, limit=max(give_up - m.now, 0.01))
     except QueryTimeout:
         return False
     return True

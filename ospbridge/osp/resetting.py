@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -13,12 +14,13 @@ from ospbridge.errors import (
     StepUncertain,
     ValueRejected,
 )
-from ospbridge.osp.asking import LAST_WORD, get_value, overview, set_value, who_is_missing
+from ospbridge.osp.asking import LAST_WORD, get_value, set_value
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
+from ospbridge.osp.roster import overview, who_is_missing
 from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
 from ospbridge.osp.unasked import RESET_COMPLETED
 
@@ -305,7 +307,10 @@ def _row(m: ClientMachine, r: _Reset) -> Exchange[Row]:
     yield from overview(m, stray=r.take)
     acknowledged = Acknowledged.ALL if r.acked >= r.wanted else Acknowledged.FEWER
     hasty = m.now < r.patient_until
-    return decide(
-        RESET_TABLE,
-        Evidence(acknowledged, moved, not m.foreign, m.punctual, hasty=hasty, trusted=r.trusted),
-    )
+    evidence = Evidence(acknowledged, moved, not m.foreign, m.punctual, hasty=hasty, trusted=r.trusted)
+    row = decide(RESET_TABLE, evidence)
+    if row.action is Action.REPEAT:
+        # That overview may be a late one, of before another client came.
+        yield from overview(m, stray=r.take)
+        row = decide(RESET_TABLE, replace(evidence, sole=not m.foreign))
+    return row

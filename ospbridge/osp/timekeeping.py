@@ -19,6 +19,8 @@ __all__ = [
     "audit",
     "does_not_count_steps",
     "fresh_clock",
+    "learned_clock",
+    "must_settle",
     "read_clock",
     "seconds",
     "settled_clock",
@@ -55,24 +57,36 @@ def fresh_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) 
     return time if time is None else (yield from _looked_again(m, time, stray))
 
 
+def learned_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
+    """As ``fresh_clock``, where a first step's also tells how long steps take: one of before the reset would not."""
+    time = yield from fresh_clock(m, stray)
+    if time is None or not must_settle(m, time):
+        return time
+    settled = yield from settled_clock(m, stray)
+    if settled is None:
+        return time
+    if settled != time:
+        _came_late(m, f"{SIMULATION_TIME} showed {time:.9g} s after the first step, and then {settled:.9g} s")
+    return settled
+
+
+def must_settle(m: ClientMachine, time: float) -> bool:
+    """Whether ``time`` would tell how long steps take, on a network that disturbs."""
+    return m.disturbed and m.clock.would_learn(time)
+
+
 def _looked_again(
     m: ClientMachine, time: float, stray: Callable[[Reply], None] | None = None
 ) -> Exchange[float]:
     """What the clock shows after all, where ``time`` is less than it has shown already: that may be an old answer.
 
-    What is more than it should show is taken as it is: no old answer of this episode shows that. One of an episode
-    before may, so where answers come late the first step's, which tells how long steps take, is not believed at once.
+    What is more than it should show is taken as it is: no old answer of this episode shows that.
     """
-    if m.clock.went_back(time):
-        _came_late(m, f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
-    elif not (m.disturbed and m.clock.would_learn(time)):
+    if not m.clock.went_back(time):
         return time
+    _came_late(m, f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
     settled = yield from settled_clock(m, stray)
-    if settled is None:
-        return time
-    if settled != time and m.clock.size is None:
-        _came_late(m, f"{SIMULATION_TIME} showed {time:.9g} s after the first step, and then {settled:.9g} s")
-    return settled
+    return time if settled is None else settled
 
 
 def _came_late(m: ClientMachine, told: str) -> None:

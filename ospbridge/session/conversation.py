@@ -30,7 +30,7 @@ from ospbridge.interface import (
     ValueEntry,
     ValueReading,
 )
-from ospbridge.osp import asking, barrier
+from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.leaving import leave
 from ospbridge.osp.listing import find_value, list_values
@@ -97,7 +97,7 @@ class Conversation:
 
     def overview(self) -> Exchange[tuple[AgentEntry, ...]]:
         """All agents, free or not."""
-        self.agents = yield from asking.overview(self.machine)
+        self.agents = yield from roster.overview(self.machine)
         return self.agents
 
     def describe(self, name: str) -> Exchange[AgentInterface]:
@@ -105,7 +105,7 @@ class Conversation:
         if name in self.votes:
             return self.votes[name].agent
         entry = yield from self._entry(name)
-        interface = yield from asking.agent_info(self.machine, entry.id)
+        interface = yield from roster.agent_info(self.machine, entry.id)
         return AgentInterface(
             entry.id, entry.name, interface.inputs, interface.outputs, interface.infos, entry.type
         )
@@ -151,7 +151,7 @@ class Conversation:
                 self._renew_lease()
                 try:
                     with explained(self.server, self._leases):
-                        yield from asking.register(self.machine, interface)
+                        yield from roster.register(self.machine, interface)
                 except AgentTaken:
                     del self.asked[name]
                     self._renew_lease()
@@ -182,7 +182,7 @@ class Conversation:
         if vote is None:
             return
         self._votes = tuple(self.votes.values())
-        yield from asking.deregister(self.machine, vote.agent_id)
+        yield from roster.deregister(self.machine, vote.agent_id)
         self._renew_lease()
 
     # --- reset and step --------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Conversation:
     def get(self, name: str) -> Exchange[ValueReading]:
         """A variable with its content."""
         entry = yield from self._value(name)
-        content = yield from asking.get_value(self.machine, entry.id)
+        content = yield from asking.settled_value(self.machine, entry.id)
         if content is None:
             self.machine.values.pop(name, None)
             raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
@@ -328,7 +328,7 @@ class Conversation:
         for name, value_id in self.watched.items():
             content = pushed.get(value_id)
             if content is None:
-                content = yield from asking.get_value(self.machine, value_id)
+                content = yield from asking.settled_value(self.machine, value_id)
             if content is None:
                 raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
             values[name] = content

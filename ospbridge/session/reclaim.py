@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionEvicted, SessionLost
 from ospbridge.interface import Endpoint
-from ospbridge.osp import asking
+from ospbridge.osp import asking, roster
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
@@ -71,7 +71,7 @@ class Successor:
         m.send(StepCompletedAck(0))
         try:
             for agent_id in lease.agents.values():
-                yield from asking.deregister(m, agent_id, limit=m.limits.close)
+                yield from roster.deregister(m, agent_id, limit=m.limits.close)
             if not lease.events or m.profile.end_after_events_is_safe:
                 return (yield from asking.end(m))
         except QueryTimeout:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ospbridge.errors import OspBridgeError, RemoteProtocolError, SimulatorNotFound
 from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue
-from ospbridge.osp import asking, barrier
+from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import ConnectMachine
@@ -99,16 +99,16 @@ def _observed_step(machine: ClientMachine, vote: Vote) -> Exchange[Any]:
 EXCHANGES: tuple[Callable[[ClientMachine, Vote], Exchange[Any]], ...] = (
     _two_steps,
     lambda m, _: barrier.reset(m, 7),
-    lambda m, _: asking.overview(m),
-    lambda m, _: asking.agent_info(m, 1),
+    lambda m, _: roster.overview(m),
+    lambda m, _: roster.agent_info(m, 1),
     _observed_step,
     lambda m, _: list_values(m, ".*"),
     lambda m, _: asking.get_value(m, CLOCK),
     lambda m, _: asking.set_value(m, CLOCK, "1"),
     lambda m, _: asking.register_event(m, "/Synthetic/Mark"),
-    lambda m, vote: asking.register(m, vote.agent),
+    lambda m, vote: roster.register(m, vote.agent),
     lambda m, _: barrier.audit(m),
-    lambda m, _: asking.deregister(m, 1),
+    lambda m, _: roster.deregister(m, 1),
     lambda m, _: asking.reset_communication(m),
     lambda m, _: asking.end(m),
 )

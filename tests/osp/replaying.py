@@ -24,7 +24,7 @@ import numpy as np
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue
-from ospbridge.osp import asking, barrier
+from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp import messages as osp
 from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.codes import Code
@@ -161,10 +161,10 @@ class Replay:
     def _exchange(self, request: osp.Message) -> Exchange[Any] | None:
         m = self.machine
         makers: dict[type[osp.Message], Callable[[Any], Exchange[Any]]] = {
-            osp.GetAgentOverview: lambda _: asking.overview(m),
-            osp.GetAgentInfo: lambda x: asking.agent_info(m, x.agent_id),
-            osp.RegisterForAgent: lambda x: asking.register(m, _agent(x.agent_id)),
-            osp.DeregisterFromAgent: lambda x: asking.deregister(m, x.agent_id),
+            osp.GetAgentOverview: lambda _: roster.overview(m),
+            osp.GetAgentInfo: lambda x: roster.agent_info(m, x.agent_id),
+            osp.RegisterForAgent: lambda x: roster.register(m, _agent(x.agent_id)),
+            osp.DeregisterFromAgent: lambda x: roster.deregister(m, x.agent_id),
             osp.RegisterForEvent: lambda x: asking.register_event(m, x.name),
             osp.DeregisterFromEvent: lambda x: asking.deregister_event(m, x.event_id),
             osp.GetValueIds: lambda x: list_values(m, x.expression),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge.errors import AgentTaken, RemoteProtocolError
-from ospbridge.osp import asking, barrier
+from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp.client import OVERDUE_AT_MOST, ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.listing import _Part
@@ -23,13 +23,15 @@ from ospbridge.osp.messages import (
     DeregisterFromEventAck,
     Message,
     RegisterForAgentAck,
+    RegisterForEventAck,
+    RegisterForValueAck,
     ResetSimulationAck,
     ResetSimulationCompleted,
     SetValueAck,
     ValueContent,
     decode_request,
 )
-from ospbridge.osp.profile import NERD
+from ospbridge.osp.profile import DOCUMENT, NERD
 from tests.osp.test_hostile_server import give, on_stage
 
 if TYPE_CHECKING:
@@ -39,13 +41,13 @@ if TYPE_CHECKING:
 
 QUESTIONS: dict[str, tuple[Callable[[ClientMachine], Exchange[Any]], Message, Message, Any]] = {
     "register": (
-        lambda m: asking.register(m, m.controlled[1]),
+        lambda m: roster.register(m, m.controlled[1]),
         RegisterForAgentAck(2, 0),
         RegisterForAgentAck(1, 1),
         None,
     ),
     "deregister": (
-        lambda m: asking.deregister(m, 1),
+        lambda m: roster.deregister(m, 1),
         DeregisterFromAgentAck(2, 0),
         DeregisterFromAgentAck(1, 1),
         True,
@@ -77,7 +79,7 @@ def test_the_answer_about_another_one_is_late_and_not_this_ones(question: str) -
 def test_an_agent_that_another_client_has_is_not_controlled() -> None:
     machine, _ = on_stage(NERD)
     agent = machine.controlled.pop(1)
-    machine.begin(asking.register(machine, agent), 0.0)
+    machine.begin(roster.register(machine, agent), 0.0)
     give(machine, RegisterForAgentAck(1, 0))
     with pytest.raises(AgentTaken, match="'agent' of the simulator is controlled by another client"):
         machine.result()
@@ -86,7 +88,7 @@ def test_an_agent_that_another_client_has_is_not_controlled() -> None:
 
 def test_an_agent_that_was_not_ours_is_given_back_as_such() -> None:
     machine, _ = on_stage(NERD)
-    machine.begin(asking.deregister(machine, 1), 0.0)
+    machine.begin(roster.deregister(machine, 1), 0.0)
     give(machine, DeregisterFromAgentAck(1, 2))
     assert machine.result() is False
     assert not machine.controlled
@@ -94,7 +96,7 @@ def test_an_agent_that_was_not_ours_is_given_back_as_such() -> None:
 
 def test_the_info_of_another_agent_is_not_this_ones() -> None:
     machine, _ = on_stage(NERD)
-    machine.begin(asking.agent_info(machine, 1), 0.0)
+    machine.begin(roster.agent_info(machine, 1), 0.0)
     give(machine, AgentInfo(2, 1, 0, 0, "other"), AgentInfo(1, 1, 0, 1, "agent"))
     give(machine, AgentInfoNext(1, 0.0, 2.0, "/info"), AgentInfoNext(0, -1.0, 1.0, "/in"))
     found = machine.result()
@@ -104,9 +106,133 @@ def test_the_info_of_another_agent_is_not_this_ones() -> None:
     assert [(value.name, value.min, value.max) for value in found.infos] == [("/info", 0.0, 2.0)]
 
 
+def sent(machine: ClientMachine, code: Code) -> int:
+    """How many such requests went out since the last look."""
+    codes = [data[0] for data in machine.outgoing]
+    machine.outgoing.clear()
+    return codes.count(code)
+
+
+def described(agent_id: int, *names: str) -> list[Message]:
+    """The info of an agent that has only inputs."""
+    pieces = [AgentInfoNext(at, -1.0, 1.0, name) for at, name in enumerate(names)]
+    return [AgentInfo(agent_id, len(names), 0, 0, f"agent{agent_id}"), *pieces]
+
+
+def test_late_pieces_of_another_agents_info_are_not_believed_where_answers_come_late() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(roster.agent_info(machine, 1), 0.0)
+    give(machine, *described(1, "/a", "/b"))
+    machine.anomaly("a datagram came late")
+    machine.begin(roster.agent_info(machine, 2), 0.0)
+    machine.outgoing.clear()
+    head, first, second = described(2, "/c", "/d")
+    late = described(1, "/a", "/b")
+    give(machine, head, first, late[2])
+    assert not machine.finished
+    give(machine, second, head, first, second)
+    give(machine, head, first, second)
+    assert [value.name for value in machine.result().inputs] == ["/c", "/d"]
+
+
+def test_the_first_agent_and_those_of_a_quiet_network_are_described_once() -> None:
+    for disturbed in (True, False):
+        machine, _ = on_stage(NERD)
+        for agent_id in (1, 2):
+            machine.disturbed = disturbed and agent_id == 1
+            machine.begin(roster.agent_info(machine, agent_id), 0.0)
+            give(machine, *described(agent_id, "/a"))
+            assert machine.finished
+            assert sent(machine, Code.GET_AGENT_INFO) == 1
+
+
+def test_an_overview_that_lacks_a_known_agent_is_asked_for_again() -> None:
+    machine, _ = on_stage(NERD)
+    whole = [AgentOverview(2), *(AgentOverviewNext(at, at + 1, "Agent", 1, f"a{at}") for at in range(2))]
+    machine.begin(roster.overview(machine), 0.0)
+    give(machine, *whole)
+    machine.begin(roster.overview(machine), 0.0)
+    machine.outgoing.clear()
+    give(machine, AgentOverview(1), whole[1])
+    assert not machine.finished
+    assert machine.deadline is not None
+    machine.handle_timer(machine.deadline)
+    give(machine, *whole)
+    assert len(machine.result()) == 2
+
+
+def test_an_agent_that_is_gone_is_believed_to_be_the_second_time() -> None:
+    machine, _ = on_stage(NERD)
+    machine.agent_names = {1: "a0", 2: "a1"}
+    left = [AgentOverview(1), AgentOverviewNext(0, 1, "Agent", 1, "a0")]
+    machine.begin(roster.overview(machine), 0.0)
+    asked = 0
+    while not machine.finished:
+        if sent(machine, Code.GET_AGENT_OVERVIEW):
+            asked += 1
+            give(machine, *left)
+        else:
+            assert machine.deadline is not None
+            machine.handle_timer(machine.deadline)
+    assert [entry.name for entry in machine.result()] == ["a0"]
+    assert asked == 2
+    assert machine.now < 1.0
+    assert not machine.disturbed
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_a_late_word_that_there_is_no_such_event_is_not_this_ones(disturbed: bool) -> None:
+    machine, _ = on_stage(NERD)
+    machine.disturbed = disturbed
+    machine.begin(asking.register_event(machine, "/hit"), 0.0)
+    give(machine, RegisterForEventAck(0))
+    assert machine.finished is not disturbed, "a quiet network is asked once"
+    if disturbed:
+        give(machine, RegisterForEventAck(4))
+        assert machine.result() == 4
+        assert machine.events == {4: "/hit"}
+
+
+def test_a_late_answer_to_what_was_set_before_does_not_say_that_this_was_set() -> None:
+    machine, _ = on_stage(NERD)
+    machine.anomaly("a datagram came late")
+    for content in ("1", "2"):
+        machine.begin(asking.set_value(machine, 7, content), 0.0)
+        first = bytes(machine.outgoing[-1])
+        machine.outgoing.clear()
+        give(machine, SetValueAck(7, 1))
+        if content == "1":
+            assert machine.result() is True
+            continue
+        assert not machine.finished, "the request may be lost"
+        assert [bytes(data) for data in machine.outgoing] == [first]
+        give(machine, SetValueAck(7, 1))
+        assert machine.result() is True
+
+
+def test_a_value_is_set_once_where_nothing_comes_late() -> None:
+    machine, _ = on_stage(NERD)
+    for content in ("1", "2"):
+        machine.begin(asking.set_value(machine, 7, content), 0.0)
+        give(machine, SetValueAck(7, 1))
+        assert machine.result() is True
+        assert sent(machine, Code.SET_VALUE) == 1
+
+
+def test_a_late_confirmation_of_other_values_does_not_stand_for_these() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.anomaly("a datagram came late")
+    machine.begin(asking.observe(machine, {7: "/a", 8: "/b"}), 0.0)
+    give(machine, RegisterForValueAck((3, 4)))
+    assert not machine.finished
+    give(machine, RegisterForValueAck((7, 8)))
+    assert machine.result() == (7, 8)
+    assert machine.observed == {7: "/a", 8: "/b"}
+
+
 def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:
     machine, _ = on_stage(NERD)
-    machine.begin(asking.overview(machine), 0.0)
+    machine.begin(roster.overview(machine), 0.0)
     pieces = [AgentOverviewNext(at, at + 1, "Agent", at % 2, f"a{at}") for at in (2, 0, 1)]
     give(machine, AgentOverview(3), *pieces)
     entries = machine.result()
@@ -122,7 +248,7 @@ def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:
 
 def test_a_list_with_two_heads_is_not_believed_however_complete_but_asked_for_again() -> None:
     machine, _ = on_stage(NERD)
-    machine.begin(asking.overview(machine), 0.0)
+    machine.begin(roster.overview(machine), 0.0)
     whole = (AgentOverview(1), AgentOverviewNext(0, 1, "Agent", 1, "a"))
     give(machine, AgentOverview(2), *whole)
     assert not machine.finished

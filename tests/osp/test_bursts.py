@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ospbridge.osp import asking
+from ospbridge.osp import asking, roster
 from ospbridge.osp.bursts import FROM_ONE
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.listing import list_once
-from ospbridge.osp.messages import AgentOverviewNext, Message, ValueIds, ValueInfo
+from ospbridge.osp.messages import AgentInfo, AgentInfoNext, AgentOverviewNext, Message, ValueIds, ValueInfo
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from tests.osp.lister import Lister
@@ -45,9 +45,9 @@ def run(machine: ClientMachine, exchange: Exchange[Any], answers: Callable[[byte
 def test_pieces_that_wait_for_an_acknowledgement_each_are_acknowledged_each(agents: int) -> None:
     machine, server = ClientMachine(DOCUMENT), Lister(agents, one_by_one=True)
     for _ in range(2):
-        found = run(machine, asking.overview(machine), server.answers)
+        found = run(machine, roster.overview(machine), server.answers)
         assert [entry.name for entry in found] == [f"agent{i}" for i in range(agents)]
-    interface = run(machine, asking.agent_info(machine, 1), server.answers)
+    interface = run(machine, roster.agent_info(machine, 1), server.answers)
     assert [len(values) for values in (interface.inputs, interface.outputs, interface.infos)] == [4, 3, 2]
     assert server.asked == 3, (
         "each list was asked for once: what was sent again counted as an acknowledgement"
@@ -58,11 +58,11 @@ def test_pieces_that_wait_for_an_acknowledgement_each_are_acknowledged_each(agen
 @pytest.mark.parametrize("agents", [1, 2, 40])
 def test_pieces_may_count_from_1(agents: int) -> None:
     machine, server = ClientMachine(DOCUMENT), Lister(agents, first=1)
-    found = run(machine, asking.overview(machine), server.answers)
+    found = run(machine, roster.overview(machine), server.answers)
     assert [entry.name for entry in found] == [f"agent{i}" for i in range(agents)]
     assert server.asked == FROM_ONE
     began = machine.now
-    interface = run(machine, asking.agent_info(machine, 1), server.answers)
+    interface = run(machine, roster.agent_info(machine, 1), server.answers)
     assert [value.name for value in interface.infos] == ["/value7", "/value8"]
     assert server.asked == FROM_ONE + 1, "it is known by then"
     assert machine.now - began < DOCUMENT.patience
@@ -71,7 +71,7 @@ def test_pieces_may_count_from_1(agents: int) -> None:
 def test_values_of_an_interface_may_count_anew_with_each_kind() -> None:
     machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True)
     for _ in range(2):
-        interface = run(machine, asking.agent_info(machine, 1), server.answers)
+        interface = run(machine, roster.agent_info(machine, 1), server.answers)
         found = [
             [value.name for value in values]
             for values in (interface.inputs, interface.outputs, interface.infos)
@@ -96,7 +96,7 @@ def test_where_one_of_them_is_lost_they_are_asked_for_again(lost: int) -> None:
             del replies[1 + lost]
         return replies
 
-    interface = run(machine, asking.agent_info(machine, 1), answers)
+    interface = run(machine, roster.agent_info(machine, 1), answers)
     assert [value.name for value in (*interface.inputs, *interface.outputs, *interface.infos)] == [
         f"/value{i}" for i in range(9)
     ]
@@ -114,10 +114,30 @@ def test_a_piece_that_comes_twice_is_not_taken_for_one_of_another_kind(repeated:
             replies.insert(at, replies[repeated])
         return replies
 
-    interface = run(machine, asking.agent_info(machine, 1), answers)
+    interface = run(machine, roster.agent_info(machine, 1), answers)
     assert [value.name for value in (*interface.inputs, *interface.outputs, *interface.infos)] == [
         f"/value{i}" for i in range(9)
     ]
+
+
+@pytest.mark.parametrize("inputs, outputs", [(1, 1), (1, 4), (2, 1)])
+@pytest.mark.parametrize("at", range(1, 5))
+@pytest.mark.parametrize("repeated", range(1, 5))
+def test_nor_is_one_of_an_agent_that_has_few(inputs: int, outputs: int, at: int, repeated: int) -> None:
+    machine, total = ClientMachine(DOCUMENT), inputs + outputs
+    names = [f"/value{i}" for i in range(total)]
+
+    def answers(data: bytes) -> list[Message]:
+        if data[0] != Code.GET_AGENT_INFO:
+            return []
+        pieces = [AgentInfoNext(i, -1.0, 1.0, name) for i, name in enumerate(names)]
+        replies: list[Message] = [AgentInfo(1, inputs, outputs, 0, "agent"), *pieces]
+        replies.insert(min(at, total) + 1, replies[min(repeated, total)])
+        return replies
+
+    interface = run(machine, roster.agent_info(machine, 1), answers)
+    assert [value.name for value in interface.inputs] == names[:inputs]
+    assert [value.name for value in interface.outputs] == names[inputs:]
 
 
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["behind the list", "behind each"])
@@ -155,7 +175,7 @@ def test_a_server_that_sends_a_piece_again_and_again_is_not_listened_to_for_ever
     """Each piece is acknowledged, and comes again until then."""
     machine, server = ClientMachine(DOCUMENT), Lister(3, one_by_one=True)
     latest: list[Message] = []
-    machine.begin(asking.overview(machine), machine.now)
+    machine.begin(roster.overview(machine), machine.now)
     for _ in range(AT_MOST):
         if machine.finished:
             break
@@ -188,6 +208,6 @@ def test_a_piece_behind_the_last_alone_is_no_list_that_counts_from_1(lost_in: in
             ]
         return replies
 
-    found = run(machine, asking.overview(machine), answers)
+    found = run(machine, roster.overview(machine), answers)
     assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
     assert not machine.counts_from_one

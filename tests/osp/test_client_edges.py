@@ -19,7 +19,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import Endpoint, ValueEntry
-from ospbridge.osp import asking, barrier
+from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import COLLECT, ConnectMachine
@@ -230,7 +230,7 @@ def test_only_the_first_of_many_strangers_are_named() -> None:
 
 def test_an_agent_of_which_only_the_head_is_told_is_incomplete_not_empty() -> None:
     machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(asking.agent_info(machine, 1), 0.0)
+    machine.begin(roster.agent_info(machine, 1), 0.0)
     give(machine, AgentInfo(1, 2, 1, 0, "agent"), AgentInfoNext(0, -1.0, 1.0, "/in"))
     silence(machine)
     with pytest.raises(
@@ -241,7 +241,7 @@ def test_an_agent_of_which_only_the_head_is_told_is_incomplete_not_empty() -> No
 
 def test_an_overview_of_which_only_a_part_is_told_is_incomplete() -> None:
     machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(asking.overview(machine), 0.0)
+    machine.begin(roster.overview(machine), 0.0)
     give(machine, AgentOverview(3), AgentOverviewNext(0, 1, "Agent", 1, "a"))
     silence(machine)
     with pytest.raises(IncompleteListing, match="only 1 agents"):
@@ -251,7 +251,7 @@ def test_an_overview_of_which_only_a_part_is_told_is_incomplete() -> None:
 @pytest.mark.parametrize("count", [-1, 2**31 - 1])
 def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> None:
     machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(asking.overview(machine), 0.0)
+    machine.begin(roster.overview(machine), 0.0)
     give(machine, AgentOverview(count))
     with pytest.raises(RemoteProtocolError, match=f"a count of {count} pieces"):
         machine.result()

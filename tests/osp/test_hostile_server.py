@@ -20,7 +20,7 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.interface import AgentInterface, InterfaceValue
-from ospbridge.osp import asking, barrier
+from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp.client import OVERDUE_AT_MOST, ClientMachine
 from ospbridge.osp.clock import SIMULATION_TIME, Moved, StepClock
 from ospbridge.osp.codes import Code
@@ -113,8 +113,8 @@ FLOODS = {
     ),
 }
 EXCHANGES: dict[str, Callable[[ClientMachine, Vote], Exchange[Any]]] = {
-    "overview": lambda m, _: asking.overview(m),
-    "info": lambda m, _: asking.agent_info(m, 1),
+    "overview": lambda m, _: roster.overview(m),
+    "info": lambda m, _: roster.agent_info(m, 1),
     "value": lambda m, _: asking.get_value(m, 5),
     "find": lambda m, _: find_value(m, "/x"),
     "reset": lambda m, _: barrier.reset(m, 1),
@@ -474,7 +474,7 @@ def test_an_eviction_is_told_as_such_also_when_the_port_was_closed_by_then() -> 
     give(machine, ResetCommunicationAck())
     machine.handle_refused(1.0)
     with pytest.raises(SessionEvicted):
-        machine.begin(asking.overview(machine), 2.0)
+        machine.begin(roster.overview(machine), 2.0)
 
 
 def test_a_server_that_falls_silent_in_each_phase_of_a_step_is_told_within_the_limits() -> None:
