@@ -17,7 +17,7 @@ from ospbridge.errors import (
 from ospbridge.osp.asking import LAST_WORD, get_value, set_value
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
-from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, Truncated
+from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, StepCompleted, Truncated
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.roster import overview, who_is_missing
@@ -60,6 +60,7 @@ class _Reset:
         "rounds",
         "sent",
         "silent",
+        "stepped",
         "trusted",
         "voted",
         "votes",
@@ -92,6 +93,8 @@ class _Reset:
         """Seconds from the votes in which the completion is not lost yet: worlds take their time to begin anew."""
         self.silent = False
         """The simulator did not answer the latest question."""
+        self.stepped = False
+        """A step was completed meanwhile that none of this session's was: before the reset, or behind it."""
 
     @property
     def patient_until(self) -> float:
@@ -130,6 +133,9 @@ class _Reset:
             self.completions += 1
             self.m.acknowledge_reset(reply.CODE)
         else:
+            message = reply.message if isinstance(reply, Truncated) else reply
+            if isinstance(message, StepCompleted) and not self.m.recalls(message):
+                self.stepped = True
             self.m.unexpected(reply)
 
     @property
@@ -238,13 +244,17 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     m.vote_outstanding = False
     m.resets_outstanding = 0
     m.echo.begin()
-    _look_for_a_step(m)
+    _look_for_a_step(m, r)
     return True
 
 
-def _look_for_a_step(m: ClientMachine) -> None:
-    """Where votes outlive a reset and those who gave them, one may have run a step behind it. Raises StepUncertain."""
-    if m.guarded and m.profile.votes_survive_reset and m.clock.base and not m.clock.outlasts_resets:
+def _look_for_a_step(m: ClientMachine, r: _Reset) -> None:
+    """One may have run behind the reset: where votes outlive it and those who gave them, or where one was completed.
+
+    Another client's votes that come twice do that. Raises StepUncertain.
+    """
+    may_have = m.profile.votes_survive_reset or r.stepped
+    if m.guarded and may_have and m.clock.base and not m.clock.outlasts_resets:
         m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
         raise StepUncertain(f"the episode cannot begin: {m.suspect}", by_network=m.doubled)
 

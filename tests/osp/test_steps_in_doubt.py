@@ -29,7 +29,7 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.notices import Notice
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.resetting import SEED
 from ospbridge.osp.votes import Vote
 from tests.osp.test_hostile_server import SHORT, brought, give, on_stage
@@ -363,9 +363,9 @@ def test_the_scale_of_an_input_without_a_range_is_not_taken_for_known() -> None:
 # --- resets --------------------------------------------------------------------------------------------------------
 
 
-def resetting(before: float, seed: int = 0) -> ClientMachine:
+def resetting(before: float, seed: int = 0, *, profile: Profile = NERD) -> ClientMachine:
     """A machine that has asked for a reset; the clock showed ``before``."""
-    machine, _ = on_stage(NERD)
+    machine, _ = on_stage(profile)
     machine.seedless = not seed
     machine.begin(barrier.reset(machine, seed), 0.0)
     if not seed:
@@ -428,6 +428,22 @@ def test_a_reset_whose_completion_was_lost_is_told_by_the_clock() -> None:
     silence(machine)
     give(machine, at(0), *OURS, at(0), at(0))
     assert machine.result() is False, "it was not seen"
+
+
+@pytest.mark.parametrize("shown", [0.01, 0.0])
+def test_a_step_that_others_votes_ran_behind_a_reset_belongs_to_no_episode(shown: float) -> None:
+    """They came twice, and stood for this session's, which had not seen that the reset was done."""
+    machine = resetting(0.5, profile=DOCUMENT)
+    give(machine, ResetSimulationAck())
+    silence(machine)
+    give(machine, ResetSimulationCompleted(), brought(0.5))
+    while not machine.finished:
+        give(machine, at(shown), *OURS)
+    if shown:
+        with pytest.raises(StepUncertain, match="a vote of before it ran a step"):
+            machine.result()
+    else:
+        assert machine.result() is True, "it came before the reset"
 
 
 def test_a_lost_reset_is_voted_for_again_where_nobody_else_controls_an_agent() -> None:
