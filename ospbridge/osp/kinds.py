@@ -33,8 +33,10 @@ class InfoPieces:
         self._head: AgentInfo | None = None
         self._came: list[Message] = []
         """As long as it may be so, in order."""
-        self._seen: set[bytes] = set()
-        """The same as bytes."""
+        self._burst: list[bytes] = []
+        """All pieces of this try, whatever they may be."""
+        self._last_burst: list[bytes] = []
+        """And of the try before."""
         self._starts = (0, 0, 0)
         self._total = 0
         self._may_be_so = False
@@ -48,7 +50,7 @@ class InfoPieces:
             return -1
         self._head = message
         self._came = []
-        self._seen = set()
+        self._last_burst, self._burst = self._burst, []
         self._starts = (0, inputs, inputs + outputs)
         self._total = inputs + outputs + infos
         self._may_be_so = max(counts) < self._total
@@ -58,13 +60,11 @@ class InfoPieces:
         """Which piece a reply is: -1 for one that is kept back, None for no piece. Raises IndexedByKind."""
         if not isinstance(message, AgentInfoNext):
             return None
-        if not self._may_be_so:
-            return message.index
         piece = message.encode()
-        if piece in self._seen:
-            # It came twice; two kinds do not have the very same value.
+        repeated = piece in self._burst
+        self._burst.append(piece)
+        if not self._may_be_so or (repeated and not self._as_before):
             return message.index
-        self._seen.add(piece)
         at = len(self._came)
         if at >= self._total or message.index != self._within_kind(at):
             self._may_be_so = False
@@ -73,6 +73,15 @@ class InfoPieces:
         if len(self._came) == self._total and self._head is not None:
             raise IndexedByKind(self._head, self._came)
         return message.index if message.index == at else -1
+
+    @property
+    def _as_before(self) -> bool:
+        """The try before had just as many pieces as were announced, and those until now are the same.
+
+        What comes twice was sent twice then, as where two kinds have the very same value, and not doubled on its way.
+        """
+        last = self._last_burst
+        return len(last) == self._total and last[: len(self._burst)] == self._burst
 
     def _within_kind(self, at: int) -> int:
         return at - max(start for start in self._starts if start <= at)

@@ -140,6 +140,56 @@ def test_nor_is_one_of_an_agent_that_has_few(inputs: int, outputs: int, at: int,
     assert [value.name for value in interface.outputs] == names[inputs:]
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (["x"], ["x"], []),
+        (["x", "y"], ["x", "z"], ["x"]),
+        (["x"], ["x"], ["x"]),
+        (["x", "y"], ["x", "y"], []),
+    ],
+)
+def test_kinds_that_count_anew_may_have_the_very_same_values(kinds: tuple[list[str], ...]) -> None:
+    machine = ClientMachine(DOCUMENT)
+    asked = 0
+
+    def answers(data: bytes) -> list[Message]:
+        nonlocal asked
+        if data[0] != Code.GET_AGENT_INFO:
+            return []
+        asked += 1
+        pieces = [AgentInfoNext(at, -1.0, 1.0, name) for kind in kinds for at, name in enumerate(kind)]
+        inputs, outputs, infos = map(len, kinds)
+        return [AgentInfo(1, inputs, outputs, infos, "agent"), *pieces]
+
+    interface = run(machine, roster.agent_info(machine, 1), answers)
+    found = tuple(
+        [value.name for value in values] for values in (interface.inputs, interface.outputs, interface.infos)
+    )
+    assert found == kinds
+    assert asked == 2
+
+
+@pytest.mark.parametrize("inputs, outputs", [(1, 1), (1, 4), (2, 2)])
+def test_nor_where_the_network_doubles_everything(inputs: int, outputs: int) -> None:
+    machine, total = ClientMachine(DOCUMENT), inputs + outputs
+
+    def answers(data: bytes) -> list[Message]:
+        if data[0] != Code.GET_AGENT_INFO:
+            return []
+        pieces = [AgentInfoNext(i, -1.0, 1.0, f"/value{i}") for i in range(total)]
+        return [
+            message
+            for each in (AgentInfo(1, inputs, outputs, 0, "agent"), *pieces)
+            for message in (each, each)
+        ]
+
+    interface = run(machine, roster.agent_info(machine, 1), answers)
+    assert [value.name for value in (*interface.inputs, *interface.outputs)] == [
+        f"/value{i}" for i in range(total)
+    ]
+
+
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["behind the list", "behind each"])
 @pytest.mark.parametrize("values", [1, 2, 40])
 def test_a_server_that_awaits_the_acknowledgement_of_values_is_obliged(values: int, one_by_one: bool) -> None:
