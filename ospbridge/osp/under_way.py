@@ -182,6 +182,13 @@ class StepUnderWay:
         else:
             self.m.unexpected(reply)
 
+    def _may_be_lost_one(self, reply: StepCompleted) -> bool:
+        """The one of the step before, in whose place values were read back: these were seen to be that step's."""
+        lateness = self.m.lateness
+        return lateness.awaits(reply.agent_id) and (
+            lateness.doubts(reply.agent_id) or not self.m.remembered().differs(reply)
+        )
+
     def _acknowledgement(self, agent_id: int) -> None:
         if agent_id in self.unacked:
             self.unacked.discard(agent_id)
@@ -228,7 +235,7 @@ class StepUnderWay:
                     self.followed.add(reply.agent_id)
             self.m.anomaly(f"completion of agent {reply.agent_id} came twice in one step")
             return
-        if known and reply.agent_id not in self.late and self.m.lateness.awaits(reply.agent_id):
+        if known and reply.agent_id not in self.late and self._may_be_lost_one(reply):
             self.late[reply.agent_id] = self.m.now
             self.m.anomaly(f"completion of agent {reply.agent_id} came late")
             return
