@@ -198,7 +198,7 @@ class StepBarrier:
         """See to it that it is told once the step is over. False where its own task must wait."""
         waiter.asked = now
         waiter.spent = self._holds.spent(now)
-        if not self.due:
+        if not (self.alone.begun or self.due):
             if self._holds.held:
                 return False
             if self._minding:
