@@ -11,6 +11,7 @@ import ospbridge
 STAMPS: Final = {
     "dashboard/app.py": "when the daemon began",
     "record/collecting.py": "when an episode began and ended",
+    "session/lease.py": "how long ago a session that died wrote its lease",
     "sink/store.py": "when an episode came",
 }
 """Who may ask for it, and what it is written down for."""
