@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ospbridge.session.lease import Lease
-from ospbridge.transport.udp import send_to
+from ospbridge.transport.udp import LARGEST_DATAGRAM, send_to
 
 if TYPE_CHECKING:
     import socket
@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from ospbridge.osp.connecting import ConnectMachine
     from ospbridge.session.lease import LeaseFile
 
-__all__ = ["hold_place", "turn_back"]
+__all__ = ["hold_place", "look_at", "turn_back"]
+
+
+def look_at(probe: socket.socket, machine: ConnectMachine) -> None:
+    """Whether the throw-away datagram met a closed port."""
+    try:
+        probe.recv(LARGEST_DATAGRAM)
+    except ConnectionRefusedError:
+        machine.handle_refused()
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        machine.handle_unreachable(str(error.strerror))
 
 
 def hold_place(lease: LeaseFile, sock: socket.socket, machine: ConnectMachine) -> None:

@@ -24,7 +24,7 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import hold_place, turn_back
+from ospbridge.session.arriving import hold_place, look_at, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.lease import LeaseFile
@@ -356,14 +356,7 @@ def _find_handler(
             assert machine.profile is not None
             return machine.adopted, machine.profile
         poll.poll(max(0, ceil((machine.deadline - monotonic()) * 1000)))
-        try:
-            probe.recv(LARGEST_DATAGRAM)
-        except ConnectionRefusedError:
-            machine.handle_refused()
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            machine.handle_unreachable(str(error.strerror))
+        look_at(probe, machine)
         for _ in range(MOST_AT_ONCE):
             packet = _try_receive_from(sock)
             if packet is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.interface import Endpoint
-from ospbridge.session.arriving import hold_place
+from ospbridge.session.arriving import hold_place, look_at
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.reclaim import successors
 from ospbridge.session.trio_link import TrioLink
@@ -76,7 +76,7 @@ async def find_handler(
             return machine.adopted, machine.profile
         with trio.move_on_at(min(machine.deadline, trio.current_time() + PROBE_EVERY)):
             await trio.lowlevel.wait_readable(sock)
-        _look_at(probe, machine)
+        look_at(probe, machine)
         for _ in range(MOST_AT_ONCE):
             try:
                 data, address = sock.recvfrom(LARGEST_DATAGRAM)
@@ -92,15 +92,3 @@ async def find_handler(
         if machine.paused_until is not None:
             await reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))
             machine.paused_until = None
-
-
-def _look_at(probe: socket.socket, machine: ConnectMachine) -> None:
-    """Whether the throw-away datagram met a closed port."""
-    try:
-        probe.recv(LARGEST_DATAGRAM)
-    except ConnectionRefusedError:
-        machine.handle_refused()
-    except BlockingIOError:
-        pass
-    except OSError as error:
-        machine.handle_unreachable(str(error.strerror))
