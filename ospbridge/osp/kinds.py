@@ -37,6 +37,12 @@ class InfoPieces:
         """All pieces of this try, whatever they may be."""
         self._last_burst: list[bytes] = []
         """And of the try before."""
+        self._seen: set[bytes] = set()
+        self._as_before = False
+        """The try before had just as many pieces as were announced, and those until now are the same.
+
+        What comes twice was sent twice then, as where two kinds have the very same value, and not doubled on its way.
+        """
         self._starts = (0, 0, 0)
         self._total = 0
         self._may_be_so = False
@@ -53,6 +59,8 @@ class InfoPieces:
         self._last_burst, self._burst = self._burst, []
         self._starts = (0, inputs, inputs + outputs)
         self._total = inputs + outputs + infos
+        self._seen = set()
+        self._as_before = len(self._last_burst) == self._total
         self._may_be_so = max(counts) < self._total
         return self._total
 
@@ -61,7 +69,10 @@ class InfoPieces:
         if not isinstance(message, AgentInfoNext):
             return None
         piece = message.encode()
-        repeated = piece in self._burst
+        repeated = piece in self._seen
+        self._seen.add(piece)
+        at = len(self._burst)
+        self._as_before = self._as_before and at < self._total and self._last_burst[at] == piece
         self._burst.append(piece)
         if not self._may_be_so or (repeated and not self._as_before):
             return message.index
@@ -73,15 +84,6 @@ class InfoPieces:
         if len(self._came) == self._total and self._head is not None:
             raise IndexedByKind(self._head, self._came)
         return message.index if message.index == at else -1
-
-    @property
-    def _as_before(self) -> bool:
-        """The try before had just as many pieces as were announced, and those until now are the same.
-
-        What comes twice was sent twice then, as where two kinds have the very same value, and not doubled on its way.
-        """
-        last = self._last_burst
-        return len(last) == self._total and last[: len(self._burst)] == self._burst
 
     def _within_kind(self, at: int) -> int:
         return at - max(start for start in self._starts if start <= at)
