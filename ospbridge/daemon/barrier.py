@@ -19,6 +19,7 @@ from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.notices import foreign_reset
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, TaskError
 from ospbridge.observe import logs
+from ospbridge.transport.lane import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,6 +91,8 @@ class StepBarrier:
         self._channels = observers.channels
         self._measures = measures
         self._limit = limit
+        self.bell = Bell()
+        """Tells environments that have their answers in memory which they share."""
         self._left: list[Waiter] = []
         """Who left the waiting to others, in the order in which they acted."""
         self._minding = trio.lowlevel.ParkingLot()
@@ -209,7 +212,8 @@ class StepBarrier:
     def summon(self) -> None:
         """Where the step is due have it run by one of those who left it to others."""
         if self._left and self.due:
-            self._left.pop().call()
+            # It stays among them, to be told with the others.
+            self._left[-1].call()
 
     async def wait(self, acting: Sequence[Attachment], asked: float, spent: float) -> None:
         """Until the step is over for which these acted at that time; run it if nobody else does.
@@ -326,11 +330,15 @@ class StepBarrier:
 
     def _tell(self) -> None:
         waiting, self._left = self._left, []
-        for waiter in waiting:
-            for attachment in waiter.acting:
-                if attachment.acted:
-                    self._left.append(waiter)
-                    break
-            else:
-                waiter.stepped()
+        self.bell.hold()
+        try:
+            for waiter in waiting:
+                for attachment in waiter.acting:
+                    if attachment.acted:
+                        self._left.append(waiter)
+                        break
+                else:
+                    waiter.stepped()
+        finally:
+            self.bell.release()
         self.summon()

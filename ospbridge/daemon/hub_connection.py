@@ -27,6 +27,8 @@ from ospbridge.hub.messages import (
     Hello,
     HubReply,
     HubRequest,
+    LaneOpened,
+    OpenLane,
     Reset,
     Step,
     Welcome,
@@ -110,6 +112,10 @@ class HubConnection:
                 reply: HubReply | bytearray
                 if isinstance(request, (Again, Step, AnnotatedStep)):
                     reply = await self._step(request, answers)
+                elif isinstance(request, OpenLane):
+                    if self._watch is not None and self._watch.open_lane(self, self._stream):
+                        continue
+                    reply = LaneOpened()
                 else:
                     if isinstance(request, (Reset, Attach, Detach)):
                         self._recurrence.forget()
@@ -130,6 +136,8 @@ class HubConnection:
             raise
         finally:
             self.hung_up()
+            if self._watch is not None:
+                self._watch.close_lane(self._stream)
             self._stream.close()
             # Both lead back here, and the buffers would wait for Python to look for such circles.
             self._answers = self._trouble = None
@@ -181,8 +189,15 @@ class HubConnection:
             if self._trouble is not None:
                 raise self._trouble
             request, self._request = self._request, None
-            if request is None and (message := self._stream.message()) is not None:
+            if request is None and not self._moves and (message := self._stream.message()) is not None:
                 request = decode_request(message)
+                if (
+                    self._watch is not None
+                    and self._answers is not None
+                    and isinstance(request, (Again, Step, AnnotatedStep))
+                ):
+                    await self._take_here(request, self._answers)
+                    continue
             if request is not None:
                 return request
             if self._watch is None:
@@ -190,16 +205,31 @@ class HubConnection:
             else:
                 await self._rest(self._watch)
 
+    async def _take_here(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> None:
+        """A step that the task came upon is taken as any other, so that all who wait for it are told together."""
+        self.needed = False
+        # Nobody tells of what came together with it.
+        self._more = True
+        self._take(request, answers, trio.current_time(), at_once=False)
+        if self._stream.unsent:
+            await self._stream.send_rest()
+        elif not self._moves:
+            # A flood of steps that are refused gives way.
+            await trio.lowlevel.checkpoint()
+
     async def _rest(self, watch: HubWatch) -> None:
         """Until the task is needed. Steps are taken meanwhile, and run by this task where it leads."""
-        self.needed = False
-        self._resting = True
-        try:
-            await watch.lead(self)
-            if not self.needed:
-                await self._lot.park()
-        finally:
-            self._resting = False
+        if not (self.needed and self.acting):
+            self.needed = False
+            self._resting = True
+            try:
+                await watch.lead(self)
+                if not (self.needed or watch.led):
+                    self._barrier.summon()
+                if not self.needed:
+                    await self._lot.park()
+            finally:
+                self._resting = False
         if self.acting:
             # Who was called waits for the step itself, and may have to run it.
             await self._barrier.wait(self.acting, self.asked, self.spent)

@@ -1,21 +1,24 @@
-"""One connection's stream of messages, seen from the daemon: what has come is taken out, what finds no room is kept."""
+"""One connection's messages, seen from the daemon: what has come is taken out, what finds no room is kept.
+
+They come through its socket, and where a lane was opened beside it through that: the answer goes the request's way.
+"""
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError
-from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import LONGEST_HOLD, Held
+from ospbridge.hub.framing import HEAD, Incoming, encode
+from ospbridge.hub.messages import LONGEST_HOLD, Held, LaneOpened
 from ospbridge.hub.refusals import refusal
 
 if TYPE_CHECKING:
-    import socket
-
     from ospbridge.daemon.recurrence import LoneStep
     from ospbridge.hub.messages import HubReply
+    from ospbridge.transport.lane import DaemonLane
 
 __all__ = ["PATIENCE", "HubStream"]
 
@@ -28,7 +31,7 @@ MORE: Final = 64
 class HubStream:
     """Over a non-blocking socket, which ``close`` closes."""
 
-    __slots__ = ("_incoming", "_outgoing", "_socket", "unsent")
+    __slots__ = ("_by_lane", "_incoming", "_outgoing", "_socket", "_taken", "lane", "unsent")
 
     def __init__(self, sock: socket.socket) -> None:
         self.unsent = bytearray()
@@ -36,17 +39,29 @@ class HubStream:
         self._socket = sock
         self._incoming = Incoming()
         self._outgoing = bytearray()
+        self.lane: DaemonLane | None = None
+        """Whoever opened it closes it."""
+        self._by_lane = False
+        """So the latest request came, and its answer goes."""
+        self._taken: bytes | None = None
+        """A request from there, behind its length, that is still to be looked at."""
 
     @property
     def empty(self) -> bool:
         """Nothing was received that was not taken out."""
-        return self._incoming.empty
+        return self._incoming.empty and self._taken is None
 
     def message(self) -> memoryview | None:
         """The next message, where it is there, valid until the next call.
 
         Raises ConnectionResetError at the end of the stream, RemoteProtocolError.
         """
+        lane = self.lane
+        if lane is not None:
+            taken, self._taken = self._taken or lane.take(), None
+            self._by_lane = taken is not None
+            if taken is not None:
+                return memoryview(taken)[HEAD.size :]
         incoming = self._incoming
         message = None if incoming.empty else incoming.next_message()
         while message is None:
@@ -66,6 +81,14 @@ class HubStream:
         """
         if not self._incoming.empty:
             return None
+        lane = self.lane
+        if lane is not None:
+            taken = lane.take()
+            if taken is None or len(taken) != lone.size or not taken.startswith(lone.head):
+                self._taken = taken
+                return None
+            self._by_lane = True
+            return taken[len(lone.head) :]
         data = self._socket.recv(lone.size + MORE)
         if len(data) == lone.size and data.startswith(lone.head):
             return data[len(lone.head) :]
@@ -73,6 +96,21 @@ class HubStream:
             raise ConnectionResetError
         self._incoming.put(data)
         return None
+
+    def open_lane(self, lane: DaemonLane) -> bool:
+        """Answer that there is one; False where that found no room, and there is none. Raises OSError."""
+        opened = bytearray()
+        encode(LaneOpened(), opened)
+        if self.unsent:
+            return False
+        try:
+            if not socket.send_fds(self._socket, [opened], lane.files):
+                return False
+        except BlockingIOError:
+            return False
+        lane.given()
+        self.lane = lane
+        return True
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._socket)
@@ -88,6 +126,10 @@ class HubStream:
                 encode(reply, outgoing)
             except LocalProtocolError as error:
                 encode(refusal(error), outgoing)
+        if self._by_lane:
+            assert self.lane is not None
+            if self.lane.put(outgoing):
+                return True
         unsent = self.unsent
         if unsent:
             unsent += outgoing

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from ospbridge.observe import logs
 from ospbridge.session.spinning import Spinning
+from ospbridge.transport.lane import DaemonLane, possible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.barrier import StepBarrier
+    from ospbridge.daemon.hub_stream import HubStream
 
 __all__ = ["HubWatch", "Watched"]
 
+log = logs.get(__name__)
 MOST_AT_ONCE: Final = 128
 """Connections that one look tells about."""
 SPINS: Final = 100
@@ -38,6 +42,8 @@ AT_ONCE: Final = 10e-6
 """Seconds in which nobody has slept."""
 LONGEST_REST: Final = 64
 """Times that nobody leads, at most, after looks in vain: more with each of them."""
+MOST_LANES: Final = 128
+"""Connections that share memory with their clients, which takes two descriptors more for each."""
 GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -77,7 +83,10 @@ class HubWatch:
         self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
         self._epoll = select.epoll()
         self._watched: dict[int, Watched] = {}
-        self._led = False
+        self._lanes: dict[int, DaemonLane] = {}
+        """By their doorbells."""
+        self.led = False
+        """Somebody looks for all, and runs the steps that are due."""
         self._prompt = False
         """The next request was there before it was waited for, as where the environment has the daemon's own core."""
         self._slept = 0.0
@@ -97,6 +106,40 @@ class HubWatch:
         del self._watched[descriptor]
         self.read_elsewhere -= not reads
 
+    def open_lane(self, connection: Watched, stream: HubStream) -> bool:
+        """Share memory with a connection's client, and be told of its requests there. False where that cannot be."""
+        if stream.lane is not None or len(self._lanes) >= MOST_LANES or not possible():
+            return False
+        try:
+            lane = DaemonLane(self._barrier.bell)
+        except OSError as error:
+            log.info("no memory is shared with an environment", reason=error.strerror)
+            return False
+        try:
+            opened = stream.open_lane(lane)
+        except BaseException:
+            lane.close()
+            raise
+        if not opened:
+            lane.close()
+            return False
+        self._lanes[lane.doorbell] = lane
+        self._watched[lane.doorbell] = connection
+        self._epoll.register(lane.doorbell, select.EPOLLIN | select.EPOLLET)
+        return True
+
+    def close_lane(self, stream: HubStream) -> None:
+        """Where one was opened."""
+        lane = stream.lane
+        if lane is None:
+            return
+        stream.lane = None
+        del self._lanes[lane.doorbell]
+        del self._watched[lane.doorbell]
+        # The client may have it still: closing it here would leave it in the set.
+        self._epoll.unregister(lane.doorbell)
+        lane.close()
+
     def look(self, seconds: float = 0.0, mine: Watched | None = None) -> bool:
         """Hand out what has come, or comes within so many seconds in which nothing else runs. False: nothing did.
 
@@ -113,6 +156,10 @@ class HubWatch:
             connection = watched.get(descriptor)
             if connection is None:
                 continue
+            lane = self._lanes.get(descriptor)
+            if lane is not None and not lane.asked:
+                # It was taken before it was told of.
+                continue
             if which & GONE:
                 connection.hung_up()
             connection.readable(now, at_once=connection is mine)
@@ -123,14 +170,14 @@ class HubWatch:
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
             self.look()
-            if not self._led:
+            if not self.led:
                 self._barrier.summon()
 
     async def lead(self, mine: Watched) -> None:
         """Look for all, and run the steps that are due, until the task of ``mine`` is needed or it does not pay."""
-        if self._led or not self._pays():
+        if self.led or not self._pays():
             return
-        self._led = True
+        self.led = True
         barrier = self._barrier
         clock = trio.lowlevel.current_clock().current_time
         looked = checked = clock()
@@ -160,7 +207,7 @@ class HubWatch:
                     if not self._lingering_harms_nobody:
                         return
         finally:
-            self._led = False
+            self.led = False
             barrier.summon()
 
     def _look_at(self, mine: Watched, now: float) -> bool:
@@ -196,3 +243,4 @@ class HubWatch:
     def close(self) -> None:
         """Look no more."""
         self._epoll.close()
+        self._barrier.bell.close()

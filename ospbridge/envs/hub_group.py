@@ -153,7 +153,7 @@ class HubGroup:
     def ask_step(self) -> None:
         """Send the step that was prepared."""
         try:
-            self._client.send(self._frame, self._step_limit)
+            self._client.send(self._frame, self._step_limit, step=True)
         except HubLost as error:
             self._reason = error.message
 

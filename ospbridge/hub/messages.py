@@ -39,6 +39,7 @@ __all__ = [
     "HubReply",
     "HubRequest",
     "Kind",
+    "LaneOpened",
     "Moment",
     "Moments",
     "MomentsSince",
@@ -46,6 +47,7 @@ __all__ = [
     "Numbers",
     "Observe",
     "Observing",
+    "OpenLane",
     "Refusal",
     "Reset",
     "Status",
@@ -56,7 +58,7 @@ __all__ = [
     "decode_request",
 ]
 
-VERSION: Final = 3
+VERSION: Final = 4
 LONGEST_WAIT: Final = 10.0
 """Seconds for which an observer's question may stay open."""
 LONGEST_HOLD: Final = 86_400.0
@@ -138,6 +140,10 @@ class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
     """Give agents back; none named: all of this connection."""
 
     agents: list[str] = []
+
+
+class OpenLane(msgspec.Struct, frozen=True, array_like=True, tag="lane"):
+    """Share memory for steps, where both are on one host."""
 
 
 class Observe(msgspec.Struct, frozen=True, array_like=True, tag="observe"):
@@ -351,6 +357,14 @@ class Detached(msgspec.Struct, frozen=True, array_like=True, tag="detached"):
     """The answer to ``Detach``."""
 
 
+class LaneOpened(msgspec.Struct, frozen=True, array_like=True, tag="lane"):
+    """The answer to ``OpenLane``, with the descriptors of ``transport.lane``; without any there is no lane.
+
+    From then on a request may be written to the lane instead of the stream; where it was, its answer is too, unless it
+    is too long. Notices are always on the stream.
+    """
+
+
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="error"):
     """The request failed. ``kind`` is the name of a class of ``ospbridge.errors``."""
 
@@ -388,10 +402,30 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 
 HubRequest: TypeAlias = (
-    Again | Step | AnnotatedStep | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
+    Again
+    | Step
+    | AnnotatedStep
+    | Reset
+    | Hello
+    | Attach
+    | Detach
+    | OpenLane
+    | Observe
+    | MomentsSince
+    | Status
 )
 HubReply: TypeAlias = (
-    Numbers | Feedbacks | Refusal | Held | Welcome | Attached | Detached | Observing | Moments | StatusReply
+    Numbers
+    | Feedbacks
+    | Refusal
+    | Held
+    | Welcome
+    | Attached
+    | Detached
+    | LaneOpened
+    | Observing
+    | Moments
+    | StatusReply
 )
 _requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
 _replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)

@@ -23,14 +23,13 @@ from ospbridge.errors import (
     SessionClosed,
     SimulatorNotFound,
 )
-from ospbridge.hub.framing import Incoming, encode
+from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import (
     VERSION,
     Attach,
     Attached,
     Detach,
     Detached,
-    Held,
     Hello,
     HubReply,
     HubRequest,
@@ -45,8 +44,7 @@ from ospbridge.hub.messages import (
 from ospbridge.hub.refusals import raised_again
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, program
-from ospbridge.session.spinning import Spinning
-from ospbridge.transport.patient import wait_writable
+from ospbridge.session.hub_exchange import HubExchange
 from ospbridge.transport.tls import TlsAddress, TlsFiles
 
 if TYPE_CHECKING:
@@ -55,15 +53,10 @@ if TYPE_CHECKING:
     from ospbridge.interface import Match
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
-    from ospbridge.transport.patient import PatientStream
 
 __all__ = ["HubClient", "default_hub"]
 
 R = TypeVar("R")
-SPINS: Final = 200
-"""Tries of a receive before it sleeps, at most: some 100 us."""
-CORES: Final = 3
-"""The environment's, the daemon's and the simulator's: with two, spinning here more than doubles the mean step."""
 LEAVE: Final = 1.0
 """Seconds that giving an agent back may take."""
 HANDSHAKE: Final = 10.0
@@ -81,10 +74,8 @@ class HubClient:
         self.wait = wait
         self.daemon = ""
         """Its release and process, for messages."""
-        self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
-        self._spins = self._spinning.tries > 0
-        self._incoming = Incoming()
-        self._stream: PatientStream | None = None
+        self._spin = spin
+        self._exchange: HubExchange | None = None
         self._greeted = False
         """A hub it is, for it has answered as one."""
         self.hung_up = False
@@ -124,9 +115,8 @@ class HubClient:
                 if monotonic() >= give_up or isinstance(error, PermissionError):
                     raise hub_not_found(self.address, error) from None
                 sleep(PAUSE)
-        self._stream = stream
+        self._exchange = HubExchange(stream, spin=self._spin)
         self.hung_up = False
-        self._incoming = Incoming()
         self._greeted = False
         try:
             welcome = self.ask(Hello(VERSION, program(), os.getpid()), Welcome, self.timeout)
@@ -166,7 +156,7 @@ class HubClient:
         give_up = monotonic() + self.wait
         while True:
             try:
-                return self.ask(Attach(list(patterns), annotates, kinds), Attached, self.timeout)
+                return self._take(Attach(list(patterns), annotates, kinds))
             except SimulatorNotFound:
                 if monotonic() >= give_up:
                     self.close()
@@ -175,6 +165,17 @@ class HubClient:
             except BaseException:
                 self.close()
                 raise
+
+    def _take(self, request: Attach) -> Attached:
+        """Attach, and be ready for steps."""
+        attached = self.ask(request, Attached, self.timeout)
+        exchange = self._exchange
+        assert exchange is not None
+        try:
+            exchange.open_lane(self.timeout)
+        except BaseException as error:  # noqa: BLE001  # raised again, in our words
+            raise self._interrupted(error) from None
+        return attached
 
     def observe(self, agent: str) -> AgentObserver:
         """Look on at what happens to an agent from now on. Raises AgentNotFound, SimulatorNotFound."""
@@ -190,7 +191,8 @@ class HubClient:
         """The reply to a request within ``limit`` seconds, or the error that the daemon answered with."""
         frame = bytearray()
         encode(request, frame)
-        reply = self.exchange(frame, limit)
+        self.send(frame, limit)
+        reply = self.receive(limit)
         if isinstance(reply, kind):
             return reply
         raise self.failed(reply)
@@ -205,50 +207,49 @@ class HubClient:
             f"the daemon at {self.address} gave an answer that was not asked for: {type(reply).__name__}"
         )
 
-    def exchange(self, frame: bytearray, limit: float) -> HubReply:
-        """Send a message and await the next. Whatever interrupts it costs the connection: replies have no numbers."""
-        self.send(frame, limit)
+    def exchange_step(self, frame: bytearray, limit: float) -> HubReply:
+        """Send the message of a step and await the reply. Whatever interrupts it costs the connection."""
+        self.send(frame, limit, step=True)
         return self.receive(limit)
 
-    def send(self, frame: bytearray, limit: float) -> None:
-        """The first half of ``exchange``; ``receive`` must follow."""
-        stream = self._stream
-        if stream is None:
+    def send(self, frame: bytearray, limit: float, *, step: bool = False) -> None:
+        """A request, of a ``step`` or not; ``receive`` must follow."""
+        exchange = self._exchange
+        if exchange is None:
             raise self._unusable()
         try:
-            try:
-                sent = stream.send(frame)
-            except BlockingIOError:
-                sent = 0
-            if sent < len(frame):
-                self._send_rest(stream, frame, sent, monotonic() + limit)
+            exchange.send(frame, limit, step=step)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
-            refused = self._refused(stream, error)
+            refused = self._refused(exchange, error)
             self._note(error)
             self.lose()
             raise refused or self._told(error) from None
 
-    def _refused(self, stream: PatientStream, error: BaseException) -> OspBridgeError | None:
+    def _refused(self, exchange: HubExchange, error: BaseException) -> OspBridgeError | None:
         """What a daemon said that turned us away before it was asked anything: it hangs up at once then."""
         with suppress(OSError, OspBridgeError):
             if not self._greeted and isinstance(error, BrokenPipeError | ConnectionResetError):
-                reply = self._receive(stream, LEAVE)
+                reply = exchange.receive(LEAVE)
                 return raised_again(reply) if isinstance(reply, Refusal) else None
         return None
 
     def receive(
         self, limit: float, read: Callable[[memoryview], HubReply | R] = decode_reply
     ) -> HubReply | R:
-        """The second half of ``exchange``. ``read`` may make something else of what it knows."""
-        stream = self._stream
-        if stream is None:
+        """The reply to what was sent. ``read`` may make something else of what it knows."""
+        exchange = self._exchange
+        if exchange is None:
             raise self._unusable()
         try:
-            return self._receive(stream, limit, read)
+            return exchange.receive(limit, read)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
-            self._note(error)
-            self.lose()
-            raise self._told(error) from None
+            raise self._interrupted(error) from None
+
+    def _interrupted(self, error: BaseException) -> BaseException:
+        """Replies have no numbers, so that the connection is lost to whatever interrupted one."""
+        self._note(error)
+        self.lose()
+        return self._told(error)
 
     def _note(self, error: BaseException) -> None:
         self.hung_up = isinstance(error, OSError) and not isinstance(error, TimeoutError)
@@ -273,66 +274,12 @@ class HubClient:
         option = "--hub" if isinstance(self.address, Path) else "--listen"
         return f"is this the address of `ospbridge connect {option}`?"
 
-    def _send_rest(self, stream: PatientStream, frame: bytearray, sent: int, deadline: float) -> None:
-        rest = memoryview(frame)[sent:]
-        while rest:
-            left = deadline - monotonic()
-            if left <= 0:
-                raise TimeoutError(0, "it does not read")
-            wait_writable(stream, left)
-            with suppress(BlockingIOError):
-                rest = rest[stream.send(rest) :]
-
-    def _receive(
-        self,
-        stream: PatientStream,
-        limit: float,
-        read: Callable[[memoryview], HubReply | R] = decode_reply,
-    ) -> HubReply | R:
-        """Spins before it sleeps."""
-        incoming = self._incoming
-        count = self._spun(stream) if self._spinning.tries else None
-        began = monotonic()
-        left, deadline = limit, began + limit
-        while True:
-            if count is None:
-                try:
-                    count = stream.receive(incoming.space(), left)
-                except BlockingIOError:
-                    raise TimeoutError(0, f"no reply within {limit:g} s") from None
-                if self._spins:
-                    self._spinning.in_vain(monotonic() - began)
-            if not count:
-                raise ConnectionResetError(0, "the stream ended")
-            message = incoming.take(count)
-            while message is not None:
-                reply = read(message)
-                if not isinstance(reply, Held):
-                    return reply
-                # Somebody else makes the world wait, which is none of the daemon's own delay.
-                deadline = monotonic() + reply.seconds + limit
-                message = incoming.next_message()
-            count = None
-            left = max(deadline - monotonic(), 0.0)
-
-    def _spun(self, stream: PatientStream) -> int | None:
-        """How many bytes came while spinning; None where none did."""
-        space = self._incoming.space()
-        for _ in range(self._spinning.tries):
-            try:
-                count = stream.receive_now(space)
-            except BlockingIOError:
-                continue
-            self._spinning.paid()
-            return count
-        return None
-
     # --- the end ---------------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
         """The connection is gone, but may be made anew."""
-        return self._stream is None and not self._closed
+        return self._exchange is None and not self._closed
 
     def _unusable(self) -> OspBridgeError:
         if self._closed:
@@ -344,9 +291,9 @@ class HubClient:
 
     def lose(self) -> None:
         """Drop the connection."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.close()
 
     def reopen(self, *agents: str, annotates: bool = False) -> Attached:
         """Connect and attach again, within the connect timeout."""
@@ -355,7 +302,7 @@ class HubClient:
             self.lose()
             try:
                 self.open(max(give_up - monotonic(), 0.0))
-                return self.ask(Attach(list(agents), annotates), Attached, self.timeout)
+                return self._take(Attach(list(agents), annotates))
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.
                 if monotonic() >= give_up:
@@ -372,7 +319,7 @@ class HubClient:
         """Leave. With ``detach`` the daemon confirms that the agent is free. Safe to call again."""
         if self._closed:
             return
-        if detach and self._stream is not None:
+        if detach and self._exchange is not None:
             with suppress(OspBridgeError):
                 self.ask(Detach(), Detached, LEAVE)
         self._closed = "this environment was closed"

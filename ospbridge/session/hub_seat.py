@@ -104,7 +104,7 @@ class HubSeat:
         else:
             take_vector(self._action, action, self.interface.name)
         client = self._client
-        reply = client.exchange(self._again.frame if self._named else self._by_name(), self._step_limit)
+        reply = client.exchange_step(self._again.frame if self._named else self._by_name(), self._step_limit)
         if type(reply) is Numbers and self._fits(reply):
             return self._feedback(reply)
         if type(reply) is not Feedbacks:

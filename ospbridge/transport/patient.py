@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import select
 import socket
+from array import array
 from math import ceil
 from time import monotonic
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = ["LocalStream", "Patient", "PatientStream", "TlsStream", "wait_writable"]
+
+DESCRIPTOR: Final = array("i").itemsize
+"""Bytes of one that is sent along."""
 
 
 class PatientStream(Protocol):
@@ -78,6 +82,21 @@ class LocalStream:
 
     def receive_now(self, into: memoryview) -> int:
         return self._receive_now(into)
+
+    def receive_files(self, into: memoryview, seconds: float, most: int) -> tuple[int, list[int]]:
+        """``receive``, with at most so many descriptors that came along, which are the caller's from now on."""
+        self._patient.settimeout(seconds)
+        self._patience = seconds
+        room = socket.CMSG_SPACE(most * DESCRIPTOR)
+        try:
+            count, sent_along, _, _ = self._patient.recvmsg_into([into], room, socket.MSG_CMSG_CLOEXEC)
+        except TimeoutError:
+            raise BlockingIOError from None
+        files = array("i")
+        for level, kind, data in sent_along:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                files.frombytes(data[: len(data) - len(data) % DESCRIPTOR])
+        return count, files.tolist()
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -200,8 +200,7 @@ def step_waits_for_an_environment(stage: Stage) -> Daemon:
     until(lambda: daemon.lines("upstream away"))
     client = HubClient.connect()
     stage.stack.callback(client.close)
-    assert client._stream is not None
-    client._stream.send(b"\x40\0\0\0half")
+    client.send(bytearray(b"\x40\0\0\0half"), 1.0)
     time.sleep(0.2)
     return daemon
 

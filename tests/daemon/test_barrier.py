@@ -47,8 +47,10 @@ class Absent:
         return self.conductor.barrier.leave(self, trio.current_time())
 
     def stepped(self) -> None:
-        feedback = self.attachment.feedback
-        self.told.append(None if feedback is None else feedback.observation.item())
+        """Who was called is told with the others, and again by its own task."""
+        if self.acting:
+            feedback = self.attachment.feedback
+            self.told.append(None if feedback is None else feedback.observation.item())
         self.acting = ()
 
     def call(self) -> None:

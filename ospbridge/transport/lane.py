@@ -1,0 +1,264 @@
+"""Memory that two processes of one host share, for one message each way at a time, beside a Unix socket.
+
+Of what a step through a socket costs two processes more than half is the kernel's: bytes are put into buffers of its
+own, and whoever waits is woken for each of them. Here a message stands where the other side reads it, and one call
+tells it to look. Several clients that wait for the same thing hear one ``Bell``.
+
+What the other side writes may change at any time, and is copied before it is looked at. The memory's size is sealed, so
+that nobody can take it away from whoever reads.
+
+The number of a message is written behind the message. That is the order in which others see it on the processors that
+are named here; the rest keep to the socket.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import platform
+import select
+import struct
+import sys
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FILES", "MOST", "Bell", "ClientLane", "DaemonLane", "possible"]
+
+MOST: Final = 64 * 1024 - 64
+"""Bytes of a message, with its length."""
+HALF: Final = 64 * 1024
+FIRST: Final = HALF - MOST
+"""Where a message stands in its half, behind its number, in a cache line of its own."""
+SIZE: Final = 2 * HALF
+ANSWERS: Final = HALF // 8
+"""The place, in words of 8 bytes, of the number of the daemon's half."""
+HEAD: Final = struct.Struct("<I")
+IN_ORDER: Final = frozenset({"x86_64", "amd64", "i686", "i586", "s390x"})
+"""Processors whose stores others see in the order in which they were made."""
+FILES: Final = 3
+"""What a client is given: the memory, the descriptor that tells the daemon, the bell that tells the client."""
+SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+SHOWN: Final = 48
+"""Bytes of a wrong message that are shown."""
+_length_at: Final = HEAD.unpack_from
+
+
+def possible() -> bool:
+    """Whether this host's system and processor can do it."""
+    return (
+        sys.platform == "linux"
+        and hasattr(os, "memfd_create")
+        and hasattr(os, "eventfd")
+        and platform.machine().lower() in IN_ORDER
+    )
+
+
+class Bell:
+    """Tells all clients at once that some of them may have an answer. ``together`` keeps it until all have theirs."""
+
+    __slots__ = ("_due", "_together", "descriptor")
+
+    def __init__(self) -> None:
+        self.descriptor = -1
+        """Made for the first lane."""
+        self._together = False
+        self._due = False
+
+    def open(self) -> int:
+        """Its descriptor. Raises OSError."""
+        if self.descriptor < 0:
+            self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return self.descriptor
+
+    def ring(self) -> None:
+        if self._together:
+            self._due = True
+        else:
+            self._ring()
+
+    def hold(self) -> None:
+        """Several answers follow, and then ``release``."""
+        self._together = True
+
+    def release(self) -> None:
+        self._together = False
+        if self._due:
+            self._due = False
+            self._ring()
+
+    def _ring(self) -> None:
+        try:
+            os.eventfd_write(self.descriptor, 1)
+        except BlockingIOError:
+            # A client has filled it.
+            with suppress(BlockingIOError):
+                os.eventfd_read(self.descriptor)
+            os.eventfd_write(self.descriptor, 1)
+
+    def close(self) -> None:
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class DaemonLane:
+    """The side that makes the memory and reads requests. Raises OSError where the host has none to give.
+
+    ``doorbell`` becomes readable, for an edge-triggered look, whenever a request was written. It is the client's too,
+    so that closing it here does not take it out of an epoll set.
+    """
+
+    __slots__ = ("_bell", "_file", "_map", "_memory", "_numbers", "_request", "doorbell")
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._request = 0
+        """The number of the latest."""
+        self._file = -1
+        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            bell.open()
+            self._file = os.memfd_create("ospbridge-lane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(self._file, SIZE)
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
+            self._map = mmap.mmap(self._file, SIZE)
+        except BaseException:
+            os.close(self.doorbell)
+            self.given()
+            raise
+        self._memory = memoryview(self._map)
+        self._numbers = self._memory.cast("Q")
+
+    @property
+    def files(self) -> tuple[int, int, int]:
+        """The descriptors that the client must be given; then say ``given``."""
+        return self._file, self.doorbell, self._bell.descriptor
+
+    def given(self) -> None:
+        """The client has the memory's descriptor, or never will."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    @property
+    def asked(self) -> bool:
+        """There is a request that was not taken yet."""
+        return self._numbers[0] != self._request
+
+    def take(self) -> bytes | None:
+        """A request that was not taken yet, behind its length. Raises RemoteProtocolError for one that cannot be."""
+        number = self._numbers[0]
+        if number == self._request:
+            return None
+        self._request = number
+        memory = self._memory
+        (length,) = _length_at(memory, FIRST)
+        if length > MOST - HEAD.size:
+            raise _too_long(length, memory[FIRST:])
+        return bytes(memory[FIRST : FIRST + HEAD.size + length])
+
+    def put(self, frame: bytearray) -> bool:
+        """Answer the latest request with a message behind its length; False where it is too long."""
+        size = len(frame)
+        if size > MOST:
+            return False
+        self._memory[HALF + FIRST : HALF + FIRST + size] = frame
+        self._numbers[ANSWERS] = self._request
+        self._bell.ring()
+        return True
+
+    def close(self) -> None:
+        """Safe to call again."""
+        self.given()
+        doorbell, self.doorbell = self.doorbell, -1
+        if doorbell >= 0:
+            os.close(doorbell)
+            self._numbers.release()
+            self._memory.release()
+            self._map.close()
+
+
+class ClientLane:
+    """The side that asks, beside the ``stream``, a descriptor that stays the caller's.
+
+    The ``files`` are its own from now on. Raises OSError where they cannot be used.
+    """
+
+    __slots__ = ("_kept", "_map", "_memory", "_number", "_numbers", "_poll", "_ring", "_stream")
+
+    def __init__(self, files: Sequence[int], stream: int) -> None:
+        with ExitStack() as kept:
+            for descriptor in files[1:]:
+                kept.callback(os.close, descriptor)
+            with ExitStack() as passing:
+                for descriptor in files[:1]:
+                    passing.callback(os.close, descriptor)
+                if len(files) != FILES:
+                    raise OSError(errno.EBADF, f"{len(files)} descriptors came, expected {FILES}")
+                file, doorbell, bell = files
+                if os.fstat(file).st_size != SIZE or fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS != SEALS:
+                    raise OSError(errno.EINVAL, "the size of the memory that came may change")
+                poll = kept.enter_context(select.epoll())
+                poll.register(stream, select.EPOLLIN)
+                # Nobody ever reads the bell, so that everybody is told of each ring.
+                poll.register(bell, select.EPOLLIN | select.EPOLLET)
+                self._map = mmap.mmap(file, SIZE)
+            self._kept = kept.pop_all()
+        self._memory = memoryview(self._map)
+        self._numbers = self._memory.cast("Q")
+        self._number = 0
+        """Of the latest request."""
+        self._ring = partial(os.eventfd_write, doorbell, 1)
+        self._poll = poll.poll
+        self._stream = stream
+
+    def post(self, frame: bytearray) -> bool:
+        """Ask: a message behind its length; False where it is too long. Raises OSError."""
+        size = len(frame)
+        if size > MOST:
+            return False
+        self._memory[FIRST : FIRST + size] = frame
+        self._number += 1
+        self._numbers[0] = self._number
+        self._ring()
+        return True
+
+    def answer(self) -> memoryview | None:
+        """The answer to the latest request, without its length, where it is there. Raises RemoteProtocolError."""
+        if self._numbers[ANSWERS] != self._number:
+            return None
+        memory = self._memory
+        (length,) = _length_at(memory, HALF + FIRST)
+        if length > MOST - HEAD.size:
+            raise _too_long(length, memory[HALF + FIRST :])
+        begin = HALF + FIRST + HEAD.size
+        return memoryview(bytes(memory[begin : begin + length]))
+
+    def wait(self, seconds: float) -> bool:
+        """Until there may be an answer, or something on the stream, which is True; for so many seconds at most."""
+        events = self._poll(seconds, 2)
+        return bool(events) and self._stream in (events[0][0], events[-1][0])
+
+    def close(self) -> None:
+        """Safe to call again."""
+        self._numbers.release()
+        self._memory.release()
+        self._map.close()
+        self._kept.close()
+
+
+def _too_long(length: int, memory: memoryview) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"a message of {length} bytes stands in shared memory, the limit is {MOST - HEAD.size}",
+        data=bytes(memory[:SHOWN]),
+        offset=0,
+        hint="only environments of ospbridge speak to a hub",
+    )

@@ -1,0 +1,407 @@
+"""Steps through memory that the daemon shares with environments of its own host, and what goes through the socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon import hub_watch
+from ospbridge.errors import HubLost, LocalProtocolError
+from ospbridge.hub.messages import (
+    VERSION,
+    Again,
+    Attach,
+    Feedbacks,
+    Hello,
+    LaneOpened,
+    Numbers,
+    OpenLane,
+    Refusal,
+    Reset,
+    Status,
+    StatusReply,
+    Step,
+    decode_reply,
+)
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.timing import Limits
+from ospbridge.session import hub_exchange
+from ospbridge.session.hub_client import HubClient
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport.lane import FILES, MOST, ClientLane, possible
+from ospbridge.transport.patient import LocalStream
+from tests.daemon.hubs import WITHIN, Line, serving
+from tests.daemon.processes import descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ospbridge.hub.messages import HubReply, HubRequest
+    from ospbridge.session.hub_seat import HubSeat
+
+pytestmark = [
+    pytest.mark.loopback,
+    pytest.mark.trio,
+    pytest.mark.skipif(not possible(), reason="no memory is shared on this system"),
+]
+
+
+def attached(path: Path, name: str) -> HubSeat:
+    return HubClient.connect(f"unix:{path}").attach(name)
+
+
+async def both_playing(path: Path) -> tuple[HubSeat, HubSeat]:
+    """Of a hub that waits for two."""
+    seats = [await in_thread(attached, path, name) for name in ("agent1", "agent2")]
+    async with trio.open_nursery() as nursery:
+        for seat in seats:
+            nursery.start_soon(in_thread, seat.reset, 5)
+    one, other = seats
+    return one, other
+
+
+async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    return await trio.to_thread.run_sync(partial(call, *arguments))
+
+
+def values(number: float, count: int = 2) -> Any:
+    return np.full(count, number, np.float32)
+
+
+class LaneLine(Line):
+    """A client that asks through shared memory what it likes."""
+
+    lane: ClientLane
+
+    @classmethod
+    def sharing(cls, path: Path, *agents: str) -> LaneLine:
+        line = cls(path)
+        line.ask(Hello(VERSION, "line"))
+        line.ask(Attach(list(agents)))
+        line.open_lane()
+        assert isinstance(line.ask(Reset([], 5)), Feedbacks)
+        return line
+
+    def open_lane(self) -> None:
+        self.say(OpenLane())
+        stream = LocalStream(self._socket)
+        count, files = stream.receive_files(self._incoming.space(), WITHIN, FILES)
+        self._socket.settimeout(WITHIN)
+        self._incoming.received(count)
+        assert isinstance(self.hear(), LaneOpened)
+        self.lane = ClientLane(files, self._socket.fileno())
+
+    def post(self, request: HubRequest) -> None:
+        assert self.lane.post(bytearray(self.frame(request)))
+
+    def answer(self) -> HubReply:
+        for _ in range(1000):
+            if (message := self.lane.answer()) is not None:
+                return decode_reply(message)
+            self.lane.wait(WITHIN / 1000)
+        raise AssertionError("no answer in shared memory")
+
+    def close(self) -> None:
+        self.lane.close()
+        super().close()
+
+
+@pytest.fixture
+def by_socket(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Grows with every request of a ``HubClient`` that went through its socket."""
+    sent: list[bool] = []
+    send = LocalStream.send
+
+    def noted(self: LocalStream, data: bytes | bytearray | memoryview) -> int:
+        sent.append(True)
+        return send(self, data)
+
+    monkeypatch.setattr(LocalStream, "send", noted)
+    return sent
+
+
+def play(path: Path, name: str, steps: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Two episodes of which every step brings what the simulator computes for it."""
+    mine = HubClient.connect(f"unix:{path}").attach(name)
+    for _ in range(2):
+        mine.reset(5)
+        meanwhile()
+        for number in range(1, steps + 1):
+            feedback = mine.step(values(number / 1024))
+            assert not feedback.truncated, feedback.reason
+            np.testing.assert_array_equal(
+                feedback.observation, expected(values(number / 1024), number + 1, 3, 5)
+            )
+        meanwhile()
+    mine.close()
+
+
+async def test_steps_go_through_shared_memory_and_nothing_else_does(
+    document: UdpSimulator, tmp_path: Path, spin: bool, by_socket: list[bool]
+) -> None:
+    path = tmp_path / "hub"
+    sent: list[int] = []
+    async with serving(document, path, spin=spin) as conductor:
+        await in_thread(play, path, "agent1", 50, lambda: sent.append(len(by_socket)))
+        assert conductor.steps == 102
+    # Hello, attach, the lane, a reset; then the second reset.
+    assert sent == [4, 4, 5, 5]
+
+
+async def test_agents_in_lock_step_get_their_own_numbers(tmp_path: Path, spin: bool) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(SyntheticWorld(2, 3, agents=8), port=0, profile=DOCUMENT) as simulator:
+        async with serving(simulator, path, spin=spin, quorum=8):
+
+            def each(number: int) -> None:
+                mine = HubClient.connect(f"unix:{path}").attach(f"agent{number}")
+                mine.reset(5)
+                for step in range(1, 101):
+                    feedback = mine.step(values(number / 16 + step / 4096))
+                    np.testing.assert_array_equal(
+                        feedback.observation, expected(values(number / 16 + step / 4096), step + 1, 3, 5)
+                    )
+                mine.close()
+
+            async with trio.open_nursery() as nursery:
+                for number in range(1, 9):
+                    nursery.start_soon(in_thread, each, number)
+
+
+async def test_some_share_memory_and_others_do_not(
+    tmp_path: Path, spin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_watch, "MOST_LANES", 2)
+    path = tmp_path / "hub"
+    with UdpSimulator(SyntheticWorld(2, 3, agents=4), port=0, profile=DOCUMENT) as simulator:
+        async with serving(simulator, path, spin=spin, quorum=4) as conductor:
+            async with trio.open_nursery() as nursery:
+                for number in range(1, 5):
+                    nursery.start_soon(in_thread, play, path, f"agent{number}", 50)
+            assert conductor.steps == 102
+
+
+@pytest.mark.parametrize("who", ["the daemon", "the environment"])
+async def test_where_memory_cannot_be_shared_steps_go_through_the_socket(
+    document: UdpSimulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_socket: list[bool],
+    who: str,
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(
+        *((hub_watch, "DaemonLane") if who == "the daemon" else (hub_exchange, "ClientLane")), refused
+    )
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        await in_thread(play, path, "agent1", 20)
+    assert len(by_socket) > 40
+
+
+@pytest.mark.parametrize("what", ["a step", "its answer", "both"])
+async def test_what_is_too_long_goes_through_the_socket(
+    tmp_path: Path, spin: bool, by_socket: list[bool], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A step has 4 * 300 bytes and more, its answer 4 * 600, or the other way round."""
+    path = tmp_path / "hub"
+    inputs, outputs = (600, 300) if what == "a step" else (300, 600)
+    with UdpSimulator(SyntheticWorld(inputs, outputs, agents=1), port=0, profile=DOCUMENT) as simulator:
+        async with serving(simulator, path, spin=spin):
+            seat = await in_thread(attached, path, "agent")
+            await in_thread(seat.reset, 5)
+            monkeypatch.setattr("ospbridge.transport.lane.MOST", 100 if what == "both" else 1800)
+            before = len(by_socket)
+            for number in range(1, 21):
+                feedback = await in_thread(seat.step, values(number / 64, inputs))
+                np.testing.assert_array_equal(
+                    feedback.observation, expected(values(number / 64, inputs), number + 1, outputs, 5)
+                )
+            assert len(by_socket) - before == (0 if what == "its answer" else 20)
+            await in_thread(seat.close)
+
+
+async def test_a_notice_that_the_world_is_held_reaches_who_waits_at_shared_memory(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin, quorum=2, limits=Limits(step=5.0)) as conductor:
+        one, other = await both_playing(path)
+        one._step_limit = 0.3
+        told: list[Any] = []
+
+        async def step() -> None:
+            told.append(await in_thread(one.step, values(0.5)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(step)
+            with trio.fail_after(5.0):
+                while not conductor.barrier._left:
+                    await trio.sleep(0.01)
+            for playing in conductor.lockstep.playing:
+                playing.driver.on_held(10.0, "for this test")
+            await trio.sleep(0.6)
+            assert not told
+            await in_thread(other.step, values(0.5))
+        assert not told[0].truncated
+        for each in (one, other):
+            await in_thread(each.close)
+
+
+async def test_who_hears_nothing_at_shared_memory_gives_up_in_time(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, quorum=2):
+        one, other = await both_playing(path)
+        one._step_limit = 0.2
+        with pytest.raises(HubLost, match=r"no reply within 0\.2 s"):
+            await in_thread(one.step, values(0.5))
+        await in_thread(other.close)
+
+
+async def test_a_daemon_that_ends_is_told_to_who_waits_at_shared_memory(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "hub"
+    lost: list[BaseException] = []
+    async with serving(document, path, quorum=2) as conductor:
+        one, other = await both_playing(path)
+
+        def step() -> None:
+            try:
+                one.step(values(0.5))
+            except HubLost as error:
+                lost.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_thread, step)
+            while not conductor.barrier._left:
+                await trio.sleep(0.01)
+            exchange = one._client._exchange
+            assert exchange is not None
+            stream = exchange._stream
+            assert isinstance(stream, LocalStream)
+            stream._socket.shutdown(socket.SHUT_RD)
+    assert len(lost) == 1
+    assert "is lost: the stream ended" in str(lost[0])
+    other.close()
+
+
+async def test_a_client_that_dies_with_a_step_under_way_frees_its_agent(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin, quorum=2) as conductor:
+        async with trio.open_nursery() as nursery:
+            made: list[LaneLine] = []
+            for name in ("agent1", "agent2"):
+
+                async def begin(name: str = name) -> None:
+                    made.append(await in_thread(LaneLine.sharing, path, name))
+
+                nursery.start_soon(begin)
+        one, other = made
+        one.post(Step([(conductor.lockstep.playing[0].name, values(0.5).tobytes())]))
+        one.close()
+        with trio.fail_after(WITHIN):
+            while len(conductor.lockstep.playing) > 1:
+                await trio.sleep(0.01)
+        name = conductor.lockstep.playing[0].name
+        other.post(Step([(name, values(0.25).tobytes())]))
+        assert isinstance(await in_thread(other.answer), Feedbacks)
+        other.close()
+
+
+async def test_requests_of_both_ways_are_answered_where_they_came_from(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin):
+        line = await in_thread(LaneLine.sharing, path, "agent1")
+        for step in range(1, 20, 3):
+            line.post(Step([("agent1", values(0.5).tobytes())]))
+            assert isinstance(await in_thread(line.answer), Feedbacks)
+            line.post(Again(values(0.25).tobytes()))
+            told = await in_thread(line.answer)
+            assert isinstance(told, Numbers)
+            assert (
+                np.frombuffer(told.observations, "<f4").tolist()
+                == expected(values(0.25), step + 2, 3, 5).tolist()
+            )
+            assert isinstance(await in_thread(line.ask, Again(values(0.75).tobytes())), Numbers)
+            line.post(Status())
+            assert isinstance(await in_thread(line.answer), StatusReply)
+            line.post(Again(b"odd"))
+            told = await in_thread(line.answer)
+            assert isinstance(told, Refusal)
+            assert told.kind == LocalProtocolError.__name__
+        line.close()
+
+
+async def test_what_is_no_request_dismisses_the_client(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    for wrong in (b"\x03\0\0\0bad", (MOST + 1).to_bytes(4, "little"), b"\0\0\0\0"):
+        async with serving(document, path, spin=spin) as conductor:
+            line = await in_thread(LaneLine.sharing, path, "agent1")
+            assert line.lane.post(bytearray(wrong))
+            with trio.fail_after(WITHIN):
+                while conductor.lockstep.playing:
+                    await trio.sleep(0.01)
+            line.close()
+
+
+async def test_a_second_lane_is_not_given(document: UdpSimulator, tmp_path: Path) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        line = await in_thread(LaneLine.sharing, path, "agent1")
+        line.say(OpenLane())
+        stream = LocalStream(line._socket)
+        _, files = await in_thread(stream.receive_files, memoryview(bytearray(64)), WITHIN, FILES)
+        assert files == []
+        line.close()
+
+
+async def test_nothing_is_left_of_clients_that_came_and_went(document: UdpSimulator, tmp_path: Path) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path):
+
+        def visit() -> None:
+            seat = HubClient.connect(f"unix:{path}").attach("agent1")
+            seat.reset(5)
+            seat.step(values(0.5))
+            seat.close()
+
+        await in_thread(visit)
+        await trio.sleep(0.05)
+        before = descriptors()
+        for _ in range(20):
+            await in_thread(visit)
+        with trio.fail_after(WITHIN):
+            while descriptors() > before:
+                await trio.sleep(0.01)
+
+
+async def test_a_host_out_of_descriptors_gives_no_lane_and_loses_none(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "memfd_create", lambda *_: os.open("/nowhere", 0))
+            seat = await in_thread(attached, path, "agent1")
+        await in_thread(seat.reset, 5)
+        assert not (await in_thread(seat.step, values(0.5))).truncated
+        await in_thread(seat.close)

@@ -1,0 +1,252 @@
+"""Memory that two processes share, beside a socket: one message each way, and whom a bell tells."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.transport import lane as module
+from ospbridge.transport.lane import FILES, MOST, Bell, ClientLane, DaemonLane, possible
+from tests.daemon.processes import descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.loopback,
+    pytest.mark.skipif(not possible(), reason="no memory is shared on this system"),
+]
+LONG = 20.0
+
+
+def message(data: bytes) -> bytearray:
+    return bytearray(len(data).to_bytes(4, "little") + data)
+
+
+@contextmanager
+def lanes(count: int = 1) -> Iterator[tuple[Bell, list[tuple[DaemonLane, ClientLane, socket.socket]]]]:
+    """So many lanes at one bell, each with the daemon's end of its stream."""
+    bell = Bell()
+    made = []
+    try:
+        for _ in range(count):
+            mine, other = socket.socketpair()
+            daemon = DaemonLane(bell)
+            client = ClientLane([os.dup(file) for file in daemon.files], mine.fileno())
+            daemon.given()
+            made.append((daemon, client, other, mine))
+        yield bell, [each[:3] for each in made]
+    finally:
+        for each in made:
+            for part in each:
+                part.close()
+        bell.close()
+
+
+def test_a_request_is_taken_once_and_its_answer_is_its_own() -> None:
+    with lanes() as (_, [(daemon, client, _)]):
+        assert daemon.take() is None
+        for number in range(1, 300):
+            asked = message(b"q" * number)
+            assert client.post(asked)
+            assert client.answer() is None
+            assert daemon.take() == bytes(asked)
+            assert daemon.take() is None
+            assert client.answer() is None
+            assert daemon.put(message(b"a" * number))
+            found = client.answer()
+            assert found is not None
+            assert bytes(found) == b"a" * number
+
+
+def test_a_message_that_is_too_long_is_left_to_the_stream() -> None:
+    with lanes() as (_, [(daemon, client, _)]):
+        longest, longer = message(b"l" * (MOST - 4)), message(b"l" * (MOST - 3))
+        assert not client.post(longer)
+        assert daemon.take() is None
+        assert client.post(longest)
+        assert daemon.take() == bytes(longest)
+        assert not daemon.put(longer)
+        assert client.answer() is None
+        assert daemon.put(longest)
+        found = client.answer()
+        assert found is not None
+        assert bytes(found) == bytes(longest[4:])
+
+
+def test_each_request_is_told_of_once_without_being_read() -> None:
+    with lanes() as (_, [(daemon, client, _)]), select.epoll() as poll:
+        poll.register(daemon.doorbell, select.EPOLLIN | select.EPOLLET)
+        assert poll.poll(0) == []
+        for _ in range(3):
+            client.post(message(b"request"))
+            assert poll.poll(LONG) == [(daemon.doorbell, select.EPOLLIN)]
+            assert poll.poll(0) == []
+
+
+def test_one_bell_wakes_all_who_wait() -> None:
+    with lanes(4) as (bell, made):
+        found: list[bytes] = []
+
+        def wait(client: ClientLane) -> None:
+            until = time.monotonic() + LONG
+            while (answer := client.answer()) is None:
+                client.wait(until - time.monotonic())
+                assert time.monotonic() < until
+            found.append(bytes(answer))
+
+        for daemon, client, _ in made:
+            client.post(message(b"request"))
+            assert daemon.take() is not None
+        threads = [threading.Thread(target=wait, args=(client,)) for _, client, _ in made]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        bell.hold()
+        for daemon, _, _ in made:
+            daemon.put(message(b"answer"))
+        bell.release()
+        for thread in threads:
+            thread.join(LONG)
+        assert found == [b"answer"] * 4
+
+
+def test_a_bell_that_is_held_rings_once_and_only_where_there_was_something() -> None:
+    bell = Bell()
+    descriptor = bell.open()
+    try:
+        bell.hold()
+        bell.release()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(descriptor)
+        bell.hold()
+        bell.ring()
+        bell.ring()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(descriptor)
+        bell.release()
+        assert os.eventfd_read(descriptor) == 1
+        bell.ring()
+        assert os.eventfd_read(descriptor) == 1
+    finally:
+        bell.close()
+
+
+def test_a_bell_that_a_client_has_filled_rings_yet() -> None:
+    with lanes() as (bell, [(daemon, client, _)]):
+        client.wait(0.0)
+        os.eventfd_write(bell.descriptor, 2**64 - 2)
+        client.wait(0.0)
+        client.post(message(b"request"))
+        assert daemon.take() is not None
+        daemon.put(message(b"answer"))
+        with select.epoll() as poll:
+            poll.register(bell.descriptor, select.EPOLLIN)
+            assert poll.poll(0)
+        assert client.answer() is not None
+        assert os.eventfd_read(bell.descriptor) == 1
+
+
+def test_who_waits_is_told_of_the_stream_too() -> None:
+    with lanes() as (_, [(_, client, other)]):
+        client.wait(0.0)
+        assert not client.wait(0.0)
+        other.send(b"notice")
+        assert client.wait(LONG)
+
+
+def test_a_wait_ends_in_time() -> None:
+    with lanes() as (_, [(_, client, _)]):
+        client.wait(0.0)
+        began = time.monotonic()
+        assert not client.wait(0.05)
+        assert 0.04 < time.monotonic() - began < LONG
+
+
+@pytest.mark.parametrize("length", [MOST - 3, 2**31, 2**32 - 1])
+def test_a_length_that_cannot_be_is_told_on_both_sides(length: int) -> None:
+    with lanes() as (_, [(daemon, client, _)]):
+        wrong = bytearray(length.to_bytes(4, "little") + b"short")
+        client.post(wrong)
+        with pytest.raises(RemoteProtocolError, match=f"a message of {length} bytes stands in shared memory"):
+            daemon.take()
+        daemon.put(wrong)
+        with pytest.raises(RemoteProtocolError, match=f"a message of {length} bytes stands in shared memory"):
+            client.answer()
+
+
+def test_nobody_can_take_the_memory_away() -> None:
+    bell = Bell()
+    daemon = DaemonLane(bell)
+    try:
+        with pytest.raises(PermissionError):
+            os.ftruncate(daemon.files[0], 0)
+    finally:
+        daemon.close()
+        bell.close()
+
+
+def test_memory_that_may_shrink_is_refused_and_its_descriptors_are_closed() -> None:
+    mine, other = socket.socketpair()
+    with mine, other:
+        loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+        os.ftruncate(loose, module.SIZE)
+        files = [loose, os.eventfd(0), os.eventfd(0)]
+        with pytest.raises(OSError, match="may change"):
+            ClientLane(files, mine.fileno())
+        for file in files:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(file)
+
+
+@pytest.mark.parametrize("count", range(FILES))
+def test_too_few_descriptors_are_refused_and_closed(count: int) -> None:
+    mine, other = socket.socketpair()
+    with mine, other:
+        files = [os.eventfd(0) for _ in range(count)]
+        with pytest.raises(OSError, match=f"{count} descriptors came, expected {FILES}"):
+            ClientLane(files, mine.fileno())
+        for file in files:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(file)
+
+
+def test_a_host_without_memory_to_give_costs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    bell = Bell()
+    bell.open()
+    before = descriptors()
+    for place, name in ((os, "memfd_create"), (mmap, "mmap")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, refused)
+            with pytest.raises(OSError, match="Cannot allocate"):
+                DaemonLane(bell)
+        assert descriptors() == before
+    bell.close()
+
+
+def test_nothing_is_left_of_lanes_that_are_closed() -> None:
+    before = descriptors()
+    for _ in range(3):
+        with lanes(5):
+            assert descriptors() > before
+        assert descriptors() == before
+
+
+@pytest.mark.parametrize("machine, fits", [("x86_64", True), ("aarch64", False), ("riscv64", False)])
+def test_processors_that_show_stores_in_another_order_keep_to_the_socket(
+    monkeypatch: pytest.MonkeyPatch, machine: str, fits: bool
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert possible() is fits
