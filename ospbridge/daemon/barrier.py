@@ -141,7 +141,14 @@ class StepBarrier:
             ((attachment, data),) = moves
             if attachment.state is State.PLAYING:
                 attachment.action = data
-                mine = self.read_inputs(attachment, data) if inputs is None else inputs[0]
+                if inputs is not None:
+                    mine = inputs[0]
+                else:
+                    try:
+                        mine = attachment.read_inputs(data)
+                    except TaskError as error:
+                        self._failed(attachment, error)
+                        raise
                 lockstep.act_one(attachment, mine)
                 return [attachment]
         if inputs is not None:
@@ -179,10 +186,13 @@ class StepBarrier:
         try:
             return attachment.read_inputs(data)
         except TaskError as error:
-            # Its own task fails: its episode is over, and the others wait for it no longer.
-            self._lockstep.fail(attachment, error, trio.current_time())
-            self.changed()
+            self._failed(attachment, error)
             raise
+
+    def _failed(self, attachment: Attachment, error: TaskError) -> None:
+        """Its own task fails: its episode is over, and the others wait for it no longer."""
+        self._lockstep.fail(attachment, error, trio.current_time())
+        self.changed()
 
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""

@@ -83,7 +83,7 @@ class HubWatch:
         self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
         self._epoll = select.epoll()
         self._watched: dict[int, Watched] = {}
-        self._lanes: dict[int, DaemonLane] = {}
+        self._lanes: dict[int, tuple[DaemonLane, Watched]] = {}
         """By their doorbells."""
         self.led = False
         """Somebody looks for all, and runs the steps that are due."""
@@ -123,8 +123,7 @@ class HubWatch:
         if not opened:
             lane.close()
             return False
-        self._lanes[lane.doorbell] = lane
-        self._watched[lane.doorbell] = connection
+        self._lanes[lane.doorbell] = lane, connection
         self._epoll.register(lane.doorbell, select.EPOLLIN | select.EPOLLET)
         return True
 
@@ -135,7 +134,6 @@ class HubWatch:
             return
         stream.lane = None
         del self._lanes[lane.doorbell]
-        del self._watched[lane.doorbell]
         # The client may have it still: closing it here would leave it in the set.
         self._epoll.unregister(lane.doorbell)
         lane.close()
@@ -150,15 +148,13 @@ class HubWatch:
         self._slept = monotonic() - asked
         if not events:
             return False
-        watched = self._watched
+        watched, lanes = self._watched, self._lanes
         now = trio.current_time()
         for descriptor, which in events:
-            connection = watched.get(descriptor)
-            if connection is None:
-                continue
-            lane = self._lanes.get(descriptor)
-            if lane is not None and not lane.asked:
-                # It was taken before it was told of.
+            both = lanes.get(descriptor)
+            connection = watched.get(descriptor) if both is None else both[1]
+            if connection is None or (both is not None and not both[0].asked):
+                # Its lane's request may have been taken before it was told of.
                 continue
             if which & GONE:
                 connection.hung_up()

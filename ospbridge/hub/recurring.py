@@ -101,10 +101,14 @@ class NumbersFrame:
                 return None
             observations.append(observation)
             rewards.append(feedback.reward)
-        if len(observations) == 1:
+        if len(told) == 1:
+            # Where many processes step together there is one of these for each.
             self._observations[:] = observations[0]
-        else:
-            np.concatenate(observations, out=self._observations)
+            if len(self._infos):
+                self._infos[:] = told[0].infos
+            self._rewards[0] = rewards[0]
+            return self._frame
+        np.concatenate(observations, out=self._observations)
         if len(self._infos):
             np.concatenate([one.infos for one in told], out=self._infos)
         self._rewards[:] = rewards

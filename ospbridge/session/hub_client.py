@@ -209,8 +209,13 @@ class HubClient:
 
     def exchange_step(self, frame: bytearray, limit: float) -> HubReply:
         """Send the message of a step and await the reply. Whatever interrupts it costs the connection."""
-        self.send(frame, limit, step=True)
-        return self.receive(limit)
+        exchange = self._exchange
+        if exchange is None:
+            raise self._unusable()
+        try:
+            return exchange.step(frame, limit)
+        except BaseException as error:  # noqa: BLE001  # raised again, in our words
+            raise self._interrupted(error) from None
 
     def send(self, frame: bytearray, limit: float, *, step: bool = False) -> None:
         """A request, of a ``step`` or not; ``receive`` must follow."""

@@ -91,6 +91,14 @@ class HubExchange:
             with suppress(BlockingIOError):
                 rest = rest[self._stream.send(rest) :]
 
+    def step(self, frame: bytearray, limit: float) -> HubReply:
+        """Both halves of a step's exchange."""
+        lane = self._lane
+        if lane is not None and lane.post(frame):
+            return self._receive_by_lane(lane, limit, decode_reply)
+        self.send(frame, limit)
+        return self.receive(limit)
+
     def receive(
         self, limit: float, read: Callable[[memoryview], HubReply | R] = decode_reply
     ) -> HubReply | R:

@@ -41,6 +41,8 @@ SIZE: Final = 2 * HALF
 ANSWERS: Final = HALF // 8
 """The place, in words of 8 bytes, of the number of the daemon's half."""
 HEAD: Final = struct.Struct("<I")
+ANSWER: Final = HALF + FIRST + HEAD.size
+"""Where the daemon's message stands, behind its length."""
 IN_ORDER: Final = frozenset({"x86_64", "amd64", "i686", "i586", "s390x"})
 """Processors whose stores others see in the order in which they were made."""
 FILES: Final = 3
@@ -116,7 +118,7 @@ class DaemonLane:
     so that closing it here does not take it out of an epoll set.
     """
 
-    __slots__ = ("_bell", "_file", "_map", "_memory", "_numbers", "_request", "doorbell")
+    __slots__ = ("_bell", "_file", "_map", "_numbers", "_request", "doorbell")
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
@@ -134,8 +136,7 @@ class DaemonLane:
             os.close(self.doorbell)
             self.given()
             raise
-        self._memory = memoryview(self._map)
-        self._numbers = self._memory.cast("Q")
+        self._numbers = memoryview(self._map).cast("Q")
 
     @property
     def files(self) -> tuple[int, int, int]:
@@ -159,18 +160,18 @@ class DaemonLane:
         if number == self._request:
             return None
         self._request = number
-        memory = self._memory
-        (length,) = _length_at(memory, FIRST)
+        shared = self._map
+        (length,) = _length_at(shared, FIRST)
         if length > MOST - HEAD.size:
-            raise _too_long(length, memory[FIRST:])
-        return bytes(memory[FIRST : FIRST + HEAD.size + length])
+            raise _too_long(length, shared[FIRST : FIRST + SHOWN])
+        return shared[FIRST : FIRST + HEAD.size + length]
 
     def put(self, frame: bytearray) -> bool:
         """Answer the latest request with a message behind its length; False where it is too long."""
         size = len(frame)
         if size > MOST:
             return False
-        self._memory[HALF + FIRST : HALF + FIRST + size] = frame
+        self._map[HALF + FIRST : HALF + FIRST + size] = frame
         self._numbers[ANSWERS] = self._request
         self._bell.ring()
         return True
@@ -182,7 +183,6 @@ class DaemonLane:
         if doorbell >= 0:
             os.close(doorbell)
             self._numbers.release()
-            self._memory.release()
             self._map.close()
 
 
@@ -192,7 +192,7 @@ class ClientLane:
     The ``files`` are its own from now on. Raises OSError where they cannot be used.
     """
 
-    __slots__ = ("_kept", "_map", "_memory", "_number", "_numbers", "_poll", "_ring", "_stream")
+    __slots__ = ("_kept", "_map", "_number", "_numbers", "_poll", "_ring", "_stream")
 
     def __init__(self, files: Sequence[int], stream: int) -> None:
         with ExitStack() as kept:
@@ -212,8 +212,7 @@ class ClientLane:
                 poll.register(bell, select.EPOLLIN | select.EPOLLET)
                 self._map = mmap.mmap(file, SIZE)
             self._kept = kept.pop_all()
-        self._memory = memoryview(self._map)
-        self._numbers = self._memory.cast("Q")
+        self._numbers = memoryview(self._map).cast("Q")
         self._number = 0
         """Of the latest request."""
         self._ring = partial(os.eventfd_write, doorbell, 1)
@@ -225,7 +224,7 @@ class ClientLane:
         size = len(frame)
         if size > MOST:
             return False
-        self._memory[FIRST : FIRST + size] = frame
+        self._map[FIRST : FIRST + size] = frame
         self._number += 1
         self._numbers[0] = self._number
         self._ring()
@@ -235,12 +234,11 @@ class ClientLane:
         """The answer to the latest request, without its length, where it is there. Raises RemoteProtocolError."""
         if self._numbers[ANSWERS] != self._number:
             return None
-        memory = self._memory
-        (length,) = _length_at(memory, HALF + FIRST)
+        shared = self._map
+        (length,) = _length_at(shared, HALF + FIRST)
         if length > MOST - HEAD.size:
-            raise _too_long(length, memory[HALF + FIRST :])
-        begin = HALF + FIRST + HEAD.size
-        return memoryview(bytes(memory[begin : begin + length]))
+            raise _too_long(length, shared[HALF + FIRST : HALF + FIRST + SHOWN])
+        return memoryview(shared[ANSWER : ANSWER + length])
 
     def wait(self, seconds: float) -> bool:
         """Until there may be an answer, or something on the stream, which is True; for so many seconds at most."""
@@ -250,15 +248,14 @@ class ClientLane:
     def close(self) -> None:
         """Safe to call again."""
         self._numbers.release()
-        self._memory.release()
         self._map.close()
         self._kept.close()
 
 
-def _too_long(length: int, memory: memoryview) -> RemoteProtocolError:
+def _too_long(length: int, shown: bytes) -> RemoteProtocolError:
     return RemoteProtocolError(
         f"a message of {length} bytes stands in shared memory, the limit is {MOST - HEAD.size}",
-        data=bytes(memory[:SHOWN]),
+        data=shown,
         offset=0,
         hint="only environments of ospbridge speak to a hub",
     )

@@ -1,4 +1,4 @@
-"""Sockets and polls for one trio run: a whole bridge in one process, under virtual time.
+"""Sockets, counters and polls for one trio run: a whole bridge in one process, under virtual time.
 
 What is sent is there at once; nothing is lost here: that is what the simulator's own faults are for. Blocking code
 waits through greenback, which lets the other tasks of the run go on meanwhile.
@@ -12,8 +12,9 @@ import os
 import select
 import socket
 import struct
+from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import greenback
 import trio
@@ -21,7 +22,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Epoll", "Kernel", "Patient", "Poll", "Socket"]
+__all__ = ["Counter", "Epoll", "Kernel", "Patient", "Poll", "Socket", "System"]
 
 HOST: Final = "127.0.0.1"
 FIRST_DESCRIPTOR: Final = 1_000_000
@@ -38,7 +39,7 @@ class Kernel:
     def __init__(self) -> None:
         self.descriptors = itertools.count(FIRST_DESCRIPTOR)
         self.ports = itertools.count(FIRST_PORT)
-        self.files: dict[int, Socket | Epoll] = {}
+        self.files: dict[int, File | Epoll] = {}
         self.bound: dict[tuple[str, int], Socket] = {}
         self.listening: dict[str, Socket] = {}
         self.carried = 0
@@ -55,14 +56,25 @@ class Kernel:
             receiver.datagrams.append((data, sender.name))
             receiver.changed()
 
-    def file(self, which: Any) -> Socket | Epoll | None:
-        """A socket or poll of this kernel's, by itself or its descriptor."""
-        if isinstance(which, (Socket, Epoll)):
+    def add(self, file: File | Epoll) -> int:
+        """A descriptor for it: one more, where it has one already."""
+        descriptor = next(self.descriptors)
+        self.files[descriptor] = file
+        return descriptor
+
+    def again(self, descriptor: int) -> int:
+        """Another descriptor for the same file, of this kernel's or real."""
+        file = self.files.get(descriptor)
+        return os.dup(descriptor) if file is None else self.add(file)
+
+    def file(self, which: Any) -> File | Epoll | None:
+        """A file of this kernel's, by itself or its descriptor."""
+        if isinstance(which, (File, Epoll)):
             return which
         return self.files.get(which) if isinstance(which, int) else None
 
 
-async def until_ready(files: Iterable[Socket | Epoll], until: float) -> None:
+async def until_ready(files: Iterable[File | Epoll], until: float) -> None:
     """Until something changes at one of them, or that time has come."""
     news = trio.Event()
     watched = [each for file in files for each in file.watched]
@@ -76,11 +88,83 @@ async def until_ready(files: Iterable[Socket | Epoll], until: float) -> None:
             each.watchers.remove(news)
 
 
-class Socket:
+class File:
+    """What can be waited for."""
+
+    ended = False
+    """The other end of a stream was closed."""
+    readable: bool
+
+    def __init__(self) -> None:
+        self.kernel = Kernel.current
+        self.watchers: list[trio.Event] = []
+        self.changes = 0
+
+    @property
+    def watched(self) -> list[File | Epoll]:
+        return [self]
+
+    def changed(self) -> None:
+        self.changes += 1
+        for each in self.watchers:
+            each.set()
+
+
+class Counter(File):
+    """What ``os.eventfd`` makes."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    @property
+    def readable(self) -> bool:  # type: ignore[override]
+        return self._count > 0
+
+    def write(self, more: int) -> None:
+        self._count += more
+        self.changed()
+
+    def read(self) -> int:
+        if not self._count:
+            raise BlockingIOError
+        count, self._count = self._count, 0
+        return count
+
+
+class System:
+    """What of ``os`` concerns descriptors; memory is real."""
+
+    @staticmethod
+    def eventfd(count: int, _flags: int = 0) -> int:
+        return Kernel.current.add(Counter(count))
+
+    @staticmethod
+    def eventfd_write(descriptor: int, more: int) -> None:
+        System._counter(descriptor).write(more)
+
+    @staticmethod
+    def eventfd_read(descriptor: int) -> int:
+        return System._counter(descriptor).read()
+
+    @staticmethod
+    def _counter(descriptor: int) -> Counter:
+        file = Kernel.current.files.get(descriptor)
+        if not isinstance(file, Counter):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return file
+
+    @staticmethod
+    def close(descriptor: int) -> None:
+        if Kernel.current.files.pop(descriptor, None) is None:
+            os.close(descriptor)
+
+
+class Socket(File):
     """UDP over IPv4, or a Unix stream; never blocks."""
 
     def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM, proto: int = 0) -> None:
-        self.kernel = Kernel.current
+        super().__init__()
         self.family, self.type, self.proto = family, kind, proto
         self.name: tuple[str, int] | None = None
         self.peer: tuple[str, int] | None = None
@@ -90,12 +174,9 @@ class Socket:
         self.path = ""
         self.backlog: deque[Socket] = deque()
         self.stream = bytearray()
-        self.ended = False
-        """The other end of the stream was closed."""
-        self.watchers: list[trio.Event] = []
-        self.changes = 0
-        self._descriptor = next(self.kernel.descriptors)
-        self.kernel.files[self._descriptor] = self
+        self.rights: deque[list[int]] = deque()
+        """Descriptors that came along with bytes of the stream."""
+        self._descriptor = self.kernel.add(self)
 
     @classmethod
     def pair(cls) -> tuple[Socket, Socket]:
@@ -126,17 +207,8 @@ class Socket:
         return self.name
 
     @property
-    def watched(self) -> list[Socket | Epoll]:
-        return [self]
-
-    @property
-    def readable(self) -> bool:
+    def readable(self) -> bool:  # type: ignore[override]
         return bool(self.datagrams or self.refused or self.backlog or self.stream or self.ended)
-
-    def changed(self) -> None:
-        self.changes += 1
-        for each in self.watchers:
-            each.set()
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -176,6 +248,9 @@ class Socket:
             return
         self.kernel.files.pop(self._descriptor)
         self._descriptor = -1
+        for came in self.rights:
+            for descriptor in came:
+                System.close(descriptor)
         if self.name is not None:
             self.kernel.bound.pop(self.name, None)
         if self.kernel.listening.get(self.path) is self:
@@ -205,8 +280,11 @@ class Socket:
         self.other.changed()
         return len(data)
 
-    def sendmsg(self, buffers: Any, _control: Any, _flags: int = 0) -> int:
-        """Of datagrams: each buffer is one, cut apart as UDP_SEGMENT has it."""
+    def sendmsg(self, buffers: Any, control: Any, _flags: int = 0) -> int:
+        """Of datagrams: each buffer is one, cut apart as UDP_SEGMENT has it. Of a stream: with descriptors."""
+        if self.type == socket.SOCK_STREAM and self.other is not None:
+            for _, _, descriptors in control:
+                self.other.rights.append([self.kernel.again(each) for each in descriptors])
         return sum(self.send(buffer) for buffer in buffers)
 
     def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
@@ -260,6 +338,15 @@ class Patient:
         self._wait()
         return self._socket.recv_into(buffer)
 
+    def recvmsg_into(self, buffers: Any, _room: int, _flags: int = 0) -> tuple[int, list[Any], int, None]:
+        self._wait()
+        count = self._socket.recv_into(buffers[0])
+        rights = self._socket.rights
+        came = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", rights.popleft()).tobytes())] if rights else []
+        )
+        return count, came, 0, None
+
 
 class Epoll:
     """``select.epoll``, as far as it is used."""
@@ -270,8 +357,13 @@ class Epoll:
         self._told: dict[int, int] = {}
         """The changes after which a descriptor was told of, by descriptor."""
         self._kernel = Kernel.current
-        self._descriptor = next(self._kernel.descriptors)
-        self._kernel.files[self._descriptor] = self
+        self._descriptor = self._kernel.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def fileno(self) -> int:
         return self._descriptor
@@ -289,13 +381,13 @@ class Epoll:
         self._kernel.files.pop(self._descriptor, None)
 
     @property
-    def watched(self) -> list[Socket | Epoll]:
-        return [self, *self.sockets]
+    def watched(self) -> list[File | Epoll]:
+        return [self, *(file for _, file in self._members)]
 
     @property
-    def sockets(self) -> list[Socket]:
-        found = (self._kernel.files.get(descriptor) for descriptor in self._masks)
-        return [each for each in found if isinstance(each, Socket)]
+    def _members(self) -> list[tuple[int, File]]:
+        found = ((descriptor, self._kernel.files.get(descriptor)) for descriptor in self._masks)
+        return [(descriptor, file) for descriptor, file in found if isinstance(file, File)]
 
     @property
     def readable(self) -> bool:
@@ -303,13 +395,13 @@ class Epoll:
 
     def _ready(self) -> list[tuple[int, int]]:
         ready = []
-        for each in self.sockets:
-            mask = self._masks[each.fileno()]
-            now = (select.EPOLLIN if each.readable else 0) | (select.EPOLLRDHUP if each.ended else 0)
-            if mask & select.EPOLLET and self._told.get(each.fileno()) == each.changes:
+        for descriptor, file in self._members:
+            mask = self._masks[descriptor]
+            now = (select.EPOLLIN if file.readable else 0) | (select.EPOLLRDHUP if file.ended else 0)
+            if mask & select.EPOLLET and self._told.get(descriptor) == file.changes:
                 continue
             if now & (mask | _HANGS_UP if mask else 0):
-                ready.append((each.fileno(), now))
+                ready.append((descriptor, now))
         return ready
 
     def poll(self, timeout: float | None = -1, _: int = -1) -> list[tuple[int, int]]:
@@ -320,8 +412,8 @@ class Epoll:
             until = float("inf") if forever else trio.current_time() + (timeout or 0.0)
             greenback.await_(until_ready([self], until))
             ready = self._ready()
-        for each in self.sockets:
-            self._told[each.fileno()] = each.changes
+        for descriptor, file in self._members:
+            self._told[descriptor] = file.changes
         for descriptor, _now in ready:
             if self._masks[descriptor] & select.EPOLLONESHOT:
                 self._masks[descriptor] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import select
 import signal
@@ -26,14 +27,16 @@ import ospbridge.record.spool
 import ospbridge.session.absence
 import ospbridge.session.blocking
 import ospbridge.session.hub_client
+import ospbridge.session.hub_exchange
 import ospbridge.session.hub_seat
 import ospbridge.session.link
 import ospbridge.simulator.serving
+import ospbridge.transport.lane
 import ospbridge.transport.patient
 import ospbridge.transport.udp
 import ospbridge.transport.unix
 from ospbridge.record.spool import Spool
-from tests.storm.kernel import Epoll, Kernel, Patient, Poll, Socket, until_ready
+from tests.storm.kernel import Epoll, Kernel, Patient, Poll, Socket, System, until_ready
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -170,12 +173,15 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
 
     sockets = _instead(socket, socket=Socket, socketpair=Socket.pair)
     polls = _instead(select, poll=Poll, epoll=Epoll)
+    calls = ("eventfd", "eventfd_read", "eventfd_write", "close")
+    files = _instead(os, **{name: getattr(System, name) for name in calls})
     clock = _instead(time, monotonic=trio.current_time, sleep=pause)
     patches: dict[Any, dict[str, Any]] = {
         trio.lowlevel: {"wait_readable": readable, "wait_writable": writable, "notify_closing": closing},
         trio.to_thread: {"run_sync": _at_once},
         ospbridge.transport.udp: {"socket": sockets},
         ospbridge.transport.unix: {"socket": sockets},
+        ospbridge.transport.lane: {"os": files, "select": polls},
         ospbridge.transport.patient: {"Patient": Patient},
         ospbridge.simulator.serving: {
             "socket": sockets,
@@ -189,6 +195,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},
         ospbridge.session.blocking: {"select": polls, "monotonic": trio.current_time},
         ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
+        ospbridge.session.hub_exchange: {"monotonic": trio.current_time, "os": files},
         ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
         ospbridge.envs.sharing: {
             "monotonic": trio.current_time,
