@@ -213,7 +213,8 @@ def _fill(descriptor: int, lease: Lease) -> None:
         del told["owed"]
     content = json.dumps(told).encode()
     with suppress(OSError):
-        os.pwrite(descriptor, content, 0)
+        # In one go with spaces over what was there before: whoever is killed in between leaves something readable.
+        os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
         os.ftruncate(descriptor, len(content))
 
 

@@ -8,6 +8,7 @@ import gc
 import os
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -145,6 +146,23 @@ def test_a_lease_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     )
     ((found, file),) = stale_leases(SERVER, tmp_path)
     assert (found.agents, found.events, found.tries) == ({"cart": 3}, True, 0)
+    file.abandon()
+
+
+def test_whoever_is_killed_while_it_writes_less_leaves_a_lease_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_descriptor: int, _length: int) -> NoReturn:
+        raise OSError(errno.EIO, "as if it went no further")
+
+    session = LeaseFile(tmp_path)
+    first = lease()
+    session.write(replace(first, agents={f"a robot with a long name, {n}": n for n in range(50)}))
+    monkeypatch.setattr(os, "ftruncate", killed)
+    session.write(first)
+    session.abandon()
+    ((found, file),) = stale_leases(SERVER, tmp_path)
+    assert found == first
     file.abandon()
 
 
