@@ -53,6 +53,11 @@ class HubAnswers:
         self._annotates = False
         """Some of them annotate their steps."""
 
+    @property
+    def attached(self) -> bool:
+        """It has agents."""
+        return bool(self._attachments)
+
     def leave(self, why: str) -> None:
         """The client is gone: its agents rest, and nobody waits for them. Safe to call again."""
         attachments = tuple(self._attachments.values())

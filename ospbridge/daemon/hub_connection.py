@@ -113,7 +113,8 @@ class HubConnection:
                 if isinstance(request, (Again, Step, AnnotatedStep)):
                     reply = await self._step(request, answers)
                 elif isinstance(request, OpenLane):
-                    if self._watch is not None and self._watch.open_lane(self, self._stream):
+                    watch = self._watch if answers.attached else None
+                    if watch is not None and watch.open_lane(self, self._stream):
                         continue
                     reply = LaneOpened()
                 else:
@@ -259,6 +260,10 @@ class HubConnection:
         return moves, None
 
     # --- without the task ------------------------------------------------------------------------------------------
+
+    @property
+    def hears_twice(self) -> bool:
+        return self._stream.lane is not None
 
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come: an action is taken at once, anything else is for the task. False: nothing came.

@@ -98,7 +98,7 @@ class HubStream:
         return None
 
     def open_lane(self, lane: DaemonLane) -> bool:
-        """Answer that there is one; False where that found no room, and there is none. Raises OSError."""
+        """Answer that there is one; False where that could not be sent, and there is none."""
         opened = bytearray()
         encode(LaneOpened(), opened)
         if self.unsent:
@@ -106,7 +106,8 @@ class HubStream:
         try:
             if not socket.send_fds(self._socket, [opened], lane.files):
                 return False
-        except BlockingIOError:
+        except OSError:
+            # There is no room, or there are too many descriptors under way; or the client is gone, which is told soon.
             return False
         lane.given()
         self.lane = lane
@@ -161,7 +162,8 @@ class HubStream:
     def tell_held(self, seconds: float, reason: str) -> None:
         """Tell the client, which waits for a reply, that it may take longer: its deadline counts from then on."""
         notice = bytearray()
-        encode(Held(min(seconds, LONGEST_HOLD), reason), notice)
+        request = self.lane.request if self.lane is not None and self._by_lane else 0
+        encode(Held(min(seconds, LONGEST_HOLD), reason, request), notice)
         # A client that waits has read all there was, so that a notice this small finds room; if not, it goes first
         # when the reply goes.
         try:

@@ -8,6 +8,7 @@ looks again and again, runs the steps that are due, and lets the scheduler have 
 from __future__ import annotations
 
 import select
+from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -54,6 +55,11 @@ class Watched(Protocol):
     """Its task has something to do."""
     acting: Sequence[Attachment]
     """For whom it has acted, and waits."""
+
+    @property
+    def hears_twice(self) -> bool:
+        """It has a lane beside its socket, and reads what came there first."""
+        ...
 
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise.
@@ -111,20 +117,18 @@ class HubWatch:
         if stream.lane is not None or len(self._lanes) >= MOST_LANES or not possible():
             return False
         try:
-            lane = DaemonLane(self._barrier.bell)
+            with ExitStack() as undo:
+                lane = DaemonLane(self._barrier.bell)
+                undo.callback(lane.close)
+                self._epoll.register(lane.doorbell, select.EPOLLIN | select.EPOLLET)
+                undo.callback(self._epoll.unregister, lane.doorbell)
+                if not stream.open_lane(lane):
+                    return False
+                undo.pop_all()
         except OSError as error:
             log.info("no memory is shared with an environment", reason=error.strerror)
             return False
-        try:
-            opened = stream.open_lane(lane)
-        except BaseException:
-            lane.close()
-            raise
-        if not opened:
-            lane.close()
-            return False
         self._lanes[lane.doorbell] = lane, connection
-        self._epoll.register(lane.doorbell, select.EPOLLIN | select.EPOLLET)
         return True
 
     def close_lane(self, stream: HubStream) -> None:
@@ -158,7 +162,10 @@ class HubWatch:
                 continue
             if which & GONE:
                 connection.hung_up()
-            connection.readable(now, at_once=connection is mine)
+            came = connection.readable(now, at_once=connection is mine)
+            if came and both is None and connection.hears_twice:
+                # That may have been its lane's request, and nobody tells again of what is on the socket.
+                connection.readable(now)
         return True
 
     async def run(self) -> Never:

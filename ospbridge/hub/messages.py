@@ -302,11 +302,13 @@ class Numbers(msgspec.Struct, frozen=True, array_like=True, tag="numbers"):
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
     """No answer yet: the world is held still, for ``seconds`` at most, and the answer's time counts from then on.
 
-    May precede the answer to ``Reset`` and ``Step``, several times.
+    May precede the answer to ``Reset`` and ``Step``, several times. ``request``: the number of the step in shared
+    memory that it is about, whose answer may be seen before it; 0: it is about what was asked on the stream.
     """
 
     seconds: Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_HOLD)]
     reason: str = ""
+    request: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Observing(msgspec.Struct, frozen=True, array_like=True, tag="observing"):

@@ -174,7 +174,7 @@ class HubClient:
         try:
             exchange.open_lane(self.timeout)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
-            raise self._interrupted(error) from None
+            raise self._interrupted(error, exchange) from None
         return attached
 
     def observe(self, agent: str) -> AgentObserver:
@@ -215,7 +215,7 @@ class HubClient:
         try:
             return exchange.step(frame, limit)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
-            raise self._interrupted(error) from None
+            raise self._interrupted(error, exchange) from None
 
     def send(self, frame: bytearray, limit: float, *, step: bool = False) -> None:
         """A request, of a ``step`` or not; ``receive`` must follow."""
@@ -226,9 +226,8 @@ class HubClient:
             exchange.send(frame, limit, step=step)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
             refused = self._refused(exchange, error)
-            self._note(error)
-            self.lose()
-            raise refused or self._told(error) from None
+            told = self._interrupted(error, exchange)
+            raise refused or told from None
 
     def _refused(self, exchange: HubExchange, error: BaseException) -> OspBridgeError | None:
         """What a daemon said that turned us away before it was asked anything: it hangs up at once then."""
@@ -248,10 +247,13 @@ class HubClient:
         try:
             return exchange.receive(limit, read)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
-            raise self._interrupted(error) from None
+            raise self._interrupted(error, exchange) from None
 
-    def _interrupted(self, error: BaseException) -> BaseException:
+    def _interrupted(self, error: BaseException, exchange: HubExchange) -> BaseException:
         """Replies have no numbers, so that the connection is lost to whatever interrupted one."""
+        if exchange is not self._exchange and isinstance(error, ValueError):
+            # Somebody else has closed it meanwhile, and with it the memory that was waited at.
+            return self._unusable()
         self._note(error)
         self.lose()
         return self._told(error)

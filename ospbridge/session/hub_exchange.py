@@ -128,9 +128,9 @@ class HubExchange:
             reply, held = self._said(count, read)
             if reply is not None:
                 return reply
-            if held is not None:
+            if held is not None and not held.request:
                 # Somebody else makes the world wait, which is none of the daemon's own delay.
-                deadline = monotonic() + held + limit
+                deadline = monotonic() + held.seconds + limit
             count = None
             left = max(deadline - monotonic(), 0.0)
 
@@ -155,16 +155,16 @@ class HubExchange:
                     reply, held = self._said(self._stream.receive_now(self._incoming.space()), read)
                     if reply is not None:
                         return reply
-                    if held is not None:
-                        deadline = monotonic() + held + limit
+                    if held is not None and held.request == lane.request:
+                        deadline = monotonic() + held.seconds + limit
             left = deadline - monotonic()
             if left <= 0:
                 raise _silent(limit)
 
     def _said(
         self, count: int, read: Callable[[memoryview], HubReply | R]
-    ) -> tuple[HubReply | R | None, float | None]:
-        """What so many bytes on the stream complete: a reply, and for how long the latest notice holds the world."""
+    ) -> tuple[HubReply | R | None, Held | None]:
+        """What so many bytes on the stream complete: a reply, and the latest notice."""
         if not count:
             raise ConnectionResetError(0, "the stream ended")
         held = None
@@ -173,7 +173,7 @@ class HubExchange:
             reply = read(message)
             if not isinstance(reply, Held):
                 return reply, held
-            held = reply.seconds
+            held = reply
             message = self._incoming.next_message()
         return None, held
 

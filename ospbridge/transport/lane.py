@@ -21,7 +21,8 @@ import platform
 import select
 import struct
 import sys
-from contextlib import ExitStack, suppress
+import weakref
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,8 @@ IN_ORDER: Final = frozenset({"x86_64", "amd64", "i686", "i586", "s390x"})
 FILES: Final = 3
 """What a client is given: the memory, the descriptor that tells the daemon, the bell that tells the client."""
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+LOOK_AGAIN: Final = 1.0
+"""Seconds after which a client looks by itself: whatever another one does to the bell costs no more."""
 SHOWN: Final = 48
 """Bytes of a wrong message that are shown."""
 _length_at: Final = HEAD.unpack_from
@@ -64,27 +67,40 @@ def possible() -> bool:
 
 
 class Bell:
-    """Tells all clients at once that some of them may have an answer. ``together`` keeps it until all have theirs."""
+    """Tells all clients at once that some of them may have an answer; between ``hold`` and ``release`` once for all.
 
-    __slots__ = ("_due", "_together", "descriptor")
+    What rings is the daemon's alone: a client could drain it, or fill it and have the daemon wait for room. Clients are
+    given an epoll set around it, which only tells.
+    """
+
+    __slots__ = ("_due", "_own", "_set", "_together", "descriptor")
 
     def __init__(self) -> None:
         self.descriptor = -1
-        """Made for the first lane."""
+        """Of the set. Made for the first lane."""
+        self._own = -1
+        self._set: select.epoll | None = None
         self._together = False
         self._due = False
 
     def open(self) -> int:
         """Its descriptor. Raises OSError."""
-        if self.descriptor < 0:
-            self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if self._set is None:
+            with ExitStack() as undo:
+                own = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                undo.callback(os.close, own)
+                telling = select.epoll()
+                undo.callback(telling.close)
+                telling.register(own, select.EPOLLIN)
+                undo.pop_all()
+            self._own, self._set, self.descriptor = own, telling, telling.fileno()
         return self.descriptor
 
     def ring(self) -> None:
         if self._together:
             self._due = True
         else:
-            self._ring()
+            os.eventfd_write(self._own, 1)
 
     def hold(self) -> None:
         """Several answers follow, and then ``release``."""
@@ -94,21 +110,15 @@ class Bell:
         self._together = False
         if self._due:
             self._due = False
-            self._ring()
-
-    def _ring(self) -> None:
-        try:
-            os.eventfd_write(self.descriptor, 1)
-        except BlockingIOError:
-            # A client has filled it.
-            with suppress(BlockingIOError):
-                os.eventfd_read(self.descriptor)
-            os.eventfd_write(self.descriptor, 1)
+            os.eventfd_write(self._own, 1)
 
     def close(self) -> None:
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        """Safe to call again."""
+        telling, self._set = self._set, None
+        if telling is not None:
+            self.descriptor = -1
+            telling.close()
+            os.close(self._own)
 
 
 class DaemonLane:
@@ -137,6 +147,11 @@ class DaemonLane:
             self.given()
             raise
         self._numbers = memoryview(self._map).cast("Q")
+
+    @property
+    def request(self) -> int:
+        """The number of the latest request."""
+        return self._request
 
     @property
     def files(self) -> tuple[int, int, int]:
@@ -192,7 +207,7 @@ class ClientLane:
     The ``files`` are its own from now on. Raises OSError where they cannot be used.
     """
 
-    __slots__ = ("_kept", "_map", "_number", "_numbers", "_poll", "_ring", "_stream")
+    __slots__ = ("__weakref__", "_map", "_numbers", "_poll", "_release", "_ring", "_stream", "request")
 
     def __init__(self, files: Sequence[int], stream: int) -> None:
         with ExitStack() as kept:
@@ -211,10 +226,12 @@ class ClientLane:
                 # Nobody ever reads the bell, so that everybody is told of each ring.
                 poll.register(bell, select.EPOLLIN | select.EPOLLET)
                 self._map = mmap.mmap(file, SIZE)
-            self._kept = kept.pop_all()
+            # Also where nobody closes it: descriptors are numbers, and nothing else would.
+            self._release = weakref.finalize(self, kept.pop_all().close)
+            self._release.atexit = False
         self._numbers = memoryview(self._map).cast("Q")
-        self._number = 0
-        """Of the latest request."""
+        self.request = 0
+        """The number of the latest."""
         self._ring = partial(os.eventfd_write, doorbell, 1)
         self._poll = poll.poll
         self._stream = stream
@@ -225,14 +242,14 @@ class ClientLane:
         if size > MOST:
             return False
         self._map[FIRST : FIRST + size] = frame
-        self._number += 1
-        self._numbers[0] = self._number
+        self.request += 1
+        self._numbers[0] = self.request
         self._ring()
         return True
 
     def answer(self) -> memoryview | None:
         """The answer to the latest request, without its length, where it is there. Raises RemoteProtocolError."""
-        if self._numbers[ANSWERS] != self._number:
+        if self._numbers[ANSWERS] != self.request:
             return None
         shared = self._map
         (length,) = _length_at(shared, HALF + FIRST)
@@ -241,15 +258,18 @@ class ClientLane:
         return memoryview(shared[ANSWER : ANSWER + length])
 
     def wait(self, seconds: float) -> bool:
-        """Until there may be an answer, or something on the stream, which is True; for so many seconds at most."""
-        events = self._poll(seconds, 2)
+        """Until there may be an answer, or something on the stream, which is True; for so many seconds at most.
+
+        It may return early, with nothing.
+        """
+        events = self._poll(min(seconds, LOOK_AGAIN), 2)
         return bool(events) and self._stream in (events[0][0], events[-1][0])
 
     def close(self) -> None:
         """Safe to call again."""
         self._numbers.release()
         self._map.close()
-        self._kept.close()
+        self._release()
 
 
 def _too_long(length: int, shown: bytes) -> RemoteProtocolError:

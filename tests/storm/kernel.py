@@ -351,6 +351,8 @@ class Patient:
 class Epoll:
     """``select.epoll``, as far as it is used."""
 
+    ended = False
+
     def __init__(self) -> None:
         self._masks: dict[int, int] = {}
         self.watchers: list[trio.Event] = []
@@ -382,12 +384,17 @@ class Epoll:
 
     @property
     def watched(self) -> list[File | Epoll]:
-        return [self, *(file for _, file in self._members)]
+        return [self, *(each for _, file in self._members for each in file.watched)]
 
     @property
-    def _members(self) -> list[tuple[int, File]]:
+    def changes(self) -> int:
+        return sum(file.changes for _, file in self._members)
+
+    @property
+    def _members(self) -> list[tuple[int, File | Epoll]]:
+        """Sets may be members of others."""
         found = ((descriptor, self._kernel.files.get(descriptor)) for descriptor in self._masks)
-        return [(descriptor, file) for descriptor, file in found if isinstance(file, File)]
+        return [(descriptor, file) for descriptor, file in found if file is not None]
 
     @property
     def readable(self) -> bool:

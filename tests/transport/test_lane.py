@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import select
@@ -122,38 +123,74 @@ def test_one_bell_wakes_all_who_wait() -> None:
 
 def test_a_bell_that_is_held_rings_once_and_only_where_there_was_something() -> None:
     bell = Bell()
-    descriptor = bell.open()
-    try:
-        bell.hold()
-        bell.release()
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(descriptor)
-        bell.hold()
-        bell.ring()
-        bell.ring()
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(descriptor)
-        bell.release()
-        assert os.eventfd_read(descriptor) == 1
-        bell.ring()
-        assert os.eventfd_read(descriptor) == 1
-    finally:
-        bell.close()
+    with select.epoll() as poll:
+        poll.register(bell.open(), select.EPOLLIN | select.EPOLLET)
+
+        def rung() -> bool:
+            return bool(poll.poll(0))
+
+        try:
+            bell.hold()
+            bell.release()
+            assert not rung()
+            bell.hold()
+            bell.ring()
+            bell.ring()
+            assert not rung()
+            bell.release()
+            assert rung()
+            assert not rung()
+            bell.ring()
+            assert rung()
+        finally:
+            bell.close()
 
 
-def test_a_bell_that_a_client_has_filled_rings_yet() -> None:
+def test_a_client_can_neither_silence_nor_fill_the_bell() -> None:
     with lanes() as (bell, [(daemon, client, _)]):
         client.wait(0.0)
-        os.eventfd_write(bell.descriptor, 2**64 - 2)
+        given = os.dup(bell.descriptor)
+        try:
+            for spoil in (
+                lambda: os.eventfd_read(given),
+                lambda: os.eventfd_write(given, 2**64 - 2),
+                lambda: os.read(given, 8),
+                lambda: os.write(given, b"\xff" * 8),
+            ):
+                with pytest.raises(OSError, match="Invalid argument"):
+                    spoil()
+            os.set_blocking(given, True)
+        finally:
+            os.close(given)
+        for _ in range(3):
+            client.post(message(b"request"))
+            assert daemon.take() is not None
+            daemon.put(message(b"answer"))
+            assert not client.wait(LONG)
+            assert client.answer() is not None
+
+
+def test_a_wait_of_any_length_looks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_AGAIN", 0.01)
+    with lanes() as (_, [(_, client, _)]):
         client.wait(0.0)
-        client.post(message(b"request"))
-        assert daemon.take() is not None
-        daemon.put(message(b"answer"))
-        with select.epoll() as poll:
-            poll.register(bell.descriptor, select.EPOLLIN)
-            assert poll.poll(0)
-        assert client.answer() is not None
-        assert os.eventfd_read(bell.descriptor) == 1
+        assert not client.wait(1e9)
+        assert not client.wait(float("inf"))
+
+
+def test_a_client_that_nobody_closes_leaves_no_descriptor() -> None:
+    bell = Bell()
+    mine, other = socket.socketpair()
+    with mine, other:
+        gc.collect()
+        before = descriptors()
+        daemon = DaemonLane(bell)
+        client = ClientLane([os.dup(file) for file in daemon.files], mine.fileno())
+        del client
+        gc.collect()
+        daemon.close()
+        bell.close()
+        assert descriptors() == before
 
 
 def test_who_waits_is_told_of_the_stream_too() -> None:
