@@ -5,6 +5,7 @@ They come through its socket, and where a lane was opened beside it through that
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.hub.framing import HEAD, Incoming, encode
 from ospbridge.hub.messages import LONGEST_HOLD, Held, LaneOpened
 from ospbridge.hub.refusals import refusal
+from ospbridge.transport.unix import peer_user
 
 if TYPE_CHECKING:
     from ospbridge.daemon.recurrence import LoneStep
@@ -96,6 +98,11 @@ class HubStream:
             raise ConnectionResetError
         self._incoming.put(data)
         return None
+
+    @property
+    def of_our_user(self) -> bool:
+        """So the client connected, to a hub on this host."""
+        return peer_user(self._socket) == os.geteuid()
 
     def open_lane(self, lane: DaemonLane) -> bool:
         """Answer that there is one; False where that could not be sent, and there is none."""

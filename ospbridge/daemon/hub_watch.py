@@ -118,7 +118,7 @@ class HubWatch:
             return False
         try:
             with ExitStack() as undo:
-                lane = DaemonLane(self._barrier.bell)
+                lane = DaemonLane(self._barrier.bell, ours=stream.of_our_user)
                 undo.callback(lane.close)
                 self._epoll.register(lane.doorbell, select.EPOLLIN | select.EPOLLET)
                 undo.callback(self._epoll.unregister, lane.doorbell)

@@ -22,7 +22,7 @@ import select
 import struct
 import sys
 import weakref
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -69,38 +69,41 @@ def possible() -> bool:
 class Bell:
     """Tells all clients at once that some of them may have an answer; between ``hold`` and ``release`` once for all.
 
-    What rings is the daemon's alone: a client could drain it, or fill it and have the daemon wait for room. Clients are
-    given an epoll set around it, which only tells.
+    Whoever has what rings could drain it, or fill it and have the daemon wait for room. That is for clients of the
+    daemon's own user, who could as well stop the daemon; others are given an epoll set around it, which only tells, and
+    costs each ring some 5 % of a step of many processes.
     """
 
-    __slots__ = ("_due", "_own", "_set", "_together", "descriptor")
+    __slots__ = ("_due", "_rings", "_tells", "_together")
 
     def __init__(self) -> None:
-        self.descriptor = -1
-        """Of the set. Made for the first lane."""
-        self._own = -1
-        self._set: select.epoll | None = None
+        self._rings = -1
+        """Made for the first lane."""
+        self._tells: select.epoll | None = None
         self._together = False
         self._due = False
 
-    def open(self) -> int:
-        """Its descriptor. Raises OSError."""
-        if self._set is None:
+    def descriptor(self, *, ours: bool) -> int:
+        """What a client is given, one of our own user or another. Raises OSError."""
+        if self._tells is None:
             with ExitStack() as undo:
-                own = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                undo.callback(os.close, own)
-                telling = select.epoll()
-                undo.callback(telling.close)
-                telling.register(own, select.EPOLLIN)
+                rings = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                undo.callback(os.close, rings)
+                tells = select.epoll()
+                undo.callback(tells.close)
+                tells.register(rings, select.EPOLLIN)
                 undo.pop_all()
-            self._own, self._set, self.descriptor = own, telling, telling.fileno()
-        return self.descriptor
+            self._rings, self._tells = rings, tells
+        return self._rings if ours else self._tells.fileno()
 
     def ring(self) -> None:
+        """Never raises."""
         if self._together:
             self._due = True
-        else:
-            os.eventfd_write(self._own, 1)
+            return
+        # Where one of our own user has filled it clients look by themselves, too.
+        with suppress(BlockingIOError):
+            os.eventfd_write(self._rings, 1)
 
     def hold(self) -> None:
         """Several answers follow, and then ``release``."""
@@ -110,34 +113,33 @@ class Bell:
         self._together = False
         if self._due:
             self._due = False
-            os.eventfd_write(self._own, 1)
+            self.ring()
 
     def close(self) -> None:
         """Safe to call again."""
-        telling, self._set = self._set, None
-        if telling is not None:
-            self.descriptor = -1
-            telling.close()
-            os.close(self._own)
+        tells, self._tells = self._tells, None
+        if tells is not None:
+            tells.close()
+            os.close(self._rings)
 
 
 class DaemonLane:
     """The side that makes the memory and reads requests. Raises OSError where the host has none to give.
 
     ``doorbell`` becomes readable, for an edge-triggered look, whenever a request was written. It is the client's too,
-    so that closing it here does not take it out of an epoll set.
+    so that closing it here does not take it out of an epoll set. ``ours``: the client is one of our own user.
     """
 
-    __slots__ = ("_bell", "_file", "_map", "_numbers", "_request", "doorbell")
+    __slots__ = ("_bell", "_file", "_hears", "_map", "_numbers", "_request", "doorbell")
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: Bell, *, ours: bool) -> None:
         self._bell = bell
         self._request = 0
         """The number of the latest."""
         self._file = -1
         self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            bell.open()
+            self._hears = bell.descriptor(ours=ours)
             self._file = os.memfd_create("ospbridge-lane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self._file, SIZE)
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
@@ -156,7 +158,7 @@ class DaemonLane:
     @property
     def files(self) -> tuple[int, int, int]:
         """The descriptors that the client must be given; then say ``given``."""
-        return self._file, self.doorbell, self._bell.descriptor
+        return self._file, self.doorbell, self._hears
 
     def given(self) -> None:
         """The client has the memory's descriptor, or never will."""

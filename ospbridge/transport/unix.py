@@ -13,7 +13,7 @@ from typing import Final
 
 from ospbridge.errors import ConfigurationError
 
-__all__ = ["LOCK", "LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid"]
+__all__ = ["LOCK", "LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid", "peer_user"]
 
 LONGEST_PATH: Final = 107
 """Bytes of a path that a Unix socket's address holds."""
@@ -59,12 +59,24 @@ def connect_unix(path: Path) -> socket.socket:
 def peer_pid(sock: socket.socket) -> int:
     """The process that connected, as the kernel knows it; 0 where that lies outside this pid namespace."""
     try:
-        pid, _, _ = _CREDENTIALS.unpack(
-            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        )
+        return _credentials(sock)[0]
     except OSError:
         return 0
-    return int(pid)
+
+
+def peer_user(sock: socket.socket) -> int:
+    """The user that connected, as the kernel knows it; -1 where it does not."""
+    try:
+        return _credentials(sock)[1]
+    except OSError:
+        return -1
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group."""
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, group = _CREDENTIALS.unpack(told)
+    return pid, user, group
 
 
 class HubSocket:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -38,8 +38,11 @@ async def serving(
 ) -> AsyncIterator[Conductor]:
     """A hub at ``path`` whose simulator is joined; ``changes`` are settings of it."""
     conductor = Conductor(Settings(hub=path, simulator=simulator.address, spin=spin, **changes))
-    listener = HubSocket(path)
-    with HubServer(listener, conductor, spin=spin) as server, trio.fail_after(WITHIN):
+    with (
+        closing(HubSocket(path)) as listener,
+        HubServer(listener, conductor, spin=spin) as server,
+        trio.fail_after(WITHIN),
+    ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conductor.run)
             nursery.start_soon(server.serve)
@@ -47,7 +50,6 @@ async def serving(
                 await trio.sleep(0.01)
             yield conductor
             nursery.cancel_scope.cancel()
-    listener.close()
 
 
 class Line:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon import hub_watch
+from ospbridge.daemon import hub_stream, hub_watch
 from ospbridge.errors import HubLost, LocalProtocolError, OspBridgeError, SessionClosed
 from ospbridge.hub.messages import (
     VERSION,
@@ -160,8 +160,13 @@ async def test_steps_go_through_shared_memory_and_nothing_else_does(
     assert sent == [4, 4, 5, 5]
 
 
-async def test_agents_in_lock_step_get_their_own_numbers(tmp_path: Path, spin: bool) -> None:
+@pytest.mark.parametrize("whose", ["our own user", "another user"])
+async def test_agents_in_lock_step_get_their_own_numbers(
+    tmp_path: Path, spin: bool, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "hub"
+    if whose == "another user":
+        monkeypatch.setattr(hub_stream, "peer_user", lambda _: os.geteuid() + 1)
     with UdpSimulator(SyntheticWorld(2, 3, agents=8), port=0, profile=DOCUMENT) as simulator:
         async with serving(simulator, path, spin=spin, quorum=8):
 
@@ -201,7 +206,7 @@ async def test_where_memory_cannot_be_shared_steps_go_through_the_socket(
     by_socket: list[bool],
     who: str,
 ) -> None:
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(

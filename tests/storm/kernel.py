@@ -197,7 +197,8 @@ class Socket(File):
 
     def getsockopt(self, _: int, option: int, size: int = 0) -> Any:
         if option == socket.SO_PEERCRED:
-            return struct.pack("3i", os.getpid(), 0, 0)
+            # Of another user, to whom less is entrusted.
+            return struct.pack("3i", os.getpid(), os.geteuid() + 1, 0)
         return 2**23
 
     def getsockname(self) -> tuple[str, int]:

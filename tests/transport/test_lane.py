@@ -34,14 +34,16 @@ def message(data: bytes) -> bytearray:
 
 
 @contextmanager
-def lanes(count: int = 1) -> Iterator[tuple[Bell, list[tuple[DaemonLane, ClientLane, socket.socket]]]]:
-    """So many lanes at one bell, each with the daemon's end of its stream."""
+def lanes(
+    count: int = 1, *, ours: bool = True
+) -> Iterator[tuple[Bell, list[tuple[DaemonLane, ClientLane, socket.socket]]]]:
+    """So many lanes at one bell, each with the daemon's end of its stream; ``ours``: clients of the daemon's user."""
     bell = Bell()
     made = []
     try:
         for _ in range(count):
             mine, other = socket.socketpair()
-            daemon = DaemonLane(bell)
+            daemon = DaemonLane(bell, ours=ours)
             client = ClientLane([os.dup(file) for file in daemon.files], mine.fileno())
             daemon.given()
             made.append((daemon, client, other, mine))
@@ -94,8 +96,9 @@ def test_each_request_is_told_of_once_without_being_read() -> None:
             assert poll.poll(0) == []
 
 
-def test_one_bell_wakes_all_who_wait() -> None:
-    with lanes(4) as (bell, made):
+@pytest.mark.parametrize("ours", [True, False])
+def test_one_bell_wakes_all_who_wait(ours: bool) -> None:
+    with lanes(4, ours=ours) as (bell, made):
         found: list[bytes] = []
 
         def wait(client: ClientLane) -> None:
@@ -121,10 +124,11 @@ def test_one_bell_wakes_all_who_wait() -> None:
         assert found == [b"answer"] * 4
 
 
-def test_a_bell_that_is_held_rings_once_and_only_where_there_was_something() -> None:
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_bell_that_is_held_rings_once_and_only_where_there_was_something(ours: bool) -> None:
     bell = Bell()
     with select.epoll() as poll:
-        poll.register(bell.open(), select.EPOLLIN | select.EPOLLET)
+        poll.register(bell.descriptor(ours=ours), select.EPOLLIN | select.EPOLLET)
 
         def rung() -> bool:
             return bool(poll.poll(0))
@@ -146,10 +150,10 @@ def test_a_bell_that_is_held_rings_once_and_only_where_there_was_something() -> 
             bell.close()
 
 
-def test_a_client_can_neither_silence_nor_fill_the_bell() -> None:
-    with lanes() as (bell, [(daemon, client, _)]):
+def test_a_client_of_another_user_can_neither_silence_nor_fill_the_bell() -> None:
+    with lanes(ours=False) as (bell, [(daemon, client, _)]):
         client.wait(0.0)
-        given = os.dup(bell.descriptor)
+        given = os.dup(bell.descriptor(ours=False))
         try:
             for spoil in (
                 lambda: os.eventfd_read(given),
@@ -170,6 +174,18 @@ def test_a_client_can_neither_silence_nor_fill_the_bell() -> None:
             assert client.answer() is not None
 
 
+def test_a_bell_that_one_of_our_own_user_has_filled_hinders_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_AGAIN", 0.01)
+    with lanes() as (bell, [(daemon, client, _)]):
+        os.eventfd_write(bell.descriptor(ours=True), 2**64 - 2)
+        client.wait(0.0)
+        client.post(message(b"request"))
+        assert daemon.take() is not None
+        daemon.put(message(b"answer"))
+        assert not client.wait(LONG)
+        assert client.answer() is not None
+
+
 def test_a_wait_of_any_length_looks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_AGAIN", 0.01)
     with lanes() as (_, [(_, client, _)]):
@@ -184,7 +200,7 @@ def test_a_client_that_nobody_closes_leaves_no_descriptor() -> None:
     with mine, other:
         gc.collect()
         before = descriptors()
-        daemon = DaemonLane(bell)
+        daemon = DaemonLane(bell, ours=True)
         client = ClientLane([os.dup(file) for file in daemon.files], mine.fileno())
         del client
         gc.collect()
@@ -223,7 +239,7 @@ def test_a_length_that_cannot_be_is_told_on_both_sides(length: int) -> None:
 
 def test_nobody_can_take_the_memory_away() -> None:
     bell = Bell()
-    daemon = DaemonLane(bell)
+    daemon = DaemonLane(bell, ours=True)
     try:
         with pytest.raises(PermissionError):
             os.ftruncate(daemon.files[0], 0)
@@ -262,13 +278,13 @@ def test_a_host_without_memory_to_give_costs_no_descriptor(monkeypatch: pytest.M
         raise OSError(12, "Cannot allocate memory")
 
     bell = Bell()
-    bell.open()
+    bell.descriptor(ours=True)
     before = descriptors()
     for place, name in ((os, "memfd_create"), (mmap, "mmap")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, refused)
             with pytest.raises(OSError, match="Cannot allocate"):
-                DaemonLane(bell)
+                DaemonLane(bell, ours=True)
         assert descriptors() == before
     bell.close()
 
