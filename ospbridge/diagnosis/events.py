@@ -33,7 +33,7 @@ def deregistered_event(stage: Stage) -> Finding:
     with stage.controlling(1) as agents:
         stage.reset(1)
         for name in EVENTS:
-            stage.line.listened = True
+            stage.line.listen()
             reply = stage.line.ask(RegisterForEvent(name), RegisterForEventAck).message
             assert isinstance(reply, RegisterForEventAck)
             if reply.event_id == 0:

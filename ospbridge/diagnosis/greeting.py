@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import select
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,6 +17,10 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arriving import hold_place, look_at, turn_back
+from ospbridge.session.lease import LeaseFile
+from ospbridge.session.seeing_off import SeeingOff
+from ospbridge.session.tenure import Tenure
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
@@ -42,35 +46,45 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
 
     Raises SimulatorNotFound, SimulatorSilent, VersionRefused.
     """
+    address, trace = server.address, server.trace
+    machine = ConnectMachine(
+        address, profile, limits=Limits(connect=timeout), jitter=random.random, now=monotonic()
+    )
     sock = open_udp(server.family)
-    closed = None
+    lease = LeaseFile()
     try:
-        closed = closed_port_probe(server.family, server.address)
-        machine = ConnectMachine(
-            server.address, profile, limits=Limits(connect=timeout), jitter=random.random, now=monotonic()
+        with closing(closed_port_probe(server.family, address)) as closed:
+            greetings = _converse(sock, closed, machine, lease, trace)
+        handler, found = machine.adopted, machine.profile
+        assert handler is not None
+        assert found is not None
+        connect_to(sock, handler)
+        host, port = sock.getsockname()[:2]
+        tenure = Tenure(
+            lease, address, local=Endpoint(host, port), handler=handler, profile=found, owed=machine.owed
         )
-        greetings = _converse(sock, closed, machine, server.trace)
-        assert machine.adopted is not None
-        assert machine.profile is not None
-        connect_to(sock, machine.adopted)
+        others = SeeingOff.beside(sock, address, found, machine.owed, trace=trace)
         return Line(
             sock,
-            machine.profile,
-            server.address,
-            machine.adopted,
-            greetings[machine.adopted],
-            trace=server.trace,
+            found,
+            address,
+            handler,
+            greetings[handler],
+            tenure=tenure,
+            others=others,
+            trace=trace,
         )
     except BaseException:
-        sock.close()
+        turn_back(lease, sock, machine, trace=trace)
         raise
-    finally:
-        if closed is not None:
-            closed.close()
 
 
 def _converse(
-    sock: socket.socket, closed: socket.socket, machine: ConnectMachine, trace: TraceWriter | None
+    sock: socket.socket,
+    closed: socket.socket,
+    machine: ConnectMachine,
+    lease: LeaseFile,
+    trace: TraceWriter | None,
 ) -> dict[Endpoint, bytes]:
     """Drive the machine until a handler is adopted; the answers to its INITs, by their source."""
     greetings: dict[Endpoint, bytes] = {}
@@ -86,14 +100,7 @@ def _converse(
             machine.handle_timer(monotonic())
             continue
         poll.poll(ceil(left * 1000))
-        try:
-            closed.recv(LARGEST_DATAGRAM)
-        except ConnectionRefusedError:
-            machine.handle_refused()
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            machine.handle_unreachable(str(error.strerror))
+        look_at(closed, machine)
         with suppress(BlockingIOError):
             data, address = sock.recvfrom(LARGEST_DATAGRAM)
             source = Endpoint(str(address[0]), int(address[1]))
@@ -102,6 +109,7 @@ def _converse(
             if data[:1] == bytes((Code.INIT_COMMUNICATION_ACK,)):
                 greetings.setdefault(source, data)
             machine.receive(data, source, monotonic())
+            hold_place(lease, sock, machine)
     for data, destination in machine.outgoing:
         _send(sock, data, destination, trace)
     return greetings

@@ -5,7 +5,6 @@ Each wait is bounded, whatever the server sends. What is harmless to repeat is r
 
 from __future__ import annotations
 
-import os
 import select
 from contextlib import suppress
 from math import ceil
@@ -29,7 +28,7 @@ from ospbridge.osp.messages import (
 )
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.unasked import LISTED
-from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.session.blocking import see_off
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import Exchange
     from ospbridge.osp.profile import Profile
+    from ospbridge.session.seeing_off import SeeingOff
+    from ospbridge.session.tenure import Tenure
 
 __all__ = ["SILENCE", "Line", "Reply"]
 
@@ -64,7 +65,10 @@ class Reply(NamedTuple):
 
 
 class Line:
-    """Our end of a handler: a non-blocking socket that is connected to it. ``greeting`` is its answer to the INIT."""
+    """Our end of a handler: a non-blocking socket that is connected to it. ``greeting`` is its answer to the INIT.
+
+    ``others``: handlers that further INITs are answered by, when this one has left.
+    """
 
     def __init__(
         self,
@@ -74,6 +78,8 @@ class Line:
         handler: Endpoint,
         greeting: bytes,
         *,
+        tenure: Tenure,
+        others: SeeingOff | None = None,
         trace: TraceWriter | None = None,
     ) -> None:
         self.profile = profile
@@ -82,18 +88,20 @@ class Line:
         self.greeting = greeting
         self.controlled: dict[int, str] = {}
         """Agents that are ours, or may be: name by local id."""
-        self.listened = False
-        """Whether an event was registered for."""
         self._socket = sock
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         self._trace = trace
-        self._lease = LeaseFile()
+        self._tenure = tenure
+        self._others = others
         self._open = True
+        self._over = False
+        """Nothing is ours there any more."""
         self.lists = ClientMachine(
             profile, limits=Limits(query=sum(WAITS), listing=LISTING), peer=str(server)
         )
         """Asks for lists, by ``listed``, and for nothing else."""
+        self._renew_lease()
 
     # --- datagrams -------------------------------------------------------------------------------------------------
 
@@ -246,24 +254,17 @@ class Line:
         self._renew_lease()
 
     def _renew_lease(self) -> None:
-        if not self.controlled:
-            self._lease.remove()
-            self._lease = LeaseFile()
-            return
-        host, port = self._socket.getsockname()[:2]
-        self._lease.write(
-            Lease(
-                server=self.server.host,
-                server_port=self.server.port,
-                local_host=host,
-                local_port=port,
-                handler_port=self.handler.port,
-                profile=self.profile.name,
-                agents={name: agent_id for agent_id, name in self.controlled.items()},
-                events=self.listened,
-                pid=os.getpid(),
-            )
-        )
+        self._tenure.renew({name: agent_id for agent_id, name in self.controlled.items()})
+
+    @property
+    def listened(self) -> bool:
+        """Whether an event was registered for."""
+        return self._tenure.events
+
+    def listen(self) -> None:
+        """An event is about to be registered for."""
+        self._tenure.events = True
+        self._renew_lease()
 
     def leave(self) -> None:
         """Give back all agents, say goodbye where that is safe, and close. Never raises; idempotent."""
@@ -273,30 +274,36 @@ class Line:
         try:
             with suppress(OspBridgeError, OSError):
                 self.give_back(waits=LEAVING)
+                self._over = True
             if not self.listened or self.profile.end_after_events_is_safe:
+                self._over = False
                 with suppress(OspBridgeError, OSError):
                     self.ask(End(), EndAck, waits=LEAVING)
-                    self.controlled.clear()
+                    self._over = True
+                    see_off(self._others, monotonic() + sum(LEAVING))
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close the socket; agents that may still be ours stay in the lease, for a successor to free."""
+        """Close the socket; what may still be ours stays in the lease, for a successor to free."""
         self._open = False
         # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
-        if self.controlled:
-            self._lease.abandon()
+        if self._others is not None:
+            self._others.close()
+        if self._over:
+            self._tenure.end()
         else:
-            self._lease.remove()
+            self._tenure.abandon()
 
     def forget(self) -> None:
         """All agents of this line are free, for its handler is gone."""
-        self.controlled.clear()
+        self._over = True
         self.close()
 
     def _gone(self) -> SessionLost:
         # A handler that is gone controls nothing: servers release what it held.
+        self._over = True
         return SessionLost(f"the handler of {self.server} at port {self.handler.port} is gone")
 
 

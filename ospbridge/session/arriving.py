@@ -6,10 +6,10 @@ for it, and whoever gives up says goodbye to it.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from ospbridge.session.lease import Lease
+from ospbridge.interface import Endpoint
+from ospbridge.session.tenure import Tenure
 from ospbridge.transport.udp import LARGEST_DATAGRAM, send_to
 
 if TYPE_CHECKING:
@@ -40,20 +40,14 @@ def hold_place(lease: LeaseFile, sock: socket.socket, machine: ConnectMachine) -
         return
     handler, profile = machine.answered
     host, port = sock.getsockname()[:2]
-    lease.write(
-        Lease(
-            server=machine.server.host,
-            server_port=machine.server.port,
-            local_host=host,
-            local_port=port,
-            handler_port=handler.port,
-            profile=profile.name,
-            agents={},
-            events=False,
-            pid=os.getpid(),
-            owed=machine.owed,
-        )
-    )
+    Tenure(
+        lease,
+        machine.server,
+        local=Endpoint(host, port),
+        handler=handler,
+        profile=profile,
+        owed=machine.owed,
+    ).renew({})
 
 
 def turn_back(

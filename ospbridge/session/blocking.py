@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.notices import Notice
     from ospbridge.session.reclaim import Successor
 
-__all__ = ["BlockingSession"]
+__all__ = ["BlockingSession", "see_off"]
 
 T = TypeVar("T")
 
@@ -238,7 +238,9 @@ class BlockingSession:
     def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
-            return self.run(self.conversation.restart_communication())
+            confirmed = self.run(self.conversation.restart_communication())
+            see_off(self._others, monotonic() + self.machine.limits.close)
+            return confirmed
         finally:
             self._drop()
 
@@ -271,7 +273,7 @@ class BlockingSession:
         """``conversation.leave`` was run for this session, and ended so: nothing more is to be said to its handler."""
         try:
             if confirmed or self.link.gone:
-                _see_off(self._others, give_up or monotonic() + self.machine.limits.close)
+                see_off(self._others, give_up or monotonic() + self.machine.limits.close)
         finally:
             if confirmed or self.over:
                 self.conversation.forget_lease()
@@ -318,12 +320,13 @@ def _reclaim(places: Iterable[Successor]) -> list[str]:
             confirmed = link.run(dead.goodbye())
             dead.heard = confirmed or link.gone
             if dead.heard:
-                _see_off(dead.others, dead.give_up(monotonic()))
+                see_off(dead.others, dead.give_up(monotonic()))
             freed.extend(dead.agents if confirmed else ())
     return freed
 
 
-def _see_off(others: SeeingOff | None, give_up: float) -> None:
+def see_off(others: SeeingOff | None, give_up: float) -> None:
+    """Our handler has left: say goodbye to those that other INITs are answered by, until ``give_up`` at most."""
     if others is None:
         return
     poll = select.poll()

@@ -7,7 +7,6 @@ are valid only within one connection, so nothing of them leaves this room.
 from __future__ import annotations
 
 import difflib
-import os
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -36,9 +35,9 @@ from ospbridge.osp.leaving import leave
 from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.votes import Vote
-from ospbridge.session.lease import Lease, LeaseFile
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
+from ospbridge.session.tenure import Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.timing import Limits
+    from ospbridge.session.lease import LeaseFile
 
 __all__ = ["Conversation"]
 
@@ -88,9 +88,11 @@ class Conversation:
         self.reset_count = 0
         self._votes: tuple[Vote, ...] = ()
         self._leases = leases
-        self._lease = lease
-        self._owed = owed
-        """INITs of ours that the server may have yet to read."""
+        self._tenure = (
+            None
+            if lease is None
+            else Tenure(lease, server, local=local, handler=handler, profile=profile, owed=owed)
+        )
         self._renew_lease()
 
     # --- agents ----------------------------------------------------------------------------------------------------
@@ -276,7 +278,9 @@ class Conversation:
     def register_event(self, name: str) -> Exchange[bool]:
         """Be told of an event by its exact name; False where the simulator has none of that name."""
         # Who dies meanwhile may have registered, and a successor's END would do harm.
-        self._renew_lease(events=True)
+        if self._tenure is not None:
+            self._tenure.events = True
+            self._renew_lease()
         event_id = yield from asking.register_event(self.machine, name)
         return event_id != 0
 
@@ -366,33 +370,19 @@ class Conversation:
         finally:
             self.forget_lease()
 
-    def _renew_lease(self, *, events: bool = False) -> None:
-        if self._lease is None:
-            return
-        self._lease.write(
-            Lease(
-                server=self.server.host,
-                server_port=self.server.port,
-                local_host=self.local.host,
-                local_port=self.local.port,
-                handler_port=self.handler.port,
-                profile=self.machine.profile.name,
-                agents={name: vote.agent_id for name, vote in self.votes.items()} | self.asked,
-                events=events or self.machine.ever_registered_events,
-                pid=os.getpid(),
-                owed=self._owed,
-            )
-        )
+    def _renew_lease(self) -> None:
+        if self._tenure is not None:
+            self._tenure.renew({name: vote.agent_id for name, vote in self.votes.items()} | self.asked)
 
     def forget_lease(self) -> None:
         """The agents are free, and so is our place: nobody needs to reclaim them."""
-        if self._lease is not None:
-            self._lease.remove()
+        if self._tenure is not None:
+            self._tenure.end()
 
     def abandon_lease(self) -> None:
         """The agents may still be taken: leave the lease for a successor. The socket must be closed by then."""
-        if self._lease is not None:
-            self._lease.abandon()
+        if self._tenure is not None:
+            self._tenure.abandon()
 
     def closed(self) -> SessionClosed:
         """The error for use after closing."""

@@ -274,7 +274,9 @@ class TrioSession:
     async def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
-            return await self._run(self.conversation.restart_communication())
+            confirmed = await self._run(self.conversation.restart_communication())
+            await see_off(self._others, trio.current_time() + self.machine.limits.close)
+            return confirmed
         finally:
             self._drop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -11,7 +12,7 @@ from ospbridge.diagnosis import line
 from ospbridge.diagnosis.conformance import Conformance
 from ospbridge.diagnosis.deviations import DEVIATIONS, ORDER
 from ospbridge.diagnosis.findings import Finding, Verdict
-from ospbridge.diagnosis.greeting import Server
+from ospbridge.diagnosis.greeting import Server, join
 from ospbridge.diagnosis.stage import Stage
 from ospbridge.diagnosis.stepping import cut_completion
 from ospbridge.errors import (
@@ -27,6 +28,7 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.server_commands import COMMANDS
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.lease import stale_leases
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -245,6 +247,19 @@ def test_an_interruption_while_agents_are_ours_leaves_nothing_behind(
         assert simulator.machine.handlers == 0
         assert simulator.machine.controlled == 0
     assert not list(runtime_directory.rglob("*.lease"))
+
+
+def test_whoever_is_killed_before_it_has_an_agent_leaves_a_lease_of_its_place() -> None:
+    with serve(ArenaWorld(1), DOCUMENT) as simulator:
+        line = join(Server(socket.AF_INET, simulator.address), None, timeout=5.0)
+        # What the kernel does for a process that is killed.
+        line.close()
+        ((lease, file),) = stale_leases(simulator.address)
+        assert lease.agents == {}
+        file.abandon()
+        BlockingSession.connect(simulator.address).close()
+        assert simulator.machine.handlers == 0
+        assert not list(stale_leases(simulator.address))
 
 
 def test_a_simulator_that_ends_meanwhile_is_said_to_be_gone_with_what_was_probed() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from ospbridge.diagnosis.greeting import Server, join
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
@@ -50,6 +51,21 @@ def leave_with_trio(address: Endpoint) -> None:
     trio.run(leave)
 
 
+def restart_blocking(address: Endpoint) -> None:
+    BlockingSession.connect(address, limits=Limits(connect=8.0)).restart_communication()
+
+
+def restart_with_trio(address: Endpoint) -> None:
+    async def restart() -> None:
+        await (await TrioSession.connect(address, limits=Limits(connect=8.0))).restart_communication()
+
+    trio.run(restart)
+
+
+def probe(address: Endpoint) -> None:
+    join(Server(socket.AF_INET, address), None, timeout=8.0).leave()
+
+
 BOTH = pytest.mark.parametrize("leave", [leave_blocking, leave_with_trio])
 
 
@@ -61,7 +77,9 @@ def behind_another(server: OneAtATime) -> threading.Timer:
     return leaving
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "leave", [leave_blocking, leave_with_trio, restart_blocking, restart_with_trio, probe]
+)
 def test_whoever_waited_behind_another_client_and_leaves_locks_nobody_out(
     server: OneAtATime, leave: Callable[[Endpoint], None]
 ) -> None:
