@@ -107,6 +107,7 @@ class Attachment:
         "cut",
         "dist_inputs",
         "dist_inputs_size",
+        "drawn",
         "driver",
         "error",
         "feedback",
@@ -165,6 +166,8 @@ class Attachment:
         """What the latest action was drawn from, as float32."""
         self.logp = 0.0
         """The logarithm of its probability."""
+        self.drawn: bytes | None = None
+        """The latest action as it was drawn, as float32, where ``action`` was made of it."""
 
     def takes(self, size: int) -> bool:
         """Whether its actions are numbers, of so many bytes."""
@@ -189,6 +192,15 @@ class Attachment:
 
     def read_note(self, note: Note) -> None:
         """What its environment says of the action to come. Raises LocalProtocolError for a wrong size."""
+        if note.drawn and not self.takes(len(note.drawn)):
+            wanted_of_it = (
+                f"{self._size // 4} numbers, as its actions do" if self._box else "none: it chooses"
+            )
+            raise LocalProtocolError(
+                f"the action in an annotation of agent {self.name!r} must have {wanted_of_it}; got "
+                f"{len(note.drawn) // 4}",
+                hint="annotate(action=...) is for actions that were stretched or limited after they had been drawn",
+            )
         count = len(note.dist_inputs) // 4
         wanted = self.dist_inputs_size or count
         if not count or len(note.dist_inputs) != 4 * wanted:
@@ -201,6 +213,7 @@ class Attachment:
         self.dist_inputs_size = wanted
         self.dist_inputs = bytes(note.dist_inputs)
         self.logp = note.logp
+        self.drawn = bytes(note.drawn) or None
         self.weights_seq_no = note.weights_seq_no
 
     def not_playing(self) -> OspBridgeError:

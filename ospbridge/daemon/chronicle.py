@@ -123,6 +123,7 @@ class Chronicle:
                         attachment.infos.tolist() if collector.has_infos else (),
                         attachment.logp,
                         attachment.dist_inputs,
+                        attachment.drawn,
                     )
                 )
 

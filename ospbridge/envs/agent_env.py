@@ -137,18 +137,25 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         return feedback.observation, feedback.reward, feedback.terminated, feedback.truncated, feedback.info
 
     def annotate(
-        self, *, action_logp: Any, action_dist_inputs: Any, weights_seq_no: int | None = None
+        self,
+        *,
+        action_logp: Any,
+        action_dist_inputs: Any,
+        weights_seq_no: int | None = None,
+        action: Any = None,
     ) -> None:
         """Say what the next step's action was drawn from, for whoever learns upstream of the daemon.
 
         ``action_logp``: the logarithm of its probability. ``action_dist_inputs``: float32[k], what the policy put out:
         the logits of a discrete action; the means and then the logarithms of the standard deviations of another.
-        ``weights_seq_no``: which of the upstream's weights acted. Raises LocalProtocolError for what is not finite or
-        has another size than before, UsageError where the environment was not made with ``annotates=True``.
+        ``weights_seq_no``: which of the upstream's weights acted. ``action``: float32[m], the action as it was drawn,
+        where the one that ``step`` is given was stretched or limited afterwards. Raises LocalProtocolError for what is
+        not finite or has another size than before, UsageError where the environment was not made with
+        ``annotates=True``.
         """
         if self._next_note is None:
             raise not_annotated(self._simulator)
-        self._next_note.set(action_logp, action_dist_inputs, weights_seq_no)
+        self._next_note.set(action_logp, action_dist_inputs, weights_seq_no, action)
 
     def render(self) -> Any:
         """Sensors and inputs over time: text for "ansi", uint8[720, 960, 3] for "rgb_array"."""

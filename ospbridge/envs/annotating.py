@@ -38,13 +38,19 @@ def not_annotated(simulator: object) -> UsageError:
 
 
 def annotate_rows(
-    notes: Sequence[NextNote], action_logp: Any, action_dist_inputs: Any, weights_seq_no: int | None
+    notes: Sequence[NextNote],
+    action_logp: Any,
+    action_dist_inputs: Any,
+    weights_seq_no: int | None,
+    actions: Any = None,
 ) -> None:
     """A row for each agent. Raises LocalProtocolError."""
-    if len(action_logp) != len(notes) or len(action_dist_inputs) != len(notes):
+    drawn = [None] * len(notes) if actions is None else actions
+    if not len(action_logp) == len(action_dist_inputs) == len(drawn) == len(notes):
         raise LocalProtocolError(
-            f"{len(notes)} environments need {len(notes)} rows, got {len(action_logp)} of action_logp and "
-            f"{len(action_dist_inputs)} of action_dist_inputs"
+            f"{len(notes)} environments need {len(notes)} rows, got {len(action_logp)} of action_logp, "
+            f"{len(action_dist_inputs)} of action_dist_inputs and "
+            f"{'none' if actions is None else len(drawn)} of action"
         )
-    for note, logp, inputs in zip(notes, action_logp, action_dist_inputs, strict=True):
-        note.set(logp, inputs, weights_seq_no)
+    for note, logp, inputs, action in zip(notes, action_logp, action_dist_inputs, drawn, strict=True):
+        note.set(logp, inputs, weights_seq_no, action)

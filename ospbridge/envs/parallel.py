@@ -216,17 +216,21 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         action_logp: Mapping[str, Any],
         action_dist_inputs: Mapping[str, Any],
         weights_seq_no: int | None = None,
+        action: Mapping[str, Any] | None = None,
     ) -> None:
         """As ``AgentEnv.annotate``, by agent, of every agent in ``agents``."""
         if not self._next_notes:
             raise not_annotated(self._simulator)
-        missing = sorted(set(self.agents) - (set(action_logp) & set(action_dist_inputs)))
+        drawn = dict.fromkeys(self.agents) if action is None else action
+        missing = sorted(set(self.agents) - (set(action_logp) & set(action_dist_inputs) & set(drawn)))
         if missing:
             raise LocalProtocolError(
                 f"annotations of {missing} are missing", hint="annotate the actions of env.agents"
             )
         for name in self.agents:
-            self._next_notes[name].set(action_logp[name], action_dist_inputs[name], weights_seq_no)
+            self._next_notes[name].set(
+                action_logp[name], action_dist_inputs[name], weights_seq_no, drawn[name]
+            )
 
     def render(self) -> Any:
         """All agents' sensors and inputs over time: text for "ansi", uint8[height, width, 3] for "rgb_array"."""

@@ -241,12 +241,17 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         )
 
     def annotate(
-        self, *, action_logp: Any, action_dist_inputs: Any, weights_seq_no: int | None = None
+        self,
+        *,
+        action_logp: Any,
+        action_dist_inputs: Any,
+        weights_seq_no: int | None = None,
+        action: Any = None,
     ) -> None:
         """As ``AgentEnv.annotate``, with a row for each environment; those that are reset next are passed over."""
         if not self._next_notes:
             raise not_annotated(self._simulator)
-        annotate_rows(self._next_notes, action_logp, action_dist_inputs, weights_seq_no)
+        annotate_rows(self._next_notes, action_logp, action_dist_inputs, weights_seq_no, action)
 
     def recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """The second half of ``step``."""

@@ -123,11 +123,15 @@ class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """What an action was drawn from: float32 bytes, the logarithm of its probability, which weights acted."""
+    """What an action was drawn from: float32 bytes, the logarithm of its probability, which weights acted.
+
+    ``drawn``: the action as it was drawn, float32 bytes, where the one that is given was made of it; else empty.
+    """
 
     dist_inputs: bytes
     logp: float
     weights_seq_no: WeightsNumber | None = None
+    drawn: bytes = b""
 
 
 class AnnotatedStep(msgspec.Struct, frozen=True, array_like=True, tag="noted"):

@@ -34,10 +34,11 @@ MEMORY: Final = 64 * 2**20
 TOGETHER: Final = 128
 """Steps that are put together at once, at most."""
 FLOAT: Final = np.dtype("<f4")
-Kept: TypeAlias = tuple[bytes, bytes, float, "Sequence[float]", float, "bytes | None"]
+Kept: TypeAlias = tuple[bytes, bytes, float, "Sequence[float]", float, "bytes | None", "bytes | None"]
 """A step: its action (a choice too, exact below 2**24) and its observation as float32, reward, infos, the logarithm of
-the action's probability, and what it was drawn from as float32: equally many numbers in all steps, or None in all."""
-EACH: Final = 6
+the action's probability, what it was drawn from as float32, equally many numbers in all steps, or None in all, and the
+action as it was drawn, where it is another then."""
+EACH: Final = 7
 """Of those. Kept steps lie flat behind each other, so that a column of them is a slice."""
 
 
@@ -56,16 +57,24 @@ class Recorded:
 class _Columns:
     """What the steps of an episode brought, behind each other; the observations and infos begin with the reset's."""
 
-    __slots__ = ("actions", "dist_inputs", "infos", "logps", "observations", "rewards")
+    __slots__ = ("actions", "dist_inputs", "drawn", "infos", "logps", "observations", "rewards")
 
     def __init__(self, observation: bytes | bytearray, infos: Iterable[float]) -> None:
         self.observations = bytearray(observation)
         self.actions, self.dist_inputs = bytearray(), bytearray()
+        self.drawn = bytearray()
+        """The actions of all steps as they were drawn; empty where these are the actions themselves."""
         self.rewards, self.infos, self.logps = array("d"), array("d", infos), array("f")
 
     def add(self, kept: list[Any]) -> None:
         """The steps of ``kept``, one at least."""
-        self.actions += b"".join(kept[0::EACH])
+        actions = kept[0::EACH]
+        drawn = kept[6::EACH]
+        if self.drawn or any(drawn):
+            if not self.drawn:
+                self.drawn += self.actions
+            self.drawn += b"".join(one or given for one, given in zip(drawn, actions, strict=True))
+        self.actions += b"".join(actions)
         self.observations += b"".join(kept[1::EACH])
         self.rewards.extend(kept[2::EACH])
         if kept[3]:
@@ -77,7 +86,7 @@ class _Columns:
     @property
     def nbytes(self) -> int:
         numbers = len(self.rewards) + len(self.infos)
-        notes = len(self.dist_inputs) + 4 * len(self.logps)
+        notes = len(self.dist_inputs) + len(self.drawn) + 4 * len(self.logps)
         return len(self.observations) + len(self.actions) + 8 * numbers + notes
 
 
@@ -113,8 +122,9 @@ class Collected:
         """Bytes of what its steps brought, about."""
         size = self.columns.nbytes
         if self.kept:
-            action, observation, _, _, _, noted = self.kept[:EACH]
-            each = len(action) + len(observation) + len(noted or b"") + 8 * (1 + len(self.whose.info_names))
+            action, observation, _, _, _, noted, drawn = self.kept[:EACH]
+            each = len(action) + len(observation) + 8 * (1 + len(self.whose.info_names))
+            each += len(noted or b"") + len(drawn or b"")
             size += each * (len(self.kept) // EACH)
         return size
 
@@ -150,6 +160,7 @@ class Collected:
             np.frombuffer(columns.dist_inputs, FLOAT).reshape(steps, -1) if noted else None,
             self.id,
             self.before,
+            np.frombuffer(columns.drawn, FLOAT).reshape(steps, -1) if columns.drawn else None,
         )
 
     def _whole(self) -> _Columns:
@@ -214,15 +225,16 @@ class EpisodeCollector:
         *,
         logp: float = 0.0,
         dist_inputs: NDArray[np.float32] | None = None,
+        drawn: NDArray[np.float32] | None = None,
     ) -> None:
         """``action`` brought ``feedback``, which may end the episode.
 
         ``dist_inputs``: float32[j], what the action was drawn from, with probability exp(``logp``); equally many in all
-        steps of an episode, or None in all.
+        steps of an episode, or None in all. ``drawn``: float32[m], the action as it was drawn, where that is another.
         """
         infos = tuple(feedback.info["infos"].values()) if self.has_infos else ()
-        drawn = None if dist_inputs is None else _floats(dist_inputs)
-        self.add((_floats(action), _floats(feedback.observation), feedback.reward, infos, logp, drawn))
+        noted, whole = (None if each is None else _floats(each) for each in (dist_inputs, drawn))
+        self.add((_floats(action), _floats(feedback.observation), feedback.reward, infos, logp, noted, whole))
         if feedback.terminated or feedback.truncated:
             self.finish(feedback)
 
@@ -248,9 +260,9 @@ class EpisodeCollector:
     def _room(self) -> int:
         """For so many steps; one has been kept at least."""
         assert self._columns is not None
-        drawn = self._kept[5]
+        noted, drawn = self._kept[5], self._kept[6]
         # Nobody knows before how many numbers an action is drawn from.
-        each = self._row + (0 if drawn is None else 4 + len(drawn))
+        each = self._row + (0 if noted is None else 4 + len(noted)) + len(drawn or b"")
         # There is one observation more than there are steps, and it may be most of a row.
         return max(1, self._memory // each - 1) - len(self._columns.rewards)
 

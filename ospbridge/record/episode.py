@@ -11,6 +11,7 @@ The file is an npz archive (``numpy.load`` reads it, without pickle) of these ar
 ``infos``          float64[N + 1, k], the agent's infos in the order of ``info_names``; NaN where a step was lost
 ``action_logp``    float32[N]: what the policy said of each action; absent where nobody said it
 ``action_dist..``  ``action_dist_inputs``: float32[N, j], what each action was drawn from; absent as well
+``drawn_actions``  float32[N, m]: the actions as they were drawn, where those given were made of them; else absent
 ``low``, ``high``  float32[n]: the bounds of the observation space
 ``action_low`` ..  ``action_high``: float32[m]; absent where actions are discrete
 ``about``          uint8: the rest, as UTF-8 JSON; see ``RecordedEpisode``
@@ -41,7 +42,7 @@ __all__ = ["RecordedEpisode", "read_episode", "write_episode"]
 
 FORMAT: Final = "ospbridge episode"
 VERSION: Final = 1
-_NOTES: Final = ("action_logp", "action_dist_inputs")
+_NOTES: Final = ("action_logp", "action_dist_inputs", "drawn_actions")
 _BAD_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, RuntimeError)
 """RuntimeError: encrypted, or compressed in an unknown way (NotImplementedError)."""
 _BAD_HEADER: Final = (tokenize.TokenError, SyntaxError, TypeError, MemoryError)
@@ -80,6 +81,8 @@ class RecordedEpisode:
     """The same for the parts of a ``continued`` episode, and for no other one; empty where there is none."""
     t_started: int = 0
     """How many of its steps are in the parts before."""
+    drawn_actions: NDArray[np.float32] | None = None
+    """The actions as they were drawn, where those that were given were made of them."""
 
     def __len__(self) -> int:
         """Steps."""
@@ -198,6 +201,7 @@ def read_episode(path: Path) -> RecordedEpisode:
             arrays.get("action_dist_inputs"),
             about.id,
             about.t_started,
+            arrays.get("drawn_actions"),
         )
     except KeyError as error:
         raise _damaged(path, f"array {error} is missing") from None
@@ -223,6 +227,8 @@ def _check(path: Path, episode: RecordedEpisode) -> None:
         wanted["action_logp"] = ((steps,), np.float32)
     if episode.action_dist_inputs is not None:
         wanted["action_dist_inputs"] = ((steps, *episode.action_dist_inputs.shape[1:2]), np.float32)
+    if episode.drawn_actions is not None:
+        wanted["drawn_actions"] = (episode.actions.shape, np.float32)
     for name, (shape, dtype) in wanted.items():
         array = getattr(episode, name)
         if array.shape != shape or array.dtype != dtype:

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["EpisodeFragment"]
+__all__ = ["EpisodeFragment", "sendable"]
+
+
+def sendable(name: str) -> str:
+    """A name that a simulator gave, as UTF-8 can carry it."""
+    return name.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,8 +31,13 @@ class NextNote:
         self._note: Note | None = None
         self._size = 0
 
-    def set(self, action_logp: Any, action_dist_inputs: Any, weights_seq_no: Any = None) -> None:
-        """Raises LocalProtocolError for what is not one finite number, a vector of them, and a count or None."""
+    def set(
+        self, action_logp: Any, action_dist_inputs: Any, weights_seq_no: Any = None, action: Any = None
+    ) -> None:
+        """Raises LocalProtocolError for what is not one finite number, a vector of them, and a count or None.
+
+        ``action``: a vector as well, or None.
+        """
         logp = self._number(action_logp)
         inputs = action_dist_inputs
         if not (type(inputs) is np.ndarray and inputs.dtype == FLOAT32):
@@ -48,8 +53,15 @@ class NextNote:
             if not isinstance(weights_seq_no, (int, np.integer)) or weights_seq_no < 0:
                 raise self._wrong("weights_seq_no", f"a count or None, got {weights_seq_no!r:.40}")
             weights_seq_no = int(weights_seq_no)
+        drawn = b"" if action is None else self._drawn(action)
         self._size = inputs.size
-        self._note = Note(inputs.tobytes(), logp, weights_seq_no)
+        self._note = Note(inputs.tobytes(), logp, weights_seq_no, drawn)
+
+    def _drawn(self, action: Any) -> bytes:
+        numbers = self._numbers("action", action)
+        if numbers.ndim != 1 or not np.isfinite(numbers).all():
+            raise self._wrong("action", f"a vector of finite numbers as they were drawn, got {action!r:.80}")
+        return numbers.tobytes()
 
     def _number(self, given: Any) -> float:
         if not isinstance(given, (float, np.floating)):

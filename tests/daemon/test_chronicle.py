@@ -34,6 +34,7 @@ class Playing:
 
     def __init__(self) -> None:
         self.dist_inputs = bytes(8)
+        self.drawn: bytes | None = None
         self.sees(0.0)
 
     def sees(self, number: float) -> None:

@@ -62,14 +62,23 @@ def test_a_vector_environment_annotates_row_by_row_and_not_where_it_resets(
         for number in range(7):
             # The fourth resets all, and what is said of it counts for nobody.
             rows = np.array([[number, 0.5], [number, -0.5]], np.float32)
-            vector.annotate(action_logp=rows[:, 1], action_dist_inputs=rows, weights_seq_no=number)
-            envs.step(envs.action_space.sample())
+            # What was drawn is said from the second step on: the first was given as it was.
+            drawn = rows[:, :1] + 10 if number else None
+            vector.annotate(
+                action_logp=rows[:, 1], action_dist_inputs=rows, weights_seq_no=number, action=drawn
+            )
+            envs.step(np.full((2, 1), 0.25, np.float32))
         envs.close()
     for name, logp in (("agent1", 0.5), ("agent2", -0.5)):
         first, second = recorded(tmp_path / "in")[name]
         assert columns(first) == ([logp] * 3, [[float(n), logp] for n in (0, 1, 2)])
         assert columns(second) == ([logp] * 3, [[float(n), logp] for n in (4, 5, 6)])
         assert (first.weights_seq_no, second.weights_seq_no) == (2, 6)
+        assert first.drawn_actions is not None
+        assert second.drawn_actions is not None
+        assert first.drawn_actions.tolist() == [[0.25], [11.0], [12.0]]
+        assert second.drawn_actions.tolist() == [[14.0], [15.0], [16.0]]
+        assert first.actions.tolist() == second.actions.tolist() == [[0.25]] * 3
 
 
 def test_a_parallel_environment_annotates_by_agent(simulator: UdpSimulator, tmp_path: Path) -> None:
@@ -85,12 +94,16 @@ def test_a_parallel_environment_annotates_by_agent(simulator: UdpSimulator, tmp_
             env.annotate(
                 action_logp={"agent1": -1.0, "agent2": -2.0},
                 action_dist_inputs={"agent1": [number], "agent2": [number, 7.0]},
+                action={"agent1": None, "agent2": [9.0]},
             )
             env.step({name: env.action_space(name).sample() for name in env.agents})
         env.close()
     found = recorded(tmp_path / "in")
     assert columns(found["agent1"][0]) == ([-1.0, -1.0], [[0.0], [1.0]])
     assert columns(found["agent2"][0]) == ([-2.0, -2.0], [[0.0, 7.0], [1.0, 7.0]])
+    assert found["agent1"][0].drawn_actions is None
+    assert found["agent2"][0].drawn_actions is not None
+    assert found["agent2"][0].drawn_actions.tolist() == [[9.0], [9.0]]
 
 
 def test_an_environment_that_joins_the_simulator_itself_says_that_nobody_would_hear(

@@ -126,7 +126,15 @@ def test_how_many_steps_are_put_together_at_once_changes_nothing(
                 drawn = None if inputs is None else inputs.tobytes()
                 infos = tuple(one.info["infos"].values())
                 collector.add(
-                    (np.float32(action).tobytes(), one.observation.tobytes(), one.reward, infos, logp, drawn)
+                    (
+                        np.float32(action).tobytes(),
+                        one.observation.tobytes(),
+                        one.reward,
+                        infos,
+                        logp,
+                        drawn,
+                        None,
+                    )
                 )
         collector.end("lost", "enough")
     assert len(objects) == len(numbers)
@@ -151,7 +159,7 @@ def test_a_step_behind_the_end_of_an_episode_is_nobodys() -> None:
     collector = EpisodeCollector(whose(), at_once(found.append))
     play(collector, 2, terminated=True)
     for _ in range(TOGETHER + 1):
-        collector.add((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None))
+        collector.add((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None, None))
     collector.close()
     assert [len(episode) for episode in found] == [2]
 

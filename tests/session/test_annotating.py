@@ -47,6 +47,15 @@ def test_what_cannot_be_right_is_told_at_once(said: tuple[Any, Any, Any], why: s
         NextNote("cart").set(*said)
 
 
+@pytest.mark.parametrize("action", [0.5, [[0.5]], [float("nan")], ["left"]])
+def test_an_action_as_it_was_drawn_is_a_vector_of_finite_numbers(action: Any) -> None:
+    note = NextNote("cart")
+    with pytest.raises(LocalProtocolError, match="action of agent 'cart' must be"):
+        note.set(0.0, [1.0], action=action)
+    note.set(0.0, [1.0], action=np.array([0.25]))
+    assert np.frombuffer(note.note.drawn, "<f4").tolist() == [0.25]
+
+
 def test_a_policy_puts_out_equally_many_numbers_each_time() -> None:
     note = NextNote("cart")
     note.set(0.0, [1.0, 2.0])

@@ -11,6 +11,7 @@ from ospbridge.daemon.relay.experience import Experience
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.checking import Needs
+from ospbridge.rllink.fragments import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,17 +99,29 @@ def kind_of(attachments: Sequence[Attachment]) -> Kind:
 class Actors:
     """Decides for attachments of one kind, and keeps what comes of it.
 
-    An episode of an attachment: ``begin``, then ``moves`` and ``stepped`` in turn.
+    An episode of an attachment: ``begin``, then ``moves`` and ``stepped`` in turn. ``simulator``: where they live.
     """
 
     def __init__(
-        self, attachments: Sequence[Attachment], policy: Policy, kind: Kind, *, weights_seq_no: int
+        self,
+        attachments: Sequence[Attachment],
+        policy: Policy,
+        kind: Kind,
+        *,
+        weights_seq_no: int,
+        simulator: str,
     ) -> None:
         self.policy = policy
         self.weights_seq_no = weights_seq_no
         self._discrete = isinstance(kind.action, DiscreteSpace)
         self._lives = {
-            attachment: Experience(len(kind.observation.low), kind.action, kind.dist_inputs)
+            attachment: Experience(
+                len(kind.observation.low),
+                kind.action,
+                kind.dist_inputs,
+                agent=sendable(attachment.name),
+                simulator=sendable(simulator),
+            )
             for attachment in attachments
         }
         self._observations: dict[Attachment, NDArray[np.float32]] = {}

@@ -106,10 +106,11 @@ class Driving:
 
     # --- policies ----------------------------------------------------------------------------------------------------
 
-    async def actors(self, attachments: Sequence[Attachment]) -> Actors | None:
-        """Who act for these, with the one policy; waits for weights that fit. None where an agent goes missing.
+    async def actors(self, attachments: Sequence[Attachment], simulator: str) -> Actors | None:
+        """Who act for these of ``simulator``, with the one policy; waits for weights that fit.
 
-        Raises UsageError where one policy cannot act for them all, or not for those of other simulators too.
+        None where an agent goes missing. Raises UsageError where one policy cannot act for them all, or not for those
+        of other simulators too.
         """
         kind = kind_of(attachments)
         while not await self._has_policy(kind, attachments):
@@ -125,7 +126,9 @@ class Driving:
             )
         assert self._policy is not None
         assert self.weights_seq_no is not None
-        return Actors(attachments, self._policy, kind, weights_seq_no=self.weights_seq_no)
+        return Actors(
+            attachments, self._policy, kind, weights_seq_no=self.weights_seq_no, simulator=simulator
+        )
 
     async def _has_policy(self, kind: Kind, attachments: Sequence[Attachment]) -> bool:
         """Make the policy, if there is none, or this kind may have another one. False where no weights fit it now."""

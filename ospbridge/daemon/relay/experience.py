@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.interface import BoxSpace
+from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.fragments import EpisodeFragment
 
 if TYPE_CHECKING:
@@ -23,19 +23,22 @@ FIRST_ROWS: Final = 256
 class Experience:
     """One agent's episodes. ``begin``, then ``add`` for each step; ``take`` whenever a batch is due.
 
-    ``observations``, ``dist_inputs``: how many numbers of each a step has.
+    ``observations``, ``dist_inputs``: how many numbers of each a step has. ``agent``, ``simulator``: whose it is.
     """
 
     __slots__ = (
         "_action_shape",
         "_action_type",
         "_actions",
+        "_agent",
+        "_choices",
         "_id",
         "_inputs",
         "_logps",
         "_observations",
         "_rewards",
         "_rows",
+        "_simulator",
         "_started",
         "_terminated",
         "_truncated",
@@ -44,8 +47,19 @@ class Experience:
         "steps",
     )
 
-    def __init__(self, observations: int, action_space: Space, dist_inputs: int) -> None:
+    def __init__(
+        self,
+        observations: int,
+        action_space: Space,
+        dist_inputs: int,
+        *,
+        agent: str = "",
+        simulator: str = "",
+    ) -> None:
         box = isinstance(action_space, BoxSpace)
+        self._agent = agent
+        self._simulator = simulator
+        self._choices = action_space.n if isinstance(action_space, DiscreteSpace) else None
         self._action_shape: tuple[int, ...] = (
             action_space.low.shape if isinstance(action_space, BoxSpace) else ()
         )
@@ -142,6 +156,9 @@ class Experience:
                 self._logps[:steps].copy(),
                 self._started,
                 self._weights,
+                self._agent,
+                self._simulator,
+                self._choices,
             )
             self._observations[0] = self._observations[steps]
             self._started += steps

@@ -106,7 +106,7 @@ class DrivingLoop:
     async def _drive(self, attachments: list[Attachment]) -> str:
         """Until an agent is gone for good, or others like them have come. Why it leaves them."""
         held = self.conductor.lockstep.held
-        actors = self.actors = await self._driving.actors(attachments)
+        actors = self.actors = await self._driving.actors(attachments, str(self.conductor.settings.simulator))
         while actors is not None and not any(attachment.held.missing for attachment in attachments):
             if self.conductor.lockstep.held is not held:
                 # The simulator was joined again.

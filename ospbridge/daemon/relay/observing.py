@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ import trio
 
 from ospbridge.daemon.relay.acting import Kind
 from ospbridge.daemon.relay.fitting import Fitting
+from ospbridge.daemon.relay.probabilities import why_improbable
 from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.hub.status import SpoolStatus
@@ -28,7 +30,7 @@ from ospbridge.record.spool import CLOSE_WITHIN, Made, Spool, SpoolFigures
 from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import cut
 from ospbridge.rllink.dialects import MSGPACK
-from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.fragments import EpisodeFragment, sendable
 from ospbridge.rllink.parcels import packed_up
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ LONGEST: Final = 50_000
 """Steps of an episode that is sent in one piece."""
 LARGEST: Final = 8 * 2**20
 """Bytes of an episode that is sent in one piece."""
+DOUBT_EVERY: Final = 0.1
+"""Seconds between episodes whose annotations are computed again: what is wrong with one is wrong with all."""
 LOOK_AGAIN: Final = 5.0
 """Seconds between looks at how the spool stands."""
 
@@ -76,6 +80,8 @@ class Observing:
         self._shipping: Shipping | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._complaint = Sparing()
+        self._doubt = Sparing()
+        self._doubted_at = 0.0
         self.drain = CLOSE_WITHIN
         """Seconds for what is not on disk yet, in the end."""
         self._trouble = ""
@@ -217,6 +223,7 @@ class Observing:
         try:
             fragment = fragment_of(collected.episode())
             check_fragment(fragment, _needs(collected.whose, unannotated=self._upstream.unannotated))
+            self._doubted(fragment, collected)
             return [
                 Made(f"{piece.id}-{piece.t_started:08}", piece.steps, packed_up(piece), piece)
                 for piece in pieces_of(fragment)
@@ -226,6 +233,22 @@ class Observing:
         except Exception as error:  # noqa: BLE001  # whatever it was, the next one may be sent
             self._not_sent(collected, f"{type(error).__name__}: {error}")
         return []
+
+    def _doubted(self, fragment: EpisodeFragment, collected: Collected) -> None:
+        """Tell of annotations that are not of these actions. Who draws otherwise than RLlib may know better."""
+        if monotonic() < self._doubted_at + DOUBT_EVERY:
+            return
+        self._doubted_at = monotonic()
+        reason = why_improbable(fragment, collected.whose.action_space)
+        if reason and self._doubt.due():
+            log.warning(
+                "annotations are not of the actions that they came with",
+                simulator=collected.whose.simulator,
+                agent=collected.whose.agent,
+                reason=reason,
+                hint="where actions are stretched or limited before they are given to step, say "
+                "annotate(action=...) as well, with the action as it was drawn",
+            )
 
     def _not_sent(self, collected: Collected, reason: str) -> None:
         self.unfit += len(collected)
@@ -283,13 +306,13 @@ def default_spool(address: StreamAddress) -> Path:
 
 
 def fragment_of(episode: RecordedEpisode) -> EpisodeFragment:
-    """As it leaves: an end that was forced upon an episode is a truncation."""
+    """As it leaves: actions as they were drawn, and an end that was forced upon an episode is a truncation."""
     with np.errstate(over="ignore"):
         rewards = episode.rewards.astype(np.float32)
     return EpisodeFragment(
         episode.id,
         episode.observations,
-        episode.actions,
+        episode.actions if episode.drawn_actions is None else episode.drawn_actions,
         rewards,
         terminated=bool(episode.terminated[-1]),
         truncated=bool(episode.truncated[-1]) and episode.how != "continued",
@@ -297,14 +320,10 @@ def fragment_of(episode: RecordedEpisode) -> EpisodeFragment:
         action_logp=episode.action_logp,
         t_started=episode.t_started,
         weights_seq_no=episode.weights_seq_no,
-        agent=_sendable(episode.agent),
-        simulator=_sendable(episode.simulator),
+        agent=sendable(episode.agent),
+        simulator=sendable(episode.simulator),
         choices=episode.action_space.n if isinstance(episode.action_space, DiscreteSpace) else None,
     )
-
-
-def _sendable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()
 
 
 def pieces_of(fragment: EpisodeFragment) -> Iterator[EpisodeFragment]:

@@ -13,6 +13,7 @@ from ospbridge.daemon.relay.observing import Observing
 from ospbridge.daemon.relay.settings import Mode
 from ospbridge.hub.status import UpstreamStatus
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
 from ospbridge.rllink.client import Notice, StateArrived
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Relay:
             largest=upstream.largest_message,
             on_event=self._event,
         )
+        self._unasked = Sparing()
         self._work = (
             Driving(upstream, conductors, self.link)
             if upstream.mode is Mode.DRIVE
@@ -119,7 +121,7 @@ class Relay:
             log.debug(
                 "weights came unasked", upstream=str(self.link.address), weights_seq_no=event.weights.seq_no
             )
-        elif isinstance(event, Notice):
+        elif isinstance(event, Notice) and self._unasked.due():
             log.warning(
                 "the upstream said what nobody asked", upstream=str(self.link.address), text=event.text
             )

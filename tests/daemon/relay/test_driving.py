@@ -109,6 +109,9 @@ async def test_every_batch_comes_from_the_weights_before_it(mode: BatchMode, age
         assert sum(fragment.steps for fragment in batch) >= 20
         if mode is BatchMode.COMPLETE_EPISODES:
             assert all(fragment.terminated and fragment.steps == 7 for fragment in batch)
+    # Whoever records them can tell them apart.
+    told = {(fragment.agent, fragment.simulator) for batch in learner.batches for fragment in batch}
+    assert told == {(name, "sim:1") for name in agents}
 
 
 async def test_pieces_of_an_episode_follow_each_other_without_a_gap() -> None:

@@ -20,7 +20,7 @@ def observed(at: int) -> Any:
 
 
 def lived(space: Space = CHOICE) -> Experience:
-    return Experience(3, space, 4)
+    return Experience(3, space, 4, agent="cart", simulator="sim:1")
 
 
 def step(experience: Experience, at: int, *, terminated: bool = False, truncated: bool = False) -> None:
@@ -51,6 +51,8 @@ def test_an_episode_leaves_as_it_was_lived(space: Space) -> None:
     assert fragment.action_logp.tolist() == [0, -0.5, -1, -1.5, -2]
     assert (fragment.terminated, fragment.truncated, fragment.t_started) == (True, False, 0)
     assert fragment.weights_seq_no == 7
+    assert (fragment.agent, fragment.simulator) == ("cart", "sim:1")
+    assert fragment.choices == (CHOICE.n if space is CHOICE else None)
     assert experience.episode_return == 10
     assert not experience.under_way
 

@@ -18,12 +18,13 @@ from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolError, StepUncertain, UsageError
 from ospbridge.hub.messages import Note
+from ospbridge.policy.distributions import DiagGaussian
 from ospbridge.record.collecting import EpisodeCollector
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.messages import Pong, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
@@ -84,6 +85,8 @@ class Server:
         self.arrived: list[EpisodeFragment] = []
         self.connections = 0
         self.pushes = False
+        self.pongs = 0
+        """Sent behind each episode, though nobody has asked for them."""
         self.asked = 0
         self.weights: Weights | None = module(1, 2)
         """None: whoever asks for them is hung up on."""
@@ -100,6 +103,7 @@ class Server:
                         if any(self._poison(fragment) for fragment in event.fragments):
                             return
                         self.arrived += event.fragments
+                        await stream.send_all(self.pongs * MSGPACK.encode(Pong()))
                         if self.pushes:
                             machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
                     elif isinstance(event, StateWanted):
@@ -378,6 +382,22 @@ async def test_weights_that_nobody_asked_for_are_no_trouble(conductor: Conductor
     assert len(server.arrived) == 3
 
 
+async def test_what_nobody_asked_for_is_told_once_and_not_with_each_of_a_thousand(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    server.pongs = 1000
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            await player.play()
+            await all_arrived(relay)
+            await player.play()
+            await all_arrived(relay)
+    assert [log["event"] for log in logs].count("the upstream said what nobody asked") == 1
+    assert len(server.arrived) == 2
+
+
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 async def test_a_long_episode_comes_in_pieces(
     conductor: Conductor, tmp_path: Path, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
@@ -510,6 +530,49 @@ async def test_distribution_inputs_must_fit_the_action(conductor: Conductor, tmp
                 player.attachment.read_note(Note(bytes(4 * count), 0.0))
         with pytest.raises(LocalProtocolError, match="must have 2 numbers"):
             player.attachment.read_note(Note(bytes(7), 0.0))
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["as it was drawn", "as it was given"])
+async def test_an_action_that_was_limited_goes_up_as_it_was_drawn_or_it_is_told_that_it_is_not_that(
+    conductor: Conductor, tmp_path: Path, drawn: bool
+) -> None:
+    server = Server()
+    policy = DiagGaussian(1)
+    random = np.random.default_rng(3)
+    inputs_of_it = np.array([0.5, 0.3], np.float32)
+    actions = []
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            await player.reset()
+            for _ in range(5):
+                action, logp = policy.draw_row(inputs_of_it, random)
+                actions.append(action)
+                whole = action.tobytes() if drawn else b""
+                player.attachment.read_note(Note(inputs_of_it.tobytes(), logp, None, whole))
+                given = float(np.clip(action, -0.1, 0.1)[0])
+                await conductor.step([(player.attachment, inputs(given))])
+            await all_arrived(relay)
+    (fragment,) = server.arrived
+    np.testing.assert_array_equal(
+        fragment.actions, np.array(actions) if drawn else np.clip(actions, -0.1, 0.1)
+    )
+    told = [entry for entry in logs if entry["event"].startswith("annotations are not of the actions")]
+    assert bool(told) != drawn
+    if told:
+        assert "step 0: action_logp is" in told[0]["reason"]
+        assert "in 5 of 5 steps" in told[0]["reason"]
+        assert "annotate(action=...)" in told[0]["hint"]
+
+
+async def test_an_action_as_it_was_drawn_has_as_many_numbers_as_the_one_that_is_given(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    async with observed(conductor, 1, tmp_path / "s"):
+        player = Player(conductor)
+        for size in (3, 8):
+            with pytest.raises(LocalProtocolError, match="must have 1 numbers, as its actions do"):
+                player.attachment.read_note(Note(bytes(8), 0.0, None, bytes(size)))
 
 
 # --- what cannot be sent ---------------------------------------------------------------------------------------------
