@@ -24,9 +24,12 @@ def test_its_arrays_are_those_of_a_file_and_its_keys_those_of_about(tmp_path: Pa
     collector.begin(feedback(0.0), weights_seq_no=3)
     drawn_from = np.zeros(2 * actions or 2, np.float32)
     action = np.zeros(actions, np.float32) if actions else 1
-    collector.step(action, feedback(1.0, terminated=True), logp=-0.5, dist_inputs=drawn_from)
+    drawn = 2 * np.ones(actions, np.float32) if actions else None
+    collector.step(action, feedback(1.0, terminated=True), logp=-0.5, dist_inputs=drawn_from, drawn=drawn)
     (file,) = tmp_path.glob("*.npz")
     with np.load(file, allow_pickle=False) as archive:
-        assert set(archive.files) == ARRAYS - ({"action_low", "action_high"} if not actions else set())
+        assert set(archive.files) == ARRAYS - (
+            {"action_low", "action_high", "drawn_actions"} if not actions else set()
+        )
         about = orjson.loads(archive["about"].tobytes())
     assert set(about) == set(re.findall(r"`(\w+)`", ROWS["`about`"])) - {"continued"}
