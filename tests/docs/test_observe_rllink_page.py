@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize(("program", "world", "episodes"), [(0, "cartpole", 3), (1, "pendulum", 1)])
+@pytest.mark.parametrize("program, world, episodes", [(0, "cartpole", 3), (1, "pendulum", 1)])
 def test_its_programs_feed_the_sink(tmp_path: Path, program: int, world: str, episodes: int) -> None:
     record, simulate, observe = (shlex.split(block)[1:] for block in blocks("sh"))
     sink = SinkProcess(tmp_path / "in")
