@@ -44,7 +44,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
         _draw(columns, rows, title)
     else:
         if title:
-            click.echo(title)
+            click.echo(printable(title))
         for line in plain_lines(columns, rows):
             click.echo(line)
 
@@ -70,7 +70,7 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
     for column in columns:
         table.add_column(
             column.title, justify="right" if column.right else "left", no_wrap=column.right, overflow="fold"

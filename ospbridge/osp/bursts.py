@@ -192,8 +192,10 @@ class _Burst:
             self.m.anomaly(f"{self.what}: piece {index} came in two versions")
         # The question was taken for the acknowledgement of the first piece then, and brought the second one alone.
         self.one_by_one = self.one_by_one or (self.alone and len(self.pieces) == 2)
-        if self.one_by_one and self.ack is not None and not self.complete:
-            self.m.send(self.ack)
+        if self.one_by_one:
+            self.m.acknowledges_pieces = True
+            if self.ack is not None and not self.complete:
+                self.m.send(self.ack)
         new = index not in self.came
         self.came.add(index)
         return new

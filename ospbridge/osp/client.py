@@ -105,6 +105,8 @@ class ClientMachine:
         """What a server may await behind the latest list of values, though no known one does."""
         self.awaits_spare_ack = False
         """This one was seen to."""
+        self.acknowledges_pieces = False
+        """The server awaits an acknowledgement of each piece of a list."""
         self.counts_from_one = False
         """Its lists' pieces do."""
         self.seedless = False

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import SessionEvicted, SessionLost
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
+    AgentInfoAck,
+    AgentOverviewAck,
     EndAck,
+    Message,
     NextSimulationStepAck,
     ResetCommunicationAck,
     ResetSimulationAck,
@@ -19,6 +22,7 @@ from ospbridge.osp.messages import (
     StepCompletedAck,
     Truncated,
     ValueContent,
+    ValueInfoAck,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +46,12 @@ LISTED: Final = frozenset(
     }
 )
 """What lists are made of."""
+_PIECES: Final[dict[int, type[Message]]] = {
+    Code.AGENT_OVERVIEW_NEXT: AgentOverviewAck,
+    Code.AGENT_INFO_NEXT: AgentInfoAck,
+    Code.VALUE_INFO: ValueInfoAck,
+}
+"""What acknowledges a piece of each."""
 
 
 def unasked(m: ClientMachine, reply: Reply) -> None:
@@ -88,6 +98,10 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
         m.punctual = m.punctual and message.CODE in LISTED and m.retries > 0
         m.anomaly(f"{Code(message.CODE).name} came late or twice")
+        acknowledgement = _PIECES.get(message.CODE) if m.acknowledges_pieces else None
+        if acknowledgement is not None:
+            # Of a question that was asked again, and kept until the first was answered: it waits to be let on.
+            m.send(acknowledgement())
         if isinstance(message, ValueContent):
             # What was taken for thrown away was answered all the same.
             m.attention.shown()

@@ -41,20 +41,21 @@ class Lister:
         self.one_by_one = one_by_one
         self.asked = 0
         self._left: list[Message] = []
-        self._awaits = False
+        self.awaits = False
+        """A piece was sent, and is to be acknowledged."""
 
     def answers(self, data: bytes) -> list[Message]:
-        if self._awaits:
+        if self.awaits:
             if self.strict is not None and data[0] != self.strict:
                 return []
             # Else whatever comes.
-            self._awaits = False
+            self.awaits = False
             return self._next()
         request = decode_request(data)
         if self.strict is not None and isinstance(request, GetValueIds):
             self.asked += 1
             found: list[Message] = [ValueInfo(i, i + 1, "Double", f"/value{i}") for i in range(self.agents)]
-            self._awaits = True
+            self.awaits = True
             self._left = found[1:] if self.one_by_one else []
             return [ValueIds(self.agents), *(found[:1] if self.one_by_one else found)]
         if isinstance(request, GetValue):
@@ -79,5 +80,5 @@ class Lister:
     def _next(self) -> list[Message]:
         if not self._left:
             return []
-        self._awaits = True
+        self.awaits = True
         return [self._left.pop(0)]

@@ -204,6 +204,32 @@ def test_a_server_that_awaits_the_acknowledgement_of_values_is_obliged(values: i
     assert machine.now < 8 * DOCUMENT.patience
 
 
+@pytest.mark.parametrize("agents", [2, 3, 40])
+def test_what_was_asked_again_and_is_answered_behind_the_list_is_acknowledged_too(agents: int) -> None:
+    """A server that keeps what it receives while it waits for an acknowledgement."""
+    machine, server = ClientMachine(DOCUMENT), Lister(agents, one_by_one=True)
+    kept: list[bytes] = []
+    acks = (Code.AGENT_OVERVIEW_ACK, Code.AGENT_INFO_ACK)
+
+    def answers(data: bytes) -> list[Message]:
+        found = []
+        if server.awaits and data[0] not in acks:
+            kept.append(data)
+        elif server.awaits or data[0] not in acks:
+            found += server.answers(data)
+        while kept and not server.awaits:
+            found += server.answers(kept.pop(0))
+        return found
+
+    for _ in range(2):
+        assert len(run(machine, roster.overview(machine), answers)) == agents
+        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
+        interface = run(machine, roster.agent_info(machine, 1), answers)
+        assert len(interface.outputs) == 3
+        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
+    assert not kept
+
+
 def test_nobody_is_sent_that_acknowledgement_who_answers_what_is_asked_next() -> None:
     machine, server = ClientMachine(DOCUMENT), Lister(3)
     sent: list[bytes] = []
