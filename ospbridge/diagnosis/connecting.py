@@ -38,7 +38,7 @@ def init_form(stage: Stage) -> Finding:
     shown = stage.line.greeting.hex(" ")
     if stage.taken_by_others():
         return seen(f"an INIT with single bytes is answered likewise: {shown}")
-    answer = answer_to(stage.place, Init(form=InitForm.INTS).encode(), stage.profile)
+    answer = answer_to(stage.place, Init(form=InitForm.INTS).encode(), stage.line)
     if answer is not None:
         return not_seen("INITs of both forms are answered")
     return seen(
@@ -50,7 +50,7 @@ def init_form(stage: Stage) -> Finding:
 def other_version(stage: Stage) -> Finding:
     """D2: what an INIT of another version meets."""
     init = Init(minor=2, form=stage.profile.init_form).encode(end=stage.profile.end_marker)
-    answer = answer_to(stage.place, init, stage.profile)
+    answer = answer_to(stage.place, init, stage.line)
     if answer is not None:
         return not_seen(f"an INIT of version 1.2 is answered with {answer.hex(' ')}")
     return seen(f"an INIT of version 1.2 meets silence ({TRIES} tries)")

@@ -16,6 +16,7 @@ from ospbridge.interface import Endpoint
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End
+from ospbridge.osp.surplus import SurplusMachine
 from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import hold_place, look_at, turn_back
 from ospbridge.session.lease import LeaseFile
@@ -128,14 +129,21 @@ def _send(sock: socket.socket, data: bytes, destination: Endpoint, trace: TraceW
         ) from None
 
 
-def answer_to(server: Server, init: bytes, profile: Profile, *, tries: int = TRIES) -> bytes | None:
-    """What the server answers to this INIT; None for silence each of ``tries`` times. No handler is left behind."""
+def answer_to(server: Server, init: bytes, line: Line, *, tries: int = TRIES) -> bytes | None:
+    """What the server answers to this INIT; None for silence each of ``tries`` times.
+
+    No handler is left behind: not even by a server that answers when ``line`` has left.
+    """
     answer: bytes | None = None
-    with open_udp(server.family) as sock:
+    owed = 0
+    marked = line.profile.end_marker
+    sock = open_udp(server.family)
+    try:
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLIN)
         for _ in range(tries):
             _send(sock, init, server.address, server.trace)
+            owed += 1
             until = monotonic() + SILENCE
             while (left := until - monotonic()) > 0.0:
                 poll.poll(ceil(left * 1000))
@@ -148,10 +156,15 @@ def answer_to(server: Server, init: bytes, profile: Profile, *, tries: int = TRI
                         (Code.INIT_COMMUNICATION_ACK,)
                     ):
                         # A late answer to an earlier INIT has a handler of its own: each gets its goodbye.
-                        _send(sock, End().encode(end=profile.end_marker), source, server.trace)
+                        _send(sock, End().encode(end=marked), source, server.trace)
+                        owed -= 1
                         answer = answer or data
             if answer is not None:
                 break
+    except BaseException:
+        sock.close()
+        raise
+    line.owe(SeeingOff(sock, SurplusMachine(server.address, line.profile, owed), trace=server.trace))
     return answer
 
 

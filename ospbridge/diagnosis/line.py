@@ -93,7 +93,7 @@ class Line:
         self._poll.register(sock.fileno(), select.POLLIN)
         self._trace = trace
         self._tenure = tenure
-        self._others = others
+        self._others = [] if others is None else [others]
         self._open = True
         self._over = False
         """Nothing is ours there any more."""
@@ -266,6 +266,10 @@ class Line:
         self._tenure.events = True
         self._renew_lease()
 
+    def owe(self, others: SeeingOff) -> None:
+        """INITs from elsewhere met silence: a server that serves one client at a time reads them when this one left."""
+        self._others.append(others)
+
     def leave(self) -> None:
         """Give back all agents, say goodbye where that is safe, and close. Never raises; idempotent."""
         if not self._open:
@@ -280,7 +284,8 @@ class Line:
                 with suppress(OspBridgeError, OSError):
                     self.ask(End(), EndAck, waits=LEAVING)
                     self._over = True
-                    see_off(self._others, monotonic() + sum(LEAVING))
+                    for others in self._others:
+                        see_off(others, monotonic() + sum(LEAVING))
         finally:
             self.close()
 
@@ -289,8 +294,8 @@ class Line:
         self._open = False
         # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
-        if self._others is not None:
-            self._others.close()
+        for others in self._others:
+            others.close()
         if self._over:
             self._tenure.end()
         else:

@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from ospbridge.cli.output import Column, number, plain_lines, print_json, print_json_line, short_float
+from ospbridge.cli.output import (
+    Column,
+    number,
+    plain_lines,
+    print_json,
+    print_json_line,
+    print_table,
+    short_float,
+)
 
 
 def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
@@ -14,6 +22,11 @@ def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
 
 def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
     assert plain_lines((Column("NAME"),), [("\x1b[2Jevil\n",)])[1] == r"\x1b[2Jevil\n"
+
+
+def test_nor_do_they_by_a_title(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table((Column("NAME"),), [("x",)], title="e\x1b]0;owned\x07")
+    assert capsys.readouterr().out == "e\\x1b]0;owned\\x07\nNAME\nx\n"
 
 
 def test_what_is_not_finite_is_null() -> None:
