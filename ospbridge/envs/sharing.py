@@ -125,8 +125,15 @@ class SharedSession:
         agents = self._joined_again(monotonic() + max(self.terms.wait, self.terms.limits.connect), away=away)
         self.broken = self._unlike(agents)
         if self.broken:
-            raise SessionLost(self.broken, hint="make the environment anew")
+            # Others may want what these environments cannot use, and so may those that are made anew.
+            self.session.close()
+            with _lock:
+                if _shared.get(self.key) is self:
+                    del _shared[self.key]
+            raise SessionLost(self.broken, hint="close this environment and make it anew")
         self.agents = agents
+        with _lock:
+            _shared.setdefault(self.key, self)
 
     def _joined_again(self, give_up: float, *, away: bool) -> tuple[AgentInterface, ...]:
         while True:

@@ -116,11 +116,17 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_
         env.reset(seed=1)
         step(env)
     step(env)
-    with UdpSimulator(SyntheticWorld(*numbers), host=address.host, port=address.port):
+    with UdpSimulator(SyntheticWorld(*numbers), host=address.host, port=address.port) as simulator:
         for _ in range(2):
             with pytest.raises(SessionLost, match="came back with another interface") as caught:
                 env.reset(seed=2)
-            assert "make the environment anew" in caught.value.hint
+            assert "close this environment and make it anew" in caught.value.hint
+            # Nobody's barrier waits for what it cannot use.
+            assert not simulator.machine.controlled
+        anew = made(str(address), step_timeout=2.0, query_timeout=0.5)
+        anew.reset(seed=2)
+        step(anew)
+        anew.close()
     with UdpSimulator(SyntheticWorld(2, 3, 1), host=address.host, port=address.port):
         env.reset(seed=3)
         step(env)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ospbridge.diagnosis.greeting import Server, join
+from ospbridge.diagnosis.greeting import Server, answer_to, join
 from ospbridge.observe.runtime import runtime_directory
+from ospbridge.osp.messages import Init
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
@@ -86,6 +87,15 @@ def test_whoever_waited_behind_another_client_and_leaves_locks_nobody_out(
     leaving = behind_another(server)
     leave(server.address)
     leaving.join(10)
+    BlockingSession.connect(server.address, limits=Limits(connect=2.0), reclaim_stale=False).close()
+
+
+def test_inits_that_were_only_tried_lock_nobody_out_either(server: OneAtATime) -> None:
+    place = Server(socket.AF_INET, server.address)
+    line = join(place, None, timeout=2.0)
+    init = Init(form=line.profile.init_form).encode(end=line.profile.end_marker)
+    assert answer_to(place, init, line) is None
+    line.leave()
     BlockingSession.connect(server.address, limits=Limits(connect=2.0), reclaim_stale=False).close()
 
 
