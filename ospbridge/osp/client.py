@@ -109,6 +109,8 @@ class ClientMachine:
         """The server awaits an acknowledgement of each piece of a list."""
         self.counts_from_one = False
         """Its lists' pieces do."""
+        self.repository_mute = False
+        """Questions for its variables met silence: who looks for some within a step or reset need not ask again."""
         self.seedless = False
         """The simulator has no variable to take a seed by."""
         self.vote_outstanding = False

@@ -59,11 +59,14 @@ def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
         return
     names = [value.name for value in vote.agent.inputs]
     found = known_ids(m, vote.agent, names)
-    if None in found and m.echo.listings < LISTINGS_AT_MOST:
+    if None in found and m.echo.listings < LISTINGS_AT_MOST and not m.repository_mute:
         m.echo.listings += 1
         try:
             yield from list_all(m)
-        except (IncompleteListing, QueryTimeout):
+        except IncompleteListing:
+            return
+        except QueryTimeout:
+            m.repository_mute = True
             return
         found = known_ids(m, vote.agent, names)
     agent.found(found)

@@ -263,8 +263,9 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
     if m.seedless:
         return
     try:
-        entry = yield from find_value(m, SEED)
+        entry = None if m.repository_mute else (yield from find_value(m, SEED))
     except QueryTimeout:
+        m.repository_mute = True
         entry = None
     if entry is None:
         m.seedless = True

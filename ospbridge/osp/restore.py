@@ -101,7 +101,7 @@ def _ids(
     stray: Callable[[Reply], None] | None,
 ) -> Exchange[list[int]]:
     found = known_ids(m, agent, names)
-    if None in found:
+    if None in found and not m.repository_mute:
         yield from list_all(m, stray=stray)
         found = known_ids(m, agent, names)
     missing = [name for name, value_id in zip(names, found, strict=True) if value_id is None]

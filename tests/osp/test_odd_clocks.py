@@ -12,10 +12,10 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import Client, Pair
+from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
@@ -137,3 +137,27 @@ def test_a_first_step_that_is_rounded_up_is_not_taken_for_two() -> None:
     clock.forget()
     clock.start(clock.read("0.00"))
     assert clock.judge(clock.read("0.01")) is Moved.ONCE
+
+
+@BOTH
+def test_a_repository_that_answers_nothing_is_not_asked_again_within_steps(profile: Profile) -> None:
+    asked: list[int] = []
+
+    def deaf(datagram: Datagram) -> Iterable[float]:
+        if datagram.to_server and datagram.data[0] == Code.GET_VALUE_IDS:
+            asked.append(datagram.number)
+            return ()
+        return (0.0,)
+
+    pair = Pair(SyntheticWorld(2, 3), profile, fault=deaf)
+    client = pair.client().connect()
+    client.do(client.conversation.register(["agent"]))
+    client.do(client.conversation.reset(7))
+    until_then = len(asked)
+    assert until_then
+    for at in range(4):
+        began = pair.now
+        client.do(client.conversation.step({"agent": [0.1 * at, 0.5]}))
+        assert pair.now - began < 1.0
+    client.do(client.conversation.reset(8))
+    assert len(asked) == until_then
