@@ -73,9 +73,12 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         if s.unacked:
             raise uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
         m.suspect = "a step of this session never completed"
-        who = yield from who_is_missing(m)
+        who, hint = yield from who_is_missing(m)
         raise BarrierStuck(
-            f"the step did not complete within {m.limits.step:g} s", who=who, agents=sorted(m.foreign)
+            f"the step did not complete within {m.limits.step:g} s",
+            hint=hint,
+            who=who,
+            agents=sorted(m.foreign),
         )
     m.no_later = limit + LAST_WORD
     try:

@@ -283,9 +283,12 @@ def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool
         m.suspect = "a reset of this session never completed"
         if r.silent:
             raise SessionLost(f"{m.peer} fell silent in the middle of a reset, for {m.now - r.began:.1f} s")
-        who = yield from who_is_missing(m)
+        who, hint = yield from who_is_missing(m)
         raise BarrierStuck(
-            f"the reset did not complete within {m.limits.reset:g} s", who=who, agents=sorted(m.foreign)
+            f"the reset did not complete within {m.limits.reset:g} s",
+            hint=hint,
+            who=who,
+            agents=sorted(m.foreign),
         )
     m.acknowledge_reset(m.profile.reset_completed)
     if r.sent < r.wanted:

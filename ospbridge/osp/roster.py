@@ -148,10 +148,16 @@ def deregister(m: ClientMachine, agent_id: int, *, limit: float | None = None) -
     return answer.status == 1
 
 
-def who_is_missing(m: ClientMachine) -> Exchange[str]:
-    """Why a barrier does not open, as far as an overview tells."""
+def who_is_missing(m: ClientMachine) -> Exchange[tuple[str, str]]:
+    """Why a barrier does not open, as far as an overview tells, and a hint; that is empty for the usual one."""
     with suppress(QueryTimeout, RemoteProtocolError):
-        yield from overview(m)
+        there = {entry.id for entry in (yield from overview(m))}
+        gone = [agent.name for agent_id, agent in m.controlled.items() if agent_id not in there]
+        if gone:
+            told = f"agent {gone[0]!r}" if len(gone) == 1 else f"agents {', '.join(map(repr, gone))}"
+            hint = "see `ospbridge agents` for what there is now, and the simulator's own log for why"
+            return f"{m.peer} does not offer {told} any more", hint
     if m.foreign:
-        return "agents controlled by other clients, which must vote too: " + ", ".join(sorted(m.foreign))
-    return "no other client controls an agent; the simulator itself may be paused or busy"
+        return "agents controlled by other clients, which must vote too: " + ", ".join(sorted(m.foreign)), ""
+    hint = "see whether it is paused; give it more time with step_timeout or reset_timeout, or --step-timeout"
+    return "no other client controls an agent; the simulator itself may be paused or busy", hint

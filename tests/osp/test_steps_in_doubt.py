@@ -478,3 +478,16 @@ def test_a_stuck_barrier_is_told_although_nobody_can_say_who_is_missing(answer: 
     with pytest.raises(BarrierStuck, match="no other client controls an agent"):
         machine.result()
     assert machine.suspect == "a step of this session never completed"
+
+
+def test_an_agent_that_the_simulator_took_away_is_told_instead_of_clients_that_do_not_vote() -> None:
+    machine, _ = stepping()
+    machine.clock.value_id = 0
+    give(machine, ACK)
+    while not machine.finished:
+        silence(machine)
+        if Code.GET_AGENT_OVERVIEW in codes(machine) and not machine.finished:
+            give(machine, AgentOverview(0))
+    with pytest.raises(BarrierStuck, match="does not offer agent 'agent' any more") as stuck:
+        machine.result()
+    assert "ospbridge agents" in stuck.value.hint
