@@ -22,6 +22,9 @@ _LONGEST_NAME: Final = 120
 _JOINING: Final = "Concat"
 """The operator with which RLlib's exports put the deviations of a Gaussian behind its means; choices need none."""
 
+_STATEFUL: Final = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators whose exports may join something else."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
@@ -87,8 +90,9 @@ def _described_model(model: bytes) -> Description:
     )
     actions: tuple[str, ...] = ()
     if outputs is not None:
-        gaussian = outputs % 2 == 0 and _JOINING in found.operators
-        actions = (box_of(outputs // 2) if gaussian else one_of(outputs),)
+        actions = _actions(outputs, free_log_std=False)
+        if outputs % 2 == 0 and _STATEFUL.isdisjoint(found.operators):
+            actions = (actions[_JOINING in found.operators],)
     return Description(
         kind="onnx",
         size=len(model),

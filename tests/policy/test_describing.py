@@ -137,6 +137,16 @@ def test_a_module_that_nobody_can_act_from_tells_its_widths_where_its_weights_do
     assert found.trouble
 
 
+def test_a_model_with_an_lstm_does_not_tell_choices_from_a_box() -> None:
+    recurrent = model(
+        [node("LSTM", ["x", "w"], ["h"]), node("Concat", ["h", "h"], ["z"])],
+        [tensor("w", np.zeros((3, 2), np.float32))],
+        [described("x", [1, 3])],
+        [described("z", [1, 2])],
+    )
+    assert describe(recurrent).actions == ("one of 2 choices", "a box of 1 number")
+
+
 def test_a_model_of_choices_with_a_limited_activation_is_not_taken_for_a_box() -> None:
     limited = model(
         [node("MatMul", ["x", "w"], ["y"]), node("Clip", ["y"], ["z"])],
