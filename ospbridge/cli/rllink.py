@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import Space
     from ospbridge.policy.describing import Description
     from ospbridge.policy.onnx_signature import TensorType
-    from ospbridge.rllink.pickled_config import FoundConfig
+    from ospbridge.rllink.pickled_config import FoundConfig, OtherSpace
 
 __all__ = ["rllink"]
 
@@ -155,7 +155,9 @@ def _typed(tensor: TensorType) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):
-        return f"one of {value['n']} choices" if "n" in value else f"box {value['shape']}"
+        return value.get("name") or (
+            f"one of {value['n']} choices" if "n" in value else f"box {value['shape']}"
+        )
     return "not found" if value is None else str(value)
 
 
@@ -208,11 +210,14 @@ def _settings(read: FoundConfig) -> dict[str, Any]:
     }
 
 
-def _space(space: Space | None) -> dict[str, Any] | None:
+def _space(space: Space | OtherSpace | None) -> dict[str, Any] | None:
     from ospbridge.interface import DiscreteSpace
+    from ospbridge.rllink.pickled_config import OtherSpace
 
     if space is None:
         return None
+    if isinstance(space, OtherSpace):
+        return {"kind": "other", "name": space.name}
     if isinstance(space, DiscreteSpace):
         return {"kind": "discrete", "n": space.n}
     return {

@@ -32,7 +32,6 @@ OF_MODE: Final = {
         "head_activation",
         "normalize_actions",
         "clip_actions",
-        "read_pickle",
         "batch_mode",
         "greedy",
         "timeout",
@@ -96,7 +95,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option(
         "--rllink-read-pickle",
         is_flag=True,
-        help="Read these from the pickle that newer servers send, without executing any of it.",
+        help="Read these, and the spaces, from the pickle that newer servers send, without executing any of it.",
     ),
     click.option(
         "--rllink-batch-mode",

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CLIP", "LOG_STD", "Architecture", "Layer", "read_architecture"]
+__all__ = ["CLIP", "LOG_STD", "Architecture", "Layer", "read_architecture", "read_widths"]
 
 LOG_STD: Final = "pi.log_std"
 CLIP: Final = "pi.log_std_clip_param_const"
 _HEAD: Final = "pi."
 _ENCODERS: Final = ("encoder.actor_encoder.", "encoder.encoder.")
+_FIRST: Final = ("net.mlp.0.weight", "tokenizer.net.mlp.0.weight")
+"""Where observations come in: below the encoder, or before an LSTM."""
 _PLACE: Final = re.compile(r"net\.mlp\.(\d{1,4})\.(weight|bias)")
 _SUPPORTED: Final = (
     "supported are RLlib's own PPO modules without LSTM and CNN (fcnet_hiddens, head_fcnet_hiddens, layer norm, "
@@ -98,6 +100,29 @@ def read_architecture(weights: Mapping[str, NDArray[Any]]) -> Architecture:
     if free:
         require_shape(weights, LOG_STD, (head[-1].outputs,))
     return Architecture(encoder, head, free)
+
+
+def read_widths(weights: Mapping[str, NDArray[Any]]) -> tuple[int | None, int | None]:
+    """How many numbers a module takes and puts out, whatever is between; None where its weights do not plainly tell.
+
+    Nobody can act from such a module on the strength of that, but experience can be told to be none of its own.
+    """
+    taken = [
+        weights[key].shape[1]
+        for encoder in _ENCODERS
+        for key in (encoder + first for first in _FIRST)
+        if key in weights and weights[key].ndim == 2
+    ]
+    heads = {
+        int(place[1]): key
+        for key in weights
+        if key.startswith(_HEAD) and (place := _PLACE.fullmatch(key, len(_HEAD))) and place[2] == "weight"
+    }
+    last = weights[heads[max(heads)]] if heads else None
+    put_out = None
+    if last is not None and last.ndim == 2:
+        put_out = last.shape[0] * (2 if LOG_STD in weights else 1)
+    return (taken[0] if len(set(taken)) == 1 else None), put_out
 
 
 def require_shape(weights: Mapping[str, NDArray[Any]], key: str, shape: tuple[int, ...]) -> None:

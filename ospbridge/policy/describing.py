@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.architecture import read_architecture
+from ospbridge.policy.architecture import LOG_STD, read_architecture, read_widths
 from ospbridge.policy.onnx_signature import Signature, read_signature
 
 if TYPE_CHECKING:
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Description", "describe"]
+__all__ = ["Description", "box_of", "describe", "one_of"]
 
 _MOST_ARRAYS: Final = 200
 _LONGEST_NAME: Final = 120
-_LIMITING: Final = frozenset({"Clip", "Concat", "Max", "Min", "Split"})
-"""Operators with which RLlib's exports limit the deviations of a Gaussian; choices need none of them."""
+_JOINING: Final = "Concat"
+"""The operator with which RLlib's exports put the deviations of a Gaussian behind its means; choices need none."""
+
+_STATEFUL: Final = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators whose exports may join something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """None: it does not say. ``trouble``: why no agent here can act from it."""
+    """None: it does not say. ``trouble``: why no agent here can act from it; its widths may be known all the same."""
 
     kind: str
     """``onnx`` or ``rlmodule``."""
@@ -56,17 +59,22 @@ def _described_module(arrays: Mapping[str, NDArray[np.float32]]) -> Description:
     try:
         found = read_architecture(arrays)
     except ConfigurationError as error:
-        return Description(kind="rlmodule", size=size, arrays=shapes, trouble=error.message)
-    outputs = found.outputs
-    actions = [f"one of {outputs} choices"] * (not found.free_log_std)
-    if outputs % 2 == 0:
-        actions.append(_box(outputs))
+        observation, outputs = read_widths(arrays)
+        return Description(
+            kind="rlmodule",
+            size=size,
+            observation=observation,
+            outputs=outputs,
+            actions=_actions(outputs, free_log_std=LOG_STD in arrays),
+            arrays=shapes,
+            trouble=error.message,
+        )
     return Description(
         kind="rlmodule",
         size=size,
         observation=found.inputs,
-        outputs=outputs,
-        actions=tuple(actions),
+        outputs=found.outputs,
+        actions=_actions(found.outputs, free_log_std=found.free_log_std),
         layers=tuple(layer.outputs for layer in (*found.encoder, *found.head)),
         arrays=shapes,
     )
@@ -82,8 +90,9 @@ def _described_model(model: bytes) -> Description:
     )
     actions: tuple[str, ...] = ()
     if outputs is not None:
-        gaussian = outputs % 2 == 0 and not _LIMITING.isdisjoint(found.operators)
-        actions = (_box(outputs) if gaussian else f"one of {outputs} choices",)
+        actions = _actions(outputs, free_log_std=False)
+        if outputs % 2 == 0 and _STATEFUL.isdisjoint(found.operators):
+            actions = (actions[_JOINING in found.operators],)
     return Description(
         kind="onnx",
         size=len(model),
@@ -99,6 +108,19 @@ def _width(shape: tuple[int | str, ...]) -> int | None:
     return shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
 
 
-def _box(outputs: int) -> str:
-    """Each number is drawn from a mean and a deviation."""
-    return f"a box of {outputs // 2} number{'s' * (outputs > 2)}"
+def _actions(outputs: int | None, *, free_log_std: bool) -> tuple[str, ...]:
+    """What a module's outputs can stand for."""
+    if outputs is None:
+        return ()
+    box = (box_of(outputs // 2),) * (outputs % 2 == 0)
+    return box if free_log_std else (one_of(outputs), *box)
+
+
+def one_of(choices: int) -> str:
+    """An action space in words, as ``Description.actions`` has it."""
+    return f"one of {choices} choices"
+
+
+def box_of(numbers: int) -> str:
+    """As ``one_of``; each number is drawn from a mean and a deviation."""
+    return f"a box of {numbers} number{'s' * (numbers > 1)}"

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from ospbridge.errors import LocalProtocolError, OspBridgeError, RemoteProtocolError, UpstreamLost
 from ospbridge.rllink.framing import LARGEST_TAKEN, Deframer
 from ospbridge.rllink.messages import (
+    Episodes,
     EpisodesAndGetState,
     GetConfig,
     GetState,
@@ -113,6 +114,8 @@ class ClientMachine:
         """A PONG has come."""
         self.seq_no: int | None = None
         """The number of the latest weights seen on this connection."""
+        self.experienced = False
+        """Experience was sent over this connection."""
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         """Oldest first. The driver takes them out after each call; of many, and of weights, only the latest stay."""
         self.lost: OspBridgeError | None = None
@@ -233,6 +236,7 @@ class ClientMachine:
                     hint="greet it first",
                 )
         self._outgoing += [self.dialect.encode(message) for message in messages]
+        self.experienced = self.experienced or any(isinstance(message, Episodes) for message in messages)
         self._due += (_Due(type(message), self._exchange) for message in messages if type(message) in REPLIES)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ospbridge.errors import LocalProtocolError, UpstreamLost
 from ospbridge.rllink.client import EpisodesProven
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["deliver", "get_config", "get_state", "greet", "learn", "newer_state"]
 
 M = TypeVar("M", bound=Message)
+WEIGHTS: Final = "SET_STATE, with the weights that it has,"
+"""What is awaited of a server that was only asked."""
 
 
 def greet(machine: ClientMachine) -> Exchange[None]:
@@ -45,7 +47,7 @@ def get_config(machine: ClientMachine) -> Exchange[SetConfig]:
 def get_state(machine: ClientMachine, *, limit: float | None = None) -> Exchange[Weights]:
     """The current weights, within ``limit`` seconds (the answer limit)."""
     machine.send(GetState())
-    reply = yield from _reply(machine, SetState, limit or machine.limits.answer, "SET_STATE")
+    reply = yield from _reply(machine, SetState, limit or machine.limits.answer, WEIGHTS)
     return reply.weights
 
 
@@ -146,4 +148,16 @@ def _why(machine: ClientMachine, awaited: str) -> str:
             "where a fragment's length or the environments of a runner are set: say it (rllink env_steps); else "
             "raise the limit (rllink timeout), or see the learner's log"
         )
-    return "a server that met a bad episode never answers again: see the learner's log, and start it anew"
+    if machine.experienced:
+        return "a server that met a bad episode never answers again: see the learner's log, and start it anew"
+    if awaited != WEIGHTS:
+        return "see the learner's log, and start it anew"
+    export = (
+        "Ray 2.47 and 2.48 export an ONNX model then, and never answer again where they cannot: without onnx and "
+        "onnxscript, or with a torch that their export does not know; "
+    )
+    return (
+        "it was sent no episode over this connection, and only asked for its weights: "
+        f"{export if machine.dialect.name == 'json' else ''}see the learner's log, and start it anew; where it is "
+        "sent what others live through, --rllink-unannotated does without the question"
+    )

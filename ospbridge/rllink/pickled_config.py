@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import Space
 
-__all__ = ["FoundConfig", "FoundModel", "config_in"]
+__all__ = ["FoundConfig", "FoundModel", "OtherSpace", "config_in"]
 
 LARGEST_COUNT: Final = 10**9
 MOST_LAYERS: Final = 64
@@ -41,6 +41,8 @@ AUTO: Final = "auto"
 """In place of a number that the learner computes."""
 LINEAR: Final = "linear"
 DEFAULT_MODULE: Final = "default_policy"
+SPACES: Final = "gymnasium.spaces."
+LONGEST_NAME: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,14 @@ class FoundModel:
     free_log_std: bool | None = None
     log_std_clip_param: float | None = None
     use_lstm: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSpace:
+    """A space that none of our agents has, such as MultiDiscrete or Dict."""
+
+    name: str
+    """Of its class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +85,9 @@ class FoundConfig:
     model: FoundModel = FoundModel()
     unread: frozenset[str] = frozenset()
     """Counts that were said, but as nothing that is understood."""
-    observation_space: Space | None = None
-    """BoxSpace with low and high of the shape announced; None for other kinds."""
-    action_space: Space | None = None
+    observation_space: Space | OtherSpace | None = None
+    """BoxSpace with low and high of the shape announced; None for what is not understood, such as a Box of integers."""
+    action_space: Space | OtherSpace | None = None
 
     @property
     def total_train_batch_size(self) -> int | None:
@@ -210,7 +220,7 @@ def _model(said: dict[Any, Any]) -> FoundModel:
     )
 
 
-def _space(node: Any) -> Space | None:
+def _space(node: Any) -> Space | OtherSpace | None:
     if not isinstance(node, Record) or not isinstance(node.maker, Name):
         return None
     said = _state(node)
@@ -225,6 +235,8 @@ def _space(node: Any) -> Space | None:
             if not isinstance(n, int) or not isinstance(start, int):
                 return None
             return DiscreteSpace(n) if 0 < n <= LARGEST_COUNT and start == 0 else None
+        case name if node.maker.module.startswith(SPACES) and name.isidentifier():
+            return OtherSpace(name[:LONGEST_NAME])
     return None
 
 

@@ -64,3 +64,9 @@ def test_a_server_may_learn_for_longer_than_the_world_is_held() -> None:
     upstream = said("--rllink-timeout", "2")
     assert upstream.hold == 2.0
     assert upstream.limits.state == 2.0 + LEARNING
+
+
+@pytest.mark.parametrize("mode", ["drive", "observe"])
+def test_a_pickle_may_be_read_in_both_modes(mode: str) -> None:
+    assert said("--rllink-mode", mode, "--rllink-read-pickle").read_pickle
+    assert not said("--rllink-mode", mode).read_pickle

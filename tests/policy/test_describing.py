@@ -91,3 +91,67 @@ def test_weights_that_no_policy_is_made_from_are_listed_with_the_reason() -> Non
 @pytest.mark.parametrize("name", ["box", "discrete"])
 def test_the_size_told_is_that_of_the_model(name: str) -> None:
     assert describe(recorded(name)).size == len(recorded(name))
+
+
+LSTM = {
+    "encoder.encoder.tokenizer.net.mlp.0.weight": (32, 5),
+    "encoder.encoder.tokenizer.net.mlp.0.bias": (32,),
+    "encoder.encoder.lstm.weight_ih_l0": (28, 32),
+    "encoder.encoder.lstm.weight_hh_l0": (28, 7),
+    "pi.log_std_clip_param_const": (1,),
+    "pi.net.mlp.0.weight": (9, 7),
+    "pi.net.mlp.0.bias": (9,),
+    "pi.net.mlp.2.weight": (4, 9),
+    "pi.net.mlp.2.bias": (4,),
+}
+"""Keys and shapes of Ray 2.60.0, as those below."""
+CNN = {
+    "encoder.encoder.net.0.cnn.1.weight": (16, 3, 4, 4),
+    "encoder.encoder.net.0.cnn.1.bias": (16,),
+    "pi.net.mlp.0.weight": (3, 14112),
+    "pi.net.mlp.0.bias": (3,),
+}
+
+
+@pytest.mark.parametrize(
+    "shapes, observation, outputs, actions",
+    [
+        (LSTM, 5, 4, ("one of 4 choices", "a box of 2 numbers")),
+        (LSTM | {"pi.log_std": (4,)}, 5, 8, ("a box of 4 numbers",)),
+        (
+            {name.replace("encoder.encoder", "encoder.actor_encoder"): shape for name, shape in LSTM.items()},
+            5,
+            4,
+            ("one of 4 choices", "a box of 2 numbers"),
+        ),
+        (CNN, None, 3, ("one of 3 choices",)),
+        ({name: shape for name, shape in LSTM.items() if not name.startswith("pi.net")}, 5, None, ()),
+    ],
+    ids=["LSTM", "free deviations", "layers not shared", "CNN", "no head"],
+)
+def test_a_module_that_nobody_can_act_from_tells_its_widths_where_its_weights_do(
+    shapes: dict[str, tuple[int, ...]], observation: int | None, outputs: int | None, actions: tuple[str, ...]
+) -> None:
+    found = describe({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+    assert (found.observation, found.outputs, found.actions) == (observation, outputs, actions)
+    assert found.trouble
+
+
+def test_a_model_with_an_lstm_does_not_tell_choices_from_a_box() -> None:
+    recurrent = model(
+        [node("LSTM", ["x", "w"], ["h"]), node("Concat", ["h", "h"], ["z"])],
+        [tensor("w", np.zeros((3, 2), np.float32))],
+        [described("x", [1, 3])],
+        [described("z", [1, 2])],
+    )
+    assert describe(recurrent).actions == ("one of 2 choices", "a box of 1 number")
+
+
+def test_a_model_of_choices_with_a_limited_activation_is_not_taken_for_a_box() -> None:
+    limited = model(
+        [node("MatMul", ["x", "w"], ["y"]), node("Clip", ["y"], ["z"])],
+        [tensor("w", np.zeros((3, 2), np.float32))],
+        [described("x", [1, 3])],
+        [described("z", [1, 2])],
+    )
+    assert describe(limited).actions == ("one of 2 choices",)

@@ -270,6 +270,29 @@ def test_silence_ends_at_the_limit_with_what_was_awaited_and_what_to_do(name: st
     assert pair.now - began == pytest.approx(limit)
 
 
+@BOTH
+def test_silence_after_the_question_for_weights_is_no_episodes_fault_where_none_was_sent(
+    dialect: Dialect,
+) -> None:
+    """Seen on Ray 2.47.1: its ONNX export raises, and nothing is answered any more."""
+    pair = greeted(dialect)
+    pair.do(get_config(pair.client))
+    pair.deaf = True
+    error = pair.error(get_state(pair.client))
+    assert "did not send SET_STATE, with the weights that it has, within" in error.message
+    assert "bad episode" not in error.hint
+    assert ("onnxscript" in error.hint) is (dialect is JSON)
+    assert "--rllink-unannotated" in error.hint
+
+
+@pytest.mark.parametrize("name", ["config", "answer", "proof"])
+def test_silence_after_experience_may_be_an_episodes_fault(name: str) -> None:
+    pair = greeted()
+    pair.do(deliver(pair.client, [Episodes((episode(),))]))
+    pair.deaf = True
+    assert "bad episode" in pair.error(asked(name, pair.client)).hint
+
+
 @pytest.mark.parametrize("name", ["pong", "config", "answer", "state", "proof"])
 def test_each_limit_is_an_option(name: str) -> None:
     pair = greeted(limits=Limits(**{name: 0.25}))

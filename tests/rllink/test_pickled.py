@@ -23,7 +23,7 @@ from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.policy.activations import activation
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.pickled import LONGEST_TEXT, Name, Record, read_pickle
-from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, config_in
+from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, OtherSpace, config_in
 from tests.rllink.recordings import decoded, handshake
 
 PROTOCOLS = pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
@@ -250,7 +250,6 @@ def test_spaces_are_found(protocol: int) -> None:
     "space",
     [
         gymnasium.spaces.Discrete(5, start=1),
-        gymnasium.spaces.MultiBinary(3),
         gymnasium.spaces.Box(0, 255, (2,), np.uint8),
         {"Box": 1},
         "Box",
@@ -258,8 +257,24 @@ def test_spaces_are_found(protocol: int) -> None:
     ],
     ids=repr,
 )
-def test_spaces_of_other_kinds_are_left_to_the_user(space: Any) -> None:
+def test_spaces_that_are_not_understood_are_left_to_the_user(space: Any) -> None:
     assert config_in(pickle.dumps({"action_space": space})).action_space is None
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.MultiDiscrete([2, 3]),
+        gymnasium.spaces.MultiBinary(3),
+        gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}),
+        gymnasium.spaces.Tuple([gymnasium.spaces.Box(-1, 1, (1,))]),
+    ],
+    ids=repr,
+)
+def test_spaces_that_no_agent_has_are_told_by_name(protocol: int, space: Any) -> None:
+    found = config_in(pickle.dumps({"action_space": space, "observation_space": space}, protocol))
+    assert found.action_space == found.observation_space == OtherSpace(type(space).__name__)
 
 
 class Box:

@@ -17,6 +17,7 @@ from ospbridge.daemon.relay.acting import Actors, Kind, kind_of
 from ospbridge.daemon.relay.gathering import Gathering
 from ospbridge.daemon.relay.loop import DrivingLoop
 from ospbridge.daemon.relay.settings import WhileAway
+from ospbridge.daemon.relay.spaces import actions_of, described, require_same_actions
 from ospbridge.daemon.relay.upstream import Learner, policy_weights
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
 from ospbridge.observe import logs
@@ -163,7 +164,7 @@ class Driving:
         wanted = self.learner.wanted
         assert wanted is not None
         making = wanted.making
-        self._policy = Policy(
+        policy = Policy(
             policy_weights(weights),
             kind.observation,
             kind.action,
@@ -174,7 +175,14 @@ class Driving:
             explore=self.upstream.explore,
             seed=self._random,
         )
+        self._require_same_actions(kind, wanted, weights)
+        self._policy = policy
         self._made = making
+
+    def _require_same_actions(self, kind: Kind, wanted: Wanted, weights: Weights) -> None:
+        """Raises ConfigurationError where the server learns for others than these agents have."""
+        told = described(policy_weights(weights), named=wanted.named)
+        require_same_actions(kind, wanted.making.spaces, told)
 
     def _tell_assumed(self, kind: Kind, weights: Weights) -> None:
         """What nobody said, where it matters to these agents and weights."""
@@ -191,13 +199,16 @@ class Driving:
             assumed["head_activation"] = making.head_activation
         if "normalize_actions" in wanted.assumed and kind.stretched:
             assumed["normalize_actions"] = making.normalize_actions
+        told = described(policy_weights(weights), named=wanted.named)
+        if "actions" in wanted.assumed and len(told.actions) > 1:
+            assumed["actions"] = actions_of(kind.action)
         if assumed:
             log.warning(
                 "the upstream does not tell all that a driver must know, RLlib's defaults are assumed",
                 upstream=str(self._link.address),
                 **assumed,
                 hint="say them, as with --rllink-env-steps and --rllink-activation; or, where the server sends a "
-                "pickle, --rllink-read-pickle",
+                "pickle, --rllink-read-pickle, which alone tells its action space",
             )
 
     def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:
@@ -291,6 +302,8 @@ class Driving:
         if wanted is not None and wanted.making != self._made:
             self._make(self._kind, weights)
         else:
+            if wanted is not None:
+                self._require_same_actions(self._kind, wanted, weights)
             self._policy.load(policy_weights(weights))
         for actors in everybody:
             actors.act_from(self._policy, weights.seq_no)

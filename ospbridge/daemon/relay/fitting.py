@@ -1,23 +1,26 @@
-"""Whether experience fits the module that is to learn from it, as far as the upstream's weights tell.
+"""Whether experience fits the module that is to learn from it, as far as the upstream's settings and weights tell.
 
-Observed on Ray 2.60.0: a batch of another width is read, and proven so, before it is learned from; then it ends the
-whole training. So the upstream is asked before anything is sent, once for each connection.
+Observed on Ray 2.60.0: a batch of another width, or of another kind of action, is read, and proven so, before it is
+learned from; then it ends the whole training. So the upstream is asked before anything is sent, once for each
+connection.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.daemon.relay.spaces import SaidSpaces, action_of, actions_misfit, described
 from ospbridge.daemon.relay.upstream import policy_weights
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.observe import logs
-from ospbridge.policy.describing import describe
 from ospbridge.rllink.exchanges import get_config, get_state
+from ospbridge.rllink.pickled_config import config_in
 
 if TYPE_CHECKING:
     from ospbridge.daemon.relay.link import Connection
     from ospbridge.policy.describing import Description
     from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.messages import SetConfig
 
 __all__ = ["Fitting"]
 
@@ -29,38 +32,80 @@ MOST_LOST: Final = 2
 
 
 class Fitting:
-    """Of one upstream. ``ask`` before ``misfit``."""
+    """Of one upstream. ``ask`` before ``misfit``. ``read_pickle``: its spaces are looked for in its settings, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_pickle: bool = False) -> None:
+        self._read_pickle = read_pickle
         self._asked: Connection | None = None
-        self._found: Description | None = None
+        self._weights: Description | None = None
+        self._said = SaidSpaces()
         self._lost = 0
 
     async def ask(self, connection: Connection) -> None:
         """What its module is like, unless it was asked already. Raises what ends the connection."""
         if self._asked is connection:
             return
-        self._found = None
+        self._weights = None
+        self._said = SaidSpaces()
         if self._lost >= MOST_LOST:
-            log.warning(
-                "the upstream does not say what its module takes",
-                connections=self._lost,
-                hint="experience of another width would end the training of a server of RLlib: see that its spaces are "
-                "those of the agents; for other servers say --rllink-unannotated, and it is not asked",
-            )
+            self._tell_unknown(connection, "it was lost over the question for its weights", lost=self._lost)
             self._asked = connection
             return
         self._lost += 1
         config = await connection.perform(get_config)
         if not (config.server or "").startswith(SINK):
             weights = await connection.perform(get_state)
+            self._said = self._spaces_in(config, connection)
             try:
-                self._found = describe(policy_weights(weights))
-            except ConfigurationError:
-                # Of a kind that nothing here can read: what it takes is not known.
-                self._found = None
+                self._weights = described(policy_weights(weights), named=config.server is not None)
+                reason = "its weights do not tell it"
+            except ConfigurationError as error:
+                reason = error.message
+            self._look(connection, reason, pickled=config.pickled is not None)
         self._asked = connection
         self._lost = 0
+
+    def _spaces_in(self, config: SetConfig, connection: Connection) -> SaidSpaces:
+        if config.pickled is None or not self._read_pickle:
+            return SaidSpaces()
+        try:
+            return SaidSpaces.of(config_in(config.pickled))
+        except RemoteProtocolError as error:
+            log.warning(
+                "the upstream's settings cannot be read",
+                upstream=connection.machine.peer,
+                reason=error.message,
+                hint="its weights alone tell what it takes; a report of this to the maintainers is welcome",
+            )
+            return SaidSpaces()
+
+    def _look(self, connection: Connection, reason: str, *, pickled: bool) -> None:
+        """Say what is not known of it. ``reason``: why; ``pickled``: its settings have it."""
+        found, said = self._weights, self._said
+        untold = []
+        if said.observation is None and (found is None or found.observation is None):
+            untold.append("how many numbers an observation has")
+        if said.action is None and (found is None or found.outputs is None):
+            untold.append("how many numbers an action is drawn from")
+        elif said.action is None and found is not None and pickled and len(found.actions) > 1:
+            # Servers whose settings have no spaces are none of RLlib's, and may take both.
+            untold.append(f"whether an action is {' or '.join(found.actions)}")
+        if untold:
+            self._tell_unknown(connection, f"{reason}: {', '.join(untold)}", pickled=pickled)
+
+    def _tell_unknown(
+        self, connection: Connection, reason: str, *, pickled: bool = False, lost: int = 0
+    ) -> None:
+        read = "say --rllink-read-pickle, since its settings tell; or " * (pickled and not self._read_pickle)
+        log.warning(
+            "the upstream does not say what its module takes",
+            upstream=connection.machine.peer,
+            connections=lost,
+            reason=reason,
+            hint="experience of another width, or of other actions, may end the training of a server of RLlib: "
+            f"{read}see that its spaces are those of the agents; for other servers say --rllink-unannotated, and it is "
+            "not asked",
+        )
 
     def arrived(self) -> None:
         """Something was delivered: the next connection may be asked again, once."""
@@ -68,17 +113,18 @@ class Fitting:
 
     def misfit(self, fragment: EpisodeFragment) -> str:
         """Why the module cannot learn from it; empty where it can, or where that is not known."""
-        found = self._found
-        if found is None:
-            return ""
+        found, said = self._weights, self._said
         width = fragment.observations.shape[1]
-        if found.observation not in (None, width):
-            return f"its observations have {width} numbers, the server's module takes {found.observation}"
-        if fragment.action_dist_inputs is None:
-            return ""
-        outputs = fragment.action_dist_inputs.shape[1]
-        if found.outputs not in (None, outputs):
-            return (
-                f"its actions were drawn from {outputs} numbers, the server's module puts out {found.outputs}"
-            )
-        return ""
+        if found is not None and found.observation is not None:
+            if found.observation != width:
+                return f"its observations have {width} numbers, the server's module takes {found.observation}"
+        elif said.observation not in (None, (width,)):
+            kind = "kind" if isinstance(said.observation, str) else "shape"
+            return f"its observations have {width} numbers, those of the server are of the {kind} {said.observation}"
+        if found is not None and fragment.action_dist_inputs is not None:
+            outputs = fragment.action_dist_inputs.shape[1]
+            if found.outputs not in (None, outputs):
+                return f"its actions were drawn from {outputs} numbers, the server's module puts out {found.outputs}"
+        action = action_of(fragment)
+        other = actions_misfit(action, said, found) if action is not None else ""
+        return f"its actions are {action}, the server learns for {other}" if other else ""

@@ -96,7 +96,7 @@ class Observing:
         self._spool = Spool(
             self._path, limit=upstream.spool_limit, when_full=upstream.spool_full, on_stored=self._stored
         )
-        fitting = None if upstream.unannotated else Fitting()
+        fitting = None if upstream.unannotated else Fitting(read_pickle=upstream.read_pickle)
         self._shipping = Shipping(self._spool, self._link, fitting)
         for conductor in self._conductors:
             conductor.chronicle.listeners.append(self)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
+from ospbridge.daemon.relay.spaces import SaidSpaces
 from ospbridge.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -56,6 +57,7 @@ class Making:
     head_activation: str
     normalize_actions: bool
     clip_actions: bool
+    spaces: SaidSpaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Wanted:
     batch_mode: BatchMode | None
     assumed: frozenset[str]
     """Which of these nobody said: they are RLlib's defaults."""
+    named: bool = False
+    """The server says what it is called, as RLlib's do not."""
 
 
 def policy_weights(weights: Weights) -> Mapping[str, NDArray[np.float32]] | bytes:
@@ -145,12 +149,14 @@ class Learner:
         head_activation = upstream.head_activation or told.model.head_fcnet_activation
         normalize_actions = _said(upstream.normalize_actions, told.normalize_actions)
         clip_actions = _said(upstream.clip_actions, told.clip_actions)
+        spaces = SaidSpaces.of(told)
         said = {
             "env_steps": steps,
             # An ONNX model, which the older servers send, has its activations inside.
             "activation": activation or pickled is None,
             "head_activation": head_activation or pickled is None,
             "normalize_actions": normalize_actions is not None,
+            "actions": spaces.action is not None or pickled is None,
         }
         return Wanted(
             steps or ENV_STEPS,
@@ -160,9 +166,11 @@ class Learner:
                 head_activation or HEAD_ACTIVATION,
                 NORMALIZE_ACTIONS if normalize_actions is None else normalize_actions,
                 bool(clip_actions),
+                spaces,
             ),
             upstream.batch_mode or told.batch_mode,
             frozenset(name for name, known in said.items() if not known),
+            named=config.server is not None,
         )
 
     def _found(self, pickled: bytes) -> FoundConfig:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pickle
+from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace
-from ospbridge.rllink.weights import MlirWeights, OnnxWeights
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.daemon.relay import test_observing
 from tests.daemon.relay.test_driving import back
 from tests.daemon.relay.test_observing import (
@@ -24,7 +27,7 @@ from tests.daemon.relay.test_observing import (
     until,
 )
 from tests.daemon.stage import ONE
-from tests.policy.onnx_models import recorded
+from tests.policy.onnx_models import described, model, node, recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +37,25 @@ if TYPE_CHECKING:
 impatient = test_observing.impatient
 conductor = test_observing.conductor
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+UNKNOWN = "the upstream does not say what its module takes"
+
+
+def pickled(**spaces: Any) -> SetConfig:
+    """The settings of a server of Ray 2.49 or later."""
+    return SetConfig(pickled=pickle.dumps({f"{name}_space": space for name, space in spaces.items()}))
+
+
+def recurrent(observations: int | None, outputs: int) -> ModuleWeights:
+    """Of a policy with an LSTM; None: with one that takes observations in a way that nobody knows."""
+    shapes = {
+        "encoder.encoder.lstm.weight_ih_l0": (28, 16),
+        "encoder.encoder.lstm.weight_hh_l0": (28, 7),
+        "pi.net.mlp.0.weight": (outputs, 7),
+        "pi.net.mlp.0.bias": (outputs,),
+    }
+    if observations is not None:
+        shapes["encoder.encoder.tokenizer.net.mlp.0.weight"] = (16, observations)
+    return ModuleWeights({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, 1)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +88,138 @@ async def test_it_waits_for_a_server_that_it_fits(
     assert "of agent 'a'" in told["reason"]
     assert why in told["reason"]
     assert str(tmp_path / "s") in told["hint"]
+
+
+@pytest.mark.parametrize(
+    "space, name",
+    [
+        (gymnasium.spaces.Discrete(2), "one of 2 choices"),
+        (gymnasium.spaces.Box(-1, 1, (2,)), "a box of 2 numbers"),
+        (gymnasium.spaces.MultiDiscrete([2, 2]), "MultiDiscrete"),
+    ],
+)
+async def test_a_server_whose_settings_say_that_it_learns_for_other_actions_is_sent_nothing(
+    conductor: Conductor, tmp_path: Path, space: Any, name: str
+) -> None:
+    server = Server()
+    server.config = pickled(action=space)
+    why = f"its actions are a box of 1 number, the server learns for {name}"
+    async with (
+        listening(server.serve) as port,
+        observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
+    ):
+        await Player(conductor).play()
+        await until(lambda: why in relay.status.trouble)
+    assert server.arrived == []
+
+
+async def test_an_onnx_model_tells_choices_from_numbers_unless_it_is_a_users_own(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    choices = model(
+        [node("MatMul", ["x", "w"], ["y"])], [], [described("x", [1, 1])], [described("y", [1, 2])]
+    )
+    server.weights = OnnxWeights(choices, 1)
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await Player(conductor).play()
+        await until(lambda: "a box of 1 number, the server learns for one of 2 ch" in relay.status.trouble)
+        assert server.arrived == []
+    server.config = SetConfig(10, server="somebody's learner")
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await all_arrived(relay)
+    assert len(server.arrived) == 1
+
+
+async def test_actions_that_only_settings_tell_which_nobody_may_read_are_told_once_for_each_connection(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    server.config = pickled(action=gymnasium.spaces.Discrete(2))
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            for _ in range(3):
+                await player.play()
+                await all_arrived(relay)
+    (told,) = [line for line in logs if line["event"] == UNKNOWN]
+    assert "whether an action is one of 2 choices or a box of 1 number" in told["reason"]
+    assert "--rllink-read-pickle" in told["hint"]
+
+
+async def test_settings_that_cannot_be_read_are_told_and_the_weights_count(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    server.config = SetConfig(pickled=b"\x80\x05\x97.")
+    server.weights = module(3, 2)
+    with capture_logs() as logs:
+        async with (
+            listening(server.serve) as port,
+            observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
+        ):
+            await Player(conductor).play()
+            await until(lambda: "the server's module takes 3" in relay.status.trouble)
+    (told,) = [line for line in logs if line["event"] == "the upstream's settings cannot be read"]
+    assert "opcode 0x97" in told["reason"]
+
+
+@pytest.mark.parametrize(
+    "widths, why",
+    [
+        ((5, 2), "its observations have 1 numbers, the server's module takes 5"),
+        ((1, 3), "its actions were drawn from 2 numbers, the server's module puts out 3"),
+        ((None, 3), "its actions were drawn from 2 numbers, the server's module puts out 3"),
+    ],
+)
+async def test_a_module_with_an_lstm_is_sent_nothing_of_another_width(
+    conductor: Conductor, tmp_path: Path, widths: tuple[int | None, int], why: str
+) -> None:
+    server = Server()
+    server.weights = recurrent(*widths)
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await Player(conductor).play()
+        await until(lambda: why in relay.status.trouble)
+    assert server.arrived == []
+
+
+async def test_a_width_that_weights_do_not_tell_is_told_once_for_each_connection(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    server.weights = recurrent(None, 2)
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            for _ in range(2):
+                await player.play()
+                await all_arrived(relay)
+    (told,) = [line for line in logs if line["event"] == UNKNOWN]
+    assert told["reason"].endswith(": how many numbers an observation has")
+
+
+@pytest.mark.parametrize(
+    "space, taken",
+    [
+        (gymnasium.spaces.Box(-1, 1, (84, 84, 3)), "of the shape (84, 84, 3)"),
+        (gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), "of the kind Dict"),
+    ],
+)
+async def test_settings_tell_observations_that_weights_do_not(
+    conductor: Conductor, tmp_path: Path, space: Any, taken: str
+) -> None:
+    server = Server()
+    server.config = pickled(observation=space, action=gymnasium.spaces.Box(-1, 1, (1,)))
+    server.weights = recurrent(None, 2)
+    with capture_logs() as logs:
+        async with (
+            listening(server.serve) as port,
+            observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
+        ):
+            await Player(conductor).play()
+            await until(lambda: taken in relay.status.trouble)
+    assert server.arrived == []
+    assert not [line for line in logs if line["event"] == UNKNOWN]
 
 
 async def test_an_onnx_model_is_looked_at_as_well(conductor: Conductor, tmp_path: Path) -> None:
@@ -127,17 +281,22 @@ async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_aga
             async with listening(server.serve, port):
                 await until(lambda: "the server's module takes 3" in relay.status.trouble)
     assert len(server.arrived) == 1
-    told = [line for line in logs if line["event"] == "the upstream does not say what its module takes"]
+    told = [line for line in logs if line["event"] == UNKNOWN]
     assert [line["connections"] for line in told] == [2]
 
 
-async def test_weights_that_nobody_can_read_tell_nothing(conductor: Conductor, tmp_path: Path) -> None:
+async def test_weights_that_nobody_can_read_tell_nothing_and_that_is_told(
+    conductor: Conductor, tmp_path: Path
+) -> None:
     server = Server()
     server.weights = MlirWeights(b"module", 1)
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        await Player(conductor).play()
-        await all_arrived(relay)
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            await Player(conductor).play()
+            await all_arrived(relay)
     assert len(server.arrived) == 1
+    (told,) = [line for line in logs if line["event"] == UNKNOWN]
+    assert "MLIR" in told["reason"]
 
 
 async def test_a_sink_is_not_asked_and_takes_what_comes(conductor: Conductor, tmp_path: Path) -> None:

@@ -90,11 +90,12 @@ class Server:
         self.asked = 0
         self.weights: Weights | None = module(1, 2)
         """None: whoever asks for them is hung up on."""
+        self.config = SetConfig(env_steps_per_sample=10)
         self._poison = poison
 
     async def serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
-        machine = ServerMachine(SetConfig(env_steps_per_sample=10))
+        machine = ServerMachine(self.config)
         async with stream:
             while data := await stream.receive_some(100_000):
                 machine.receive(data)

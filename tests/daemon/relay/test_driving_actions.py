@@ -1,0 +1,96 @@
+"""A server that learns for other actions than its agents have is not let act; what nobody says of them is told."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium
+import pytest
+from structlog.testing import capture_logs
+
+from ospbridge.interface import DiscreteSpace
+from ospbridge.rllink.messages import SetConfig
+from tests.daemon.relay import test_driving
+from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.test_driving import driven, until, upstream, world
+from tests.daemon.relay.test_driving_through_changes import unfit
+
+impatient = test_driving.impatient
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+
+
+class Spaced(TinyLearner):
+    """Says in a pickle which actions it learns for; its weights may be of two choices or of a box of one number."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.space = space
+        self.then: Any = None
+        """What it learns for once it was started anew."""
+
+    def _config(self) -> SetConfig:
+        said = {"train_batch_size_per_learner": self.batch, "action_space": self.space}
+        return SetConfig(pickled=pickle.dumps(said, 4))
+
+    def forget(self) -> None:
+        super().forget()
+        self.space = self.then
+
+
+NUMBER = gymnasium.spaces.Box(-1, 1, (1,))
+TOLD: dict[str, Any] = {"env_steps": None, "read_pickle": True}
+
+
+@pytest.mark.parametrize(
+    "space, choices, reason",
+    [
+        (
+            gymnasium.spaces.Discrete(2),
+            0,
+            "is a box of 1 number, the one that the server learns for is one of 2",
+        ),
+        (NUMBER, 2, "is one of 2 choices, the one that the server learns for is a box of 1 number"),
+        (gymnasium.spaces.MultiDiscrete([2]), 2, "the one that the server learns for is MultiDiscrete"),
+    ],
+)
+async def test_a_server_that_learns_for_other_actions_does_not_act(
+    space: Any, choices: int, reason: str
+) -> None:
+    learner = Spaced(space)
+    session, conductor = world()
+    if choices:
+        conductor.lockstep.held["a"].task.action_space = DiscreteSpace(choices)
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **TOLD)):
+            await until(lambda: len(unfit(logs)) >= 2)
+    assert reason in unfit(logs)[0]["reason"]
+    assert "action space" in unfit(logs)[0]["hint"]
+    assert session.steps == []
+    assert learner.batches == []
+
+
+async def test_a_server_that_returns_and_learns_for_other_actions_acts_no_more() -> None:
+    learner = Spaced(NUMBER)
+    learner.then = gymnasium.spaces.Discrete(2)
+    learner.hang_up_in, learner.forgets = [3], True
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **TOLD)):
+            await until(lambda: len(unfit(logs)) >= 2)
+    assert "the one that the server learns for is one of 2 choices" in unfit(logs)[0]["reason"]
+    assert len(learner.batches) == 3
+    assert learner.wrong == []
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(read: bool) -> None:
+    learner = Spaced(NUMBER)
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, read_pickle=read)):
+            await until(lambda: len(learner.batches) >= 2)
+    told = [line for line in logs if "RLlib's defaults are assumed" in line["event"]]
+    assert [line.get("actions") for line in told] == ([] if read else ["a box of 1 number"])
+    assert all("--rllink-read-pickle" in line["hint"] for line in told)
+    assert learner.wrong == []
