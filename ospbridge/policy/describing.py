@@ -20,10 +20,8 @@ __all__ = ["Description", "box_of", "describe", "one_of"]
 _MOST_ARRAYS: Final = 200
 _LONGEST_NAME: Final = 120
 _JOINING: Final = "Concat"
-"""The operator with which RLlib's exports put the deviations of a Gaussian behind its means; choices need none."""
-
-_STATEFUL: Final = frozenset({"GRU", "LSTM", "RNN"})
-"""Operators whose exports may join something else."""
+"""The operator that ends RLlib's exports of a Gaussian where they limit its deviations, or have them free: it puts them
+behind the means. Those that do neither end as choices do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +89,8 @@ def _described_model(model: bytes) -> Description:
     actions: tuple[str, ...] = ()
     if outputs is not None:
         actions = _actions(outputs, free_log_std=False)
-        if outputs % 2 == 0 and _STATEFUL.isdisjoint(found.operators):
-            actions = (actions[_JOINING in found.operators],)
+        if outputs % 2 == 0 and found.last == _JOINING:
+            actions = (box_of(outputs // 2),)
     return Description(
         kind="onnx",
         size=len(model),

@@ -47,6 +47,8 @@ class Signature:
     outputs: tuple[TensorType, ...]
     operators: tuple[str, ...]
     """Each once, sorted."""
+    last: str = ""
+    """The one that makes the first output."""
 
 
 def read_signature(model: bytes) -> Signature:
@@ -58,6 +60,9 @@ def read_signature(model: bytes) -> Signature:
         raise ConfigurationError(
             f"the ONNX model of {len(model)} bytes is damaged: {error}", hint="export the policy again"
         ) from None
+
+
+_Span = tuple[int, int]
 
 
 def _signature(view: memoryview) -> Signature:
@@ -75,10 +80,14 @@ def _signature(view: memoryview) -> Signature:
         inputs=tuple(islice((each for each in taken if each.name not in weights), MOST_TENSORS)),
         outputs=tuple(_tensor(view, part) for part in islice(_parts(view, graph, 12), MOST_TENSORS)),
         operators=tuple(sorted(operators)[:MOST_OPERATORS]),
+        last=_last(view, graph),
     )
 
 
-_Span = tuple[int, int]
+def _last(view: memoryview, graph: _Span) -> str:
+    output = next((_text(view, part, 1) for part in _parts(view, graph, 12)), None)
+    makers = (node for node in _parts(view, graph, 1) if _text(view, node, 2) == output)
+    return next((_text(view, node, 4) for node in makers), "")
 
 
 def _parts(view: memoryview, span: _Span, number: int) -> Iterator[_Span]:

@@ -137,21 +137,13 @@ def test_a_module_that_nobody_can_act_from_tells_its_widths_where_its_weights_do
     assert found.trouble
 
 
-def test_a_model_with_an_lstm_does_not_tell_choices_from_a_box() -> None:
-    recurrent = model(
-        [node("LSTM", ["x", "w"], ["h"]), node("Concat", ["h", "h"], ["z"])],
+@pytest.mark.parametrize("nodes", [["Clip"], ["Concat", "MatMul"], ["Concat", "Identity"]], ids=" and ".join)
+def test_a_model_that_joins_something_else_may_be_of_choices_as_well(nodes: list[str]) -> None:
+    chain = [node(operator, [str(at)], [str(at + 1)]) for at, operator in enumerate(nodes)]
+    found = model(
+        chain,
         [tensor("w", np.zeros((3, 2), np.float32))],
-        [described("x", [1, 3])],
-        [described("z", [1, 2])],
+        [described("0", [1, 3])],
+        [described(str(len(nodes)), [1, 2])],
     )
-    assert describe(recurrent).actions == ("one of 2 choices", "a box of 1 number")
-
-
-def test_a_model_of_choices_with_a_limited_activation_is_not_taken_for_a_box() -> None:
-    limited = model(
-        [node("MatMul", ["x", "w"], ["y"]), node("Clip", ["y"], ["z"])],
-        [tensor("w", np.zeros((3, 2), np.float32))],
-        [described("x", [1, 3])],
-        [described("z", [1, 2])],
-    )
-    assert describe(limited).actions == ("one of 2 choices",)
+    assert describe(found).actions == ("one of 2 choices", "a box of 1 number")

@@ -27,7 +27,7 @@ from tests.daemon.relay.test_observing import (
     until,
 )
 from tests.daemon.stage import ONE
-from tests.policy.onnx_models import described, model, node, recorded
+from tests.policy.onnx_models import recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,24 +111,6 @@ async def test_a_server_whose_settings_say_that_it_learns_for_other_actions_is_s
         await Player(conductor).play()
         await until(lambda: why in relay.status.trouble)
     assert server.arrived == []
-
-
-async def test_an_onnx_model_tells_choices_from_numbers_unless_it_is_a_users_own(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    choices = model(
-        [node("MatMul", ["x", "w"], ["y"])], [], [described("x", [1, 1])], [described("y", [1, 2])]
-    )
-    server.weights = OnnxWeights(choices, 1)
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        await Player(conductor).play()
-        await until(lambda: "a box of 1 number, the server learns for one of 2 ch" in relay.status.trouble)
-        assert server.arrived == []
-    server.config = SetConfig(10, server="somebody's learner")
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        await all_arrived(relay)
-    assert len(server.arrived) == 1
 
 
 async def test_actions_that_only_settings_tell_which_nobody_may_read_are_told_once_for_each_connection(
