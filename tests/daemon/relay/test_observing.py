@@ -587,7 +587,16 @@ async def test_an_upstream_that_takes_nothing_loses_nothing(conductor: Conductor
     assert len({fragment.id for fragment in server.arrived}) == 3
 
 
-async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ("body = x'00112233445566'", "a spooled episode is damaged: its checksum is wrong"),
+        ("body = 'no bytes'", "entry 2 of the spool is damaged"),
+    ],
+)
+async def test_a_damaged_entry_is_left_out(
+    conductor: Conductor, tmp_path: Path, change: str, reason: str
+) -> None:
     async with observed(conductor, 1, tmp_path / "s") as relay:
         player = Player(conductor)
         for _ in range(3):
@@ -595,7 +604,7 @@ async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path)
         await until(lambda: status(relay).entries == 3)
     database = sqlite3.connect(tmp_path / "s")
     with database:
-        database.execute("UPDATE entry SET body = x'00112233445566' WHERE seq = 2")
+        database.execute(f"UPDATE entry SET {change} WHERE seq = 2")
     database.close()
     server = Server()
     with capture_logs() as logs:
@@ -604,9 +613,7 @@ async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path)
             assert (relay.status.delivered, relay.status.discarded) == (10, 5)
     assert alike(player.episodes[0], server.arrived[0])
     assert alike(player.episodes[2], server.arrived[1])
-    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [
-        "a spooled episode is damaged: its checksum is wrong"
-    ]
+    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [reason]
 
 
 @pytest.mark.parametrize("actions, choices", [(0, 2), (1, None)])
