@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ospbridge.errors import ConfigurationError, OspBridgeError
+from ospbridge.record.spool_damage import StuckError, is_damage
+from ospbridge.record.spool_place import Place
 from ospbridge.record.spool_recent import Entry, Made, Recent
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class SpoolFile:
         self._stuck: dict[int, int] = {}
         """Damaged entries that cannot be taken out, and the lengths of their bodies: passed over as if they were."""
         self._database = self._open()
+        self.place = Place(self.path)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -145,7 +148,7 @@ class SpoolFile:
         while True:
             try:
                 no_room = self._written(entries, gone)
-            except _StuckError as error:
+            except StuckError as error:
                 if not self._pass_over(error.first, error.last):
                     raise
             else:
@@ -177,7 +180,7 @@ class SpoolFile:
         try:
             done = self._database.execute("DELETE FROM entry WHERE seq BETWEEN ? AND ?", within)
         except sqlite3.DatabaseError as error:
-            raise _StuckError(first, last, error) if _is_damage(error) else error from None
+            raise StuckError(first, last, error) if is_damage(error) else error from None
         self.entries -= done.rowcount
         self.bytes -= size
         for seq in range(first, last + 1):
@@ -327,28 +330,37 @@ class SpoolFile:
         except UnicodeDecodeError as error:
             return None, str(error)
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
             return None, str(error)
+
+    def bring_over(self, other: SpoolFile) -> int:
+        """What ``other`` has, under its numbers, before what is here; all or nothing. Returns how many it has not told.
+
+        A damaged entry comes without its body.
+        """
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        ((last,),) = other._database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence")
+        ((most,),) = database.execute("SELECT coalesce(max(seq), 0) FROM entry")
+        # In one go a number might meet one that is still to change.
+        database.execute("UPDATE entry SET seq = -seq")
+        database.execute("UPDATE entry SET seq = ? - seq", (last,))
+        database.execute("DELETE FROM sqlite_sequence")
+        database.execute("INSERT INTO sqlite_sequence VALUES ('entry', ?)", (last + most,))
+        after = told = 0
+        with suppress(ConfigurationError):
+            while some := other.take(after=after, steps=AT_ONCE * 10**6, size=AT_ONCE * 10**5, without=()):
+                database.executemany("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?)", [e[:4] for e in some])
+                after = some[-1].seq
+                told += len(some)
+        self.entries, self.bytes = self._count(database)
+        database.execute("COMMIT")
+        return other.entries - told
 
     def close(self) -> None:
         """Let go of it."""
         self._database.close()
-
-
-class _StuckError(sqlite3.DatabaseError):
-    """One of these entries, or what leads to them, is damaged, and cannot be taken out for that."""
-
-    def __init__(self, first: int, last: int, why: sqlite3.Error) -> None:
-        super().__init__(str(why))
-        self.first = first
-        self.last = last
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    """Of the file, and not of the moment, as of a disk that is full or away."""
-    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    return code & 0xFF == sqlite3.SQLITE_CORRUPT
 
 
 def _up_to(entries: Iterable[Entry], steps: int, size: int, without: Container[int]) -> Iterator[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -804,6 +805,63 @@ def test_a_damaged_entry_that_cannot_be_taken_out_gives_way_all_the_same(tmp_pat
         assert keys(spool) == ["d", "e", "f", "g"]
         figures = spool.figures
         assert (figures.entries, figures.bytes, figures.no_room, figures.trouble) == (4, 4 * BIG, 3, "")
+
+
+@pytest.mark.parametrize(
+    "gone", ["its directory", "it alone", "replaced", "replaced by a spool in use before"]
+)
+def test_a_file_that_is_gone_from_its_path_is_made_anew_with_all_it_held(tmp_path: Path, gone: str) -> None:
+    path = tmp_path / "directory" / "spool"
+    other = tmp_path / "other"
+    with Spool(other) as spool:
+        put(spool, *(["x", "y"] if "before" in gone else []))
+    with Spool(path) as spool:
+        put(spool, "a", "b", "c")
+        first = spool.take(steps=10, size=ALL)
+        if gone == "its directory":
+            shutil.rmtree(path.parent)
+        elif gone == "it alone":
+            path.unlink()
+        else:
+            other.replace(path)
+        put(spool, "d")
+        spool.forget(first)
+        expected = ["b", "c", *(["x", "y"] if "before" in gone else []), "d"]
+        assert keys(spool) == expected
+        assert (spool.figures.moved, spool.figures.dropped, spool.figures.trouble) == (1, 0, "")
+        with pytest.raises(ConfigurationError, match="locked"):
+            Spool(path)
+    with Spool(path) as spool:
+        assert keys(spool) == expected
+
+
+def test_a_file_that_is_gone_is_noticed_though_nothing_is_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a")
+        (tmp_path / "spool").unlink()
+        until(lambda: spool.figures.moved)
+        assert keys(spool) == ["a"]
+
+
+def test_while_no_file_can_be_made_where_one_is_gone_all_waits_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
+    directory = tmp_path / "directory"
+    with Spool(directory / "spool") as spool:
+        put(spool, "a")
+        shutil.rmtree(directory)
+        directory.write_text("in the way")
+        assert spool.put("b", 1, b"body")
+        until(lambda: spool.figures.trouble)
+        assert keys(spool) == ["a"]
+        directory.unlink()
+        assert spool.settle(10)
+        assert keys(spool) == ["a", "b"]
+        assert (spool.figures.moved, spool.figures.trouble) == (1, "")
 
 
 def damages(spool: Spool) -> dict[str, str]:

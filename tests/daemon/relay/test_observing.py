@@ -683,6 +683,26 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
+    monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s") as relay:
+            player = Player(conductor)
+            await player.play()
+            await until(lambda: status(relay).entries == 1)
+            (tmp_path / "s").unlink()
+            await until(lambda: any(entry["event"] == "the spool's file was gone" for entry in logs))
+            await player.play()
+            await until(lambda: status(relay).entries == 2)
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await all_arrived(relay)
+    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 2
+
+
 async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
     conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
