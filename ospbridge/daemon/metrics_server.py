@@ -145,7 +145,6 @@ async def _send(
     said = [*headers, ("Content-Length", str(len(body))), ("Connection", "close")]
     parts = [
         connection.send(h11.Response(status_code=status, headers=said)),
-        # A HEAD is answered by the head alone.
         connection.send(h11.Data(data=body)) if body else None,
         connection.send(h11.EndOfMessage()),
     ]

@@ -48,7 +48,8 @@ class DirectSeat:
         self._name = shared.agent.name
         self._seed = 0
         self._playing = False
-        self._last: NDArray[np.float32] = np.zeros(task.observation_space.low.shape, np.float32)
+        self._last = b""
+        """The latest observation, float32; the array itself is its receiver's."""
         self._closed = False
         self._equipped: BlockingSession
         """The session that was asked for what the task wants; a rebuild makes another, whoever rebuilds."""
@@ -94,9 +95,9 @@ class DirectSeat:
                 continue
             if shared.session.machine.notices:
                 tell_at_once(shared.session.conversation)
-            self._playing = True
             feedback = self._task.begin(outcome, seed=seed)
-            self._last = feedback.observation
+            self._playing = True
+            self._last = feedback.observation.tobytes()
             return feedback
 
     def _settled(self, session: BlockingSession, seed: int) -> StepOutcome:
@@ -147,8 +148,9 @@ class DirectSeat:
         except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
             self._playing = False
             shared.give_up(error)
-            return self._task.cut(self._last.copy(), error.message, seed=self._seed)
-        self._last = feedback.observation
+            last = np.frombuffer(self._last, np.float32).copy()
+            return self._task.cut(last, error.message, seed=self._seed)
+        self._last = feedback.observation.tobytes()
         if session.machine.notices:
             self._look_at_notices(feedback)
         if feedback.terminated or feedback.truncated:

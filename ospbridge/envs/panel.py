@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from ospbridge.errors import ConfigurationError, OspBridgeError, UsageError
+from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.observe.printable import printable
 
@@ -258,6 +258,9 @@ class Panel(Instruments):
         """One step, shown."""
         try:
             feedback = self._seat.step(action)
+        except LocalProtocolError:
+            # Nothing was sent, and the episode goes on.
+            raise
         except OspBridgeError as error:
             self.failed(error)
             raise

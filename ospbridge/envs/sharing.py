@@ -110,7 +110,7 @@ class SharedSession:
         """Leave what is left of the session and join again.
 
         Raises SessionLost where the budget is spent, and where an agent came back with another interface; the next
-        reset asks for them again then.
+        reset asks for them again then. And whatever joining and registering raise.
         """
         self.session.close()
         absence, self._absence = self._absence, None
@@ -164,6 +164,7 @@ class SharedSession:
 
 
 _shared: dict[tuple[object, ...], SharedSession] = {}
+_threads = threading.local()
 _lock = threading.RLock()
 """Held while the sessions are looked through, or one comes or goes, as it may by Python's looking for garbage; never
 while anything is waited for."""
@@ -201,15 +202,23 @@ def acquire_all(
     return shared
 
 
+def _this_thread() -> object:
+    """What stands for it: the system gives the number of a thread that has ended to another one."""
+    if not hasattr(_threads, "token"):
+        _threads.token = object()
+    token: object = _threads.token
+    return token
+
+
 def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
-    thread = threading.get_ident()
+    thread = _this_thread()
     with _lock:
         every = list(_shared.values())
     return [
         shared
         for shared in every
         # A session that could not be built anew keeps nobody waiting.
-        if shared.key[0] == thread and shared.terms.simulator == simulator and not shared.session.closed
+        if shared.key[0] is thread and shared.terms.simulator == simulator and not shared.session.closed
     ]
 
 
@@ -234,7 +243,7 @@ def _join(
         session = stack.enter_context(_connect(terms, writer, wait=terms.wait))
         interfaces = session.register(*choose(session))
         stack.pop_all()
-    key = (threading.get_ident(), terms.simulator, *(interface.name for interface in interfaces))
+    key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
     shared = SharedSession(terms, session, interfaces, key, writer, users=1)
     with _lock:
         _shared[key] = shared

@@ -166,7 +166,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         chosen = self._groups
         if mask is not None:
             chosen = [self._groups[at] for at in groups_in_mask(mask, [len(s.names) for s in self._groups])]
-        super().reset(seed=seed if isinstance(seed, int) else None)
+        super().reset(seed=int(seed) if isinstance(seed, (int, np.integer)) else None)
         for seats in chosen:
             if (own := seeds[seats.first]) is not None:
                 seats.seed(own)

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
-from ospbridge.record.spool_file import REFUSED, Entry, Made, SpoolFile, WhenFull
+from ospbridge.errors import ConfigurationError
+from ospbridge.record.spool_file import REFUSED, Entry, Made, NoRoom, SpoolFile, WhenFull
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
-
-    from ospbridge.record.spool_file import NoRoom
 
 __all__ = ["CLOSE_WITHIN", "Entry", "Made", "Spool", "SpoolFigures", "WhenFull"]
 
@@ -38,6 +37,8 @@ GATHER_MANY: Final = 0.2
 """... they wait for so many seconds. So does what has arrived, until it is taken out."""
 MUCH: Final = 2**20
 """Bytes that wait for no more."""
+LOOK_AFTER: Final = 5.0
+"""Seconds between looks whether the file is still there, while nothing is written."""
 RETRY_AFTER: Final = 1.0
 """Seconds between tries to write while the disk refuses."""
 CLOSE_WITHIN: Final = 10.0
@@ -62,6 +63,8 @@ class SpoolFigures:
     """... or because too much waited for a disk that refused, or refused to the end."""
     trouble: str
     """Why nothing can be written at present; empty where it can."""
+    moved: int = 0
+    """How often the file was gone from its path, and was made anew there."""
 
     @property
     def dropped(self) -> int:
@@ -106,6 +109,8 @@ class Spool:
     ) -> None:
         self._file = SpoolFile(path, limit=limit, when_full=when_full)
         self.path = self._file.path
+        self._limit = limit
+        self._when_full = when_full
         self._unwritten = unwritten
         self._on_stored = on_stored
         self._lock = threading.Lock()
@@ -115,6 +120,7 @@ class Spool:
         self._no_room = self._too_slow = self._refused = 0
         """Entries that were lost."""
         self._trouble = ""
+        self._moved = 0
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._arrived: dict[int, int] = {}
@@ -173,18 +179,21 @@ class Spool:
         """The thread's life: write what waits until closed and nothing waits."""
         while True:
             with self._state:
-                while not (self._waiting or self._arrived or self._closing):
-                    self._state.wait()
-                enough = self._enough.wait_for(self._is_enough, GATHER)
+                something = self._state.wait_for(self._is_something, LOOK_AFTER)
+                enough = not something or self._enough.wait_for(self._is_enough, GATHER)
                 if not enough and not 0 < len(self._waiting) < MANY:
                     self._enough.wait_for(self._is_enough, GATHER_MANY - GATHER)
-                if not (self._waiting or self._arrived):
-                    return
+                last = self._closing and not (self._waiting or self._arrived)
             if not self._write_waiting():
                 with self._state:
                     if self._closing:
                         return
                     self._state.wait_for(lambda: self._closing, RETRY_AFTER)
+            elif last:
+                return
+
+    def _is_something(self) -> bool:
+        return bool(self._waiting or self._arrived or self._closing)
 
     def _is_enough(self) -> bool:
         """Nothing more is waited for."""
@@ -197,8 +206,10 @@ class Spool:
         entries = [entry for waiting in group for entry in waiting.entries()]
         with self._lock:
             try:
-                no_room = self._file.write(entries, arrived)
-            except REFUSED as error:
+                if not self._file.place.kept:
+                    self._move()
+                no_room = self._file.write(entries, arrived) if entries or arrived else NoRoom(0, 0, 0)
+            except (*REFUSED, OSError, ConfigurationError) as error:
                 with self._state:
                     self._trouble = f"cannot write to the spool {self.path}: {error}"
                     self._on_disk = self._file.entries, self._file.bytes
@@ -217,6 +228,25 @@ class Spool:
         if group:
             self._on_stored()
         return True
+
+    def _move(self) -> None:
+        """The file is gone from its path: go on with one there, which gets what this one has. ``_lock`` is held.
+
+        Until that has come about nothing is written, since it would be lost with this process.
+        """
+        old = self._file
+        old.place.leave()
+        file = SpoolFile(self.path, limit=self._limit, when_full=self._when_full)
+        try:
+            untold = file.bring_over(old)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+        old.close()
+        with self._state:
+            self._refused += untold
+            self._moved += 1
 
     def _group(self) -> list[_Waiting]:
         """The first of what waits, as much as is written together. ``_state`` is held."""
@@ -308,6 +338,7 @@ class Spool:
                 self._too_slow,
                 self._refused,
                 self._trouble,
+                self._moved,
             )
 
     def settle(self, timeout: float) -> bool:

@@ -6,12 +6,14 @@ Whoever calls waits for the disk, and does so from one thread at a time.
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ospbridge.errors import ConfigurationError, OspBridgeError
+from ospbridge.record.spool_damage import StuckError, is_damage
+from ospbridge.record.spool_place import Place
 from ospbridge.record.spool_recent import Entry, Made, Recent
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class NoRoom(NamedTuple):
     """What became of entries for lack of room."""
 
     turned_away: int
-    """So many were not put in."""
+    """So many were not put in, or were to give way, and are passed over."""
     gave_way: int
     """So many were taken out, ..."""
     up_to: int
@@ -74,7 +76,10 @@ class SpoolFile:
         self._limit = limit
         self._when_full = when_full
         self._recent = Recent()
+        self._stuck: dict[int, int] = {}
+        """Damaged entries that cannot be taken out, and the lengths of their bodies: passed over as if they were."""
         self._database = self._open()
+        self.place = Place(self.path)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -128,19 +133,33 @@ class SpoolFile:
         entries, size = database.execute(
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM entry"
         ).fetchone()
-        return int(entries), int(size)
+        return int(entries) - len(self._stuck), int(size) - sum(self._stuck.values())
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, entries: Sequence[Made], gone: Iterable[int]) -> NoRoom:
         """Take out those of the numbers ``gone``, and put ``entries`` in, all or nothing.
 
-        Raises one of ``REFUSED``; nothing is changed then.
+        A damaged one that cannot be taken out is passed over as if it were. Raises one of ``REFUSED``; nothing is
+        changed then.
         """
+        gone = list(gone)
+        before = set(self._stuck).union(gone)
+        while True:
+            try:
+                no_room = self._written(entries, gone)
+            except StuckError as error:
+                if not self._pass_over(error.first, error.last):
+                    raise
+            else:
+                return no_room._replace(turned_away=no_room.turned_away + len(self._stuck.keys() - before))
+
+    def _written(self, entries: Sequence[Made], gone: Sequence[int]) -> NoRoom:
+        """As ``write``, where nothing is in the way."""
         database = self._database
         try:
             database.execute("BEGIN IMMEDIATE")
-            for first, last in _ranges(sorted(gone)):
+            for first, last in _ranges(sorted(seq for seq in gone if seq not in self._stuck)):
                 self._take_out(first, last)
             no_room = self._insert_all(entries)
             database.execute("COMMIT")
@@ -153,14 +172,30 @@ class SpoolFile:
         return no_room
 
     def _take_out(self, first: int, last: int) -> None:
+        """Those from ``first`` to ``last``, as far as they are there."""
         within = (first, last)
         size = self._database.execute(
             "SELECT coalesce(sum(length(body)), 0) FROM entry WHERE seq BETWEEN ? AND ?", within
         ).fetchone()[0]
-        self.entries -= self._database.execute("DELETE FROM entry WHERE seq BETWEEN ? AND ?", within).rowcount
+        try:
+            done = self._database.execute("DELETE FROM entry WHERE seq BETWEEN ? AND ?", within)
+        except sqlite3.DatabaseError as error:
+            raise StuckError(first, last, error) if is_damage(error) else error from None
+        self.entries -= done.rowcount
         self.bytes -= size
         for seq in range(first, last + 1):
             self._recent.left(seq)
+
+    def _pass_over(self, first: int, last: int) -> bool:
+        """From now on, those that are damaged; False where none of these numbers is."""
+        rows = self._database.execute(
+            "SELECT seq, length(body) FROM entry WHERE seq BETWEEN ? AND ?", (first, last)
+        )
+        found = {seq: size for seq, size in rows if seq not in self._stuck and self._body(seq)[1]}
+        self._stuck.update(found)
+        self.entries -= len(found)
+        self.bytes -= sum(found.values())
+        return bool(found)
 
     def _recount(self) -> tuple[int, int]:
         try:
@@ -214,15 +249,16 @@ class SpoolFile:
             self._database.execute("SELECT seq, coalesce(length(body), 0) FROM entry ORDER BY seq")
         ) as oldest:
             going = []
+            left = self.bytes
             for seq, size in oldest:
-                if self.bytes + wanted <= self._limit:
+                if left + wanted <= self._limit:
                     break
-                going.append((seq,))
-                self._recent.left(seq)
-                self.entries -= 1
-                self.bytes -= size
-        self._database.executemany("DELETE FROM entry WHERE seq = ?", going)
-        return NoRoom(0, len(going), going[-1][0] if going else 0)
+                if seq not in self._stuck:
+                    going.append(seq)
+                    left -= size
+        for first, last in _ranges(going):
+            self._take_out(first, last)
+        return NoRoom(0, len(going), going[-1] if going else 0)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -234,22 +270,30 @@ class SpoolFile:
     def take(self, *, after: int, steps: int, size: int, without: Container[int]) -> list[Entry]:
         """The oldest entries behind ``after``: at least one where there is one, then until ``steps`` or ``size``.
 
-        Up to ``steps`` steps and ``size`` bytes of bodies together, and none of the numbers ``without``. Raises
-        ConfigurationError where the file can no longer be read.
+        Up to ``steps`` steps and ``size`` bytes of bodies together, and none of the numbers ``without``. A damaged one
+        says so. Raises ConfigurationError where not even the first can be found.
         """
         if self.in_memory:
             return list(_up_to(self._recent.behind(after), steps, size, without))
-        try:
-            with closing(self._behind(after)) as entries:
+        if not self._stuck:
+            with suppress(*REFUSED), closing(self._behind(after)) as entries:
                 return list(_up_to(entries, steps, size, without))
+        found: list[Entry] = []
+        try:
+            with closing(self._one_by_one(after)) as entries:
+                found.extend(_up_to(entries, steps, size, without))
         except REFUSED as error:
+            # What is in front of it is sound.
+            if found:
+                return found
             raise ConfigurationError(
                 f"the spool {self.path} cannot be read: {error}",
                 hint="move the file away and start again; `sqlite3 FILE .recover` may save what is in it",
             ) from None
+        return found
 
     def _behind(self, after: int) -> Generator[Entry]:
-        """Entries, from the disk."""
+        """Entries, from the disk, as quick as it goes: a single damaged one ends it."""
         rows = self._database.execute(
             "SELECT seq, key, steps, body FROM entry WHERE seq > ? ORDER BY seq", (after,)
         )
@@ -259,6 +303,60 @@ class SpoolFile:
                 if type(entry.steps) is not int or type(entry.body) is not bytes:
                     raise sqlite3.DatabaseError(f"entry {entry.seq} is damaged")
                 yield entry
+
+    def _one_by_one(self, after: int) -> Generator[Entry]:
+        """Entries, from the disk, each body by itself: one that cannot be read spoils no other."""
+        # Of a key that is no text any more Python would make an error.
+        rows = self._database.execute(
+            "SELECT seq, CAST(key AS BLOB), steps FROM entry WHERE seq > ? ORDER BY seq", (after,)
+        )
+        with closing(rows):
+            for seq, key, steps in rows:
+                if seq not in self._stuck:
+                    yield self._entry(seq, key, steps)
+
+    def _entry(self, seq: int, key: bytes, steps: object) -> Entry:
+        name = key.decode("utf-8", "replace")
+        body, why = self._body(seq)
+        if type(steps) is int and type(body) is bytes:
+            return Entry(seq, name, steps, body)
+        damage = f"entry {seq} of the spool is damaged" + (why and f": {why}")
+        return Entry(seq, name, steps if type(steps) is int else 0, b"", damage=damage)
+
+    def _body(self, seq: int) -> tuple[object, str]:
+        """What an entry has for a body, or why the file no longer tells it."""
+        try:
+            return self._database.execute("SELECT body FROM entry WHERE seq = ?", (seq,)).fetchone()[0], ""
+        except UnicodeDecodeError as error:
+            return None, str(error)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return None, str(error)
+
+    def bring_over(self, other: SpoolFile) -> int:
+        """What ``other`` has, under its numbers, before what is here; all or nothing. Returns how many it has not told.
+
+        A damaged entry comes without its body.
+        """
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        ((last,),) = other._database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence")
+        ((most,),) = database.execute("SELECT coalesce(max(seq), 0) FROM entry")
+        # In one go a number might meet one that is still to change.
+        database.execute("UPDATE entry SET seq = -seq")
+        database.execute("UPDATE entry SET seq = ? - seq", (last,))
+        database.execute("DELETE FROM sqlite_sequence")
+        database.execute("INSERT INTO sqlite_sequence VALUES ('entry', ?)", (last + most,))
+        after = told = 0
+        with suppress(ConfigurationError):
+            while some := other.take(after=after, steps=AT_ONCE * 10**6, size=AT_ONCE * 10**5, without=()):
+                database.executemany("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?)", [e[:4] for e in some])
+                after = some[-1].seq
+                told += len(some)
+        self.entries, self.bytes = self._count(database)
+        database.execute("COMMIT")
+        return other.entries - told
 
     def close(self) -> None:
         """Let go of it."""

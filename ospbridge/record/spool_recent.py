@@ -39,6 +39,8 @@ class Entry(NamedTuple):
     body: bytes
     content: object = None
     """What the body was made of, as long as that is in memory too."""
+    damage: str = ""
+    """Why the file does not tell the body, or not all of the rest; empty where it does."""
 
 
 class Recent:

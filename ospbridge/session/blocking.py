@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import select
 import socket
@@ -63,6 +64,7 @@ class BlockingSession:
         self.freed: tuple[str, ...] = ()
         """Agents of dead sessions of ours that were given back on the way here."""
         self._socket = sock
+        self._pid = os.getpid()
         self._others: SeeingOff | None = None
         """Handlers that other INITs of this session are answered by."""
         self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
@@ -308,7 +310,10 @@ class BlockingSession:
         # A last resort for sessions that nobody closed; without it their agents would stay taken.
         if not getattr(self, "closed", True):
             with suppress(Exception):
-                self.close()
+                if self._pid == os.getpid():
+                    self.close()
+                else:
+                    self.disown()
 
 
 def _reclaim(places: Iterable[Successor]) -> list[str]:

@@ -312,9 +312,13 @@ class HubClient:
                 return self._take(Attach(list(agents), annotates))
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.
+                self.lose()
                 if monotonic() >= give_up:
-                    self.lose()
                     raise
+            except BaseException:
+                # Connected without an agent it would not be attached again.
+                self.lose()
+                raise
             sleep(PAUSE)
 
     def check(self) -> None:

@@ -103,7 +103,8 @@ class Bell:
             return
         # Where one of our own user has filled it clients look by themselves, too.
         with suppress(BlockingIOError):
-            os.eventfd_write(self._rings, 1)
+            if self._tells is not None:
+                os.eventfd_write(self._rings, 1)
 
     def hold(self) -> None:
         """Several answers follow, and then ``release``."""

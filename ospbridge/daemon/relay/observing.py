@@ -86,6 +86,8 @@ class Observing:
         """Seconds for what is not on disk yet, in the end."""
         self._trouble = ""
         """Of the spool, as it was said."""
+        self._moved = 0
+        """How often the spool's file was gone, as it was said."""
         self._said = SpoolFigures(0, 0, 0, 0, 0, 0, "")
         """What of the spool was said of those that were dropped."""
 
@@ -149,6 +151,14 @@ class Observing:
             else:
                 log.info("episodes are spooled again", spool=str(self._path))
             self._trouble = figures.trouble
+        if figures.moved > self._moved:
+            self._moved = figures.moved
+            log.error(
+                "the spool's file was gone",
+                spool=str(self._path),
+                kept=figures.entries,
+                hint="it was removed or replaced, and made anew with what it held: stop the daemon before you do that",
+            )
         if figures.dropped > self._said.dropped and self._complaint.due():
             reason, hint = self._lost_to(figures)
             self._said = figures

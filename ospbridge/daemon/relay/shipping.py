@@ -246,8 +246,13 @@ def _opened(entries: Sequence[Entry]) -> list[tuple[Entry, EpisodeFragment | Con
     found: list[tuple[Entry, EpisodeFragment | ConfigurationError]] = []
     for entry in entries:
         try:
-            kept = entry.content
-            found.append((entry, kept if isinstance(kept, EpisodeFragment) else unpacked(entry.body)))
+            found.append((entry, _content(entry)))
         except ConfigurationError as error:
             found.append((entry, error))
     return found
+
+
+def _content(entry: Entry) -> EpisodeFragment:
+    if entry.damage:
+        raise ConfigurationError(entry.damage, hint="see whether the disk fails")
+    return entry.content if isinstance(entry.content, EpisodeFragment) else unpacked(entry.body)

@@ -651,7 +651,16 @@ async def test_an_upstream_that_takes_nothing_loses_nothing(conductor: Conductor
     assert len({fragment.id for fragment in server.arrived}) == 3
 
 
-async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ("body = x'00112233445566'", "a spooled episode is damaged: its checksum is wrong"),
+        ("body = 'no bytes'", "entry 2 of the spool is damaged"),
+    ],
+)
+async def test_a_damaged_entry_is_left_out(
+    conductor: Conductor, tmp_path: Path, change: str, reason: str
+) -> None:
     async with observed(conductor, 1, tmp_path / "s") as relay:
         player = Player(conductor)
         for _ in range(3):
@@ -659,7 +668,7 @@ async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path)
         await until(lambda: status(relay).entries == 3)
     database = sqlite3.connect(tmp_path / "s")
     with database:
-        database.execute("UPDATE entry SET body = x'00112233445566' WHERE seq = 2")
+        database.execute(f"UPDATE entry SET {change} WHERE seq = 2")
     database.close()
     server = Server()
     with capture_logs() as logs:
@@ -668,9 +677,7 @@ async def test_a_damaged_entry_is_left_out(conductor: Conductor, tmp_path: Path)
             assert (relay.status.delivered, relay.status.discarded) == (10, 5)
     assert alike(player.episodes[0], server.arrived[0])
     assert alike(player.episodes[2], server.arrived[1])
-    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [
-        "a spooled episode is damaged: its checksum is wrong"
-    ]
+    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [reason]
 
 
 @pytest.mark.parametrize("actions, choices", [(0, 2), (1, None)])
@@ -738,6 +745,26 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(SpoolFile, "_insert_all", fail)
         patch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
         yield
+
+
+async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
+    monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s") as relay:
+            player = Player(conductor)
+            await player.play()
+            await until(lambda: status(relay).entries == 1)
+            (tmp_path / "s").unlink()
+            await until(lambda: any(entry["event"] == "the spool's file was gone" for entry in logs))
+            await player.play()
+            await until(lambda: status(relay).entries == 2)
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await all_arrived(relay)
+    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 2
 
 
 async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
