@@ -24,8 +24,6 @@ from ospbridge.interface import StepOutcome
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ospbridge.envs.sharing import SharedSession
     from ospbridge.interface import Feedback
     from ospbridge.session.blocking import BlockingSession

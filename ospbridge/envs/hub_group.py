@@ -147,11 +147,11 @@ class HubGroup:
             encode(Step(moves), self._frame)
             return
         encode(AnnotatedStep([(name, action, notes[name].note) for name, action in moves]), self._frame)
-        for note in notes.values():
-            note.clear()
 
     def ask_step(self) -> None:
         """Send the step that was prepared."""
+        for note in self.next_notes.values():
+            note.clear()
         try:
             self._client.send(self._frame, self._step_limit, step=True)
         except HubLost as error:

@@ -169,7 +169,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             self._random, _ = np_random(seed)
         found = group.reset(drawn_seed(self._random) if seed is None else osp_seed(seed))
         self.agents = list(self.possible_agents)
-        return _each(found, "observation"), _each(found, "info")
+        return _own_observations(found), _own_infos(found)
 
     def step(
         self, actions: Mapping[str, Any]
@@ -203,11 +203,11 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             raise
         self.agents = [name for name in self.agents if not (found[name].terminated or found[name].truncated)]
         return (
-            _each(found, "observation"),
+            _own_observations(found),
             _each(found, "reward"),
             _each(found, "terminated"),
             _each(found, "truncated"),
-            _each(found, "info"),
+            _own_infos(found),
         )
 
     def annotate(
@@ -255,6 +255,15 @@ def parallel_env(
 ) -> AgentsParallelEnv:
     """An ``AgentsParallelEnv``, under the name that PettingZoo's environments have."""
     return AgentsParallelEnv(simulator, agents, **options)
+
+
+def _own_observations(found: Mapping[str, Feedback]) -> dict[str, NDArray[np.float32]]:
+    """The caller may do with them what it wants; the bridge may have to tell them once more."""
+    return {name: feedback.observation.copy() for name, feedback in found.items()}
+
+
+def _own_infos(found: Mapping[str, Feedback]) -> dict[str, dict[str, Any]]:
+    return {name: dict(feedback.info) for name, feedback in found.items()}
 
 
 def _each(found: Mapping[str, Feedback], field: str) -> dict[str, Any]:

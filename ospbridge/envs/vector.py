@@ -114,6 +114,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if record is not None or render_mode is not None:
                 addresses = several(simulator) or several(bridge) or ("the daemon",)
                 self._onlookers = looked_on(fleet.groups, addresses, record, render_mode)
+            if simulator is None:
+                # A daemon has tasks of its own, the one at the usual place, too.
+                for group in fleet.groups:
+                    for name, interface in group.interfaces.items():
+                        rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])
         except BaseException:
             fleet.close()
             raise
@@ -125,11 +130,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self.metadata = {"render_modes": render_modes(), "render_fps": FPS, "autoreset_mode": mode}
         self.copy = copy
         self._groups = [GroupSeats(group) for group in fleet.groups]
-        if simulator is None:
-            # A daemon has tasks of its own, the one at the usual place, too.
-            for group in fleet.groups:
-                for name, interface in group.interfaces.items():
-                    rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])
         first = 0
         for seats in self._groups:
             seats.first = first

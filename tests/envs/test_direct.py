@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -32,6 +32,7 @@ from ospbridge.errors import (
     LocalProtocolError,
     SessionClosed,
     SimulatorNotFound,
+    TaskError,
     UsageError,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -39,6 +40,7 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.plain import PlainTask
 from tests.envs.episodes import assert_equal_episodes
 
 assert ospbridge.__version__
@@ -435,3 +437,51 @@ def test_a_forked_child_leaves_its_parents_environment_alone(two_agents: UdpSimu
     child.join(20)
     env.step(np.zeros(2, np.float32))
     env.close()
+
+
+def test_what_the_caller_does_with_an_observation_is_not_told_again_when_the_simulator_dies() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = made(simulator, step_timeout=2.0, query_timeout=0.5)
+        env.reset(seed=1)
+        observation, *_ = env.step(env.action_space.sample())
+        as_it_was = observation.copy()
+        observation *= 1000.0
+    told, _, _, truncated, _ = env.step(env.action_space.sample())
+    assert truncated
+    np.testing.assert_array_equal(told, as_it_was)
+    env.close()
+
+
+def test_a_reset_that_cannot_be_told_begins_no_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_number(*_: Any, **__: Any) -> NoReturn:
+        raise TaskError("x is no number")
+
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = made(simulator, disable_env_checker=True).unwrapped
+        env.reset(seed=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(PlainTask, "begin", no_number)
+            with pytest.raises(TaskError):
+                env.reset(seed=2)
+        with pytest.raises(LocalProtocolError, match="reset"):
+            env.step(env.action_space.sample())
+        env.close()
+
+
+def test_a_thread_is_not_taken_for_one_that_has_ended(two_agents: UdpSimulator) -> None:
+    """Threads one after the other have the same number."""
+    envs: list[gymnasium.Env[Any, Any]] = []
+
+    def make(agent: str) -> None:
+        envs.append(made(two_agents, agent, disable_env_checker=True))
+
+    for agent in ("agent1", "agent2"):
+        thread = threading.Thread(target=make, args=(agent,))
+        thread.start()
+        thread.join()
+    assert len(envs) == 2
+    with pytest.raises(AgentTaken):
+        # It is that of a thread that has ended, and nobody else's.
+        made(two_agents, "agent1")
+    for env in envs:
+        env.close()

@@ -19,7 +19,7 @@ import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.panel import HISTORY, Channels, Panel
-from ospbridge.errors import UsageError
+from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.interface import (
     AgentInterface,
     BoxSpace,
@@ -30,6 +30,7 @@ from ospbridge.interface import (
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import connected
 
@@ -289,3 +290,18 @@ def test_without_pillow_pictures_are_refused_with_the_way_to_get_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert "pip install 'ospbridge[video]'" in done.stdout
+
+
+@pytest.mark.loopback
+def test_an_action_that_is_refused_raises_no_alarm() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        address = str(simulator.address)
+        env = gymnasium.make(
+            "ospbridge/Agent-v0", simulator=address, render_mode="ansi", disable_env_checker=True
+        )
+        env.reset(seed=1)
+        with pytest.raises(LocalProtocolError):
+            env.step(np.zeros(5, np.float32))
+        env.step(env.action_space.sample())
+        assert "shape" not in str(env.render())
+        env.close()

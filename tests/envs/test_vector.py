@@ -123,10 +123,11 @@ def test_a_scenario_plays_in_all_environments_with_discrete_actions(
 @BOTH
 def test_four_agents_of_one_simulator_get_their_own_observations(profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(2, 5, 1, agents=4), port=0, profile=profile) as simulator:
-        envs = fleet(str(simulator.address), 4, agents="agent*")
+        envs: Any = fleet(str(simulator.address), 4, agents="agent*")
         assert envs.observation_space.shape == (4, 5)
-        _, info = envs.reset(seed=5)
+        _, info = envs.reset(seed=np.int64(5))
         assert info["osp_seed"].tolist() == [5] * 4
+        assert envs.np_random_seed == 5
         for number in range(20):
             actions = (np.arange(8).reshape(4, 2) / 16 + number / 64).astype(np.float32)
             observations, *_ = envs.step(actions)

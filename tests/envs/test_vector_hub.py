@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
-from ospbridge.errors import LocalProtocolError, UsageError
+from ospbridge.errors import LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.hub_client import HubClient
 from tests.envs.daemons import connected
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
 
@@ -192,3 +194,18 @@ def test_a_step_that_was_interrupted_is_not_taken_for_the_next_one(
 
 def interrupted() -> None:
     raise KeyboardInterrupt
+
+
+def test_a_scenario_that_does_not_fit_the_daemon_gives_the_agents_back_at_once(
+    hubs: list[Path], tmp_path: Path
+) -> None:
+    scenario = tmp_path / "other.toml"
+    scenario.write_text(
+        'name = "other"\n[[agent]]\n[agent.action]\nkind = "discrete"\nchoices = [[-1.0], [1.0]]\n'
+    )
+    with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
+        with pytest.raises(OspBridgeError) as refused:
+            attached(hubs[:1], 2, scenario=str(scenario))
+        # Not only when Python has looked for garbage: what it would find is still referred to by the error.
+        with closing(HubClient.connect(f"unix:{hubs[0]}")) as client:
+            assert {agent.state for agent in client.status().agents} == {"free"}, refused.value

@@ -213,6 +213,23 @@ def killed_victim(address: str, state: str) -> None:
         victim.wait(10)
 
 
+def test_a_forked_childs_collector_does_not_end_the_session_of_its_parent() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        session = BlockingSession.connect(str(simulator.address))
+        session.register("agent")
+        session.reset(1)
+        child = os.fork()
+        if child == 0:
+            try:
+                del session
+                gc.collect()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.step({"agent": [0.0, 0.0]})
+        session.close()
+
+
 @pytest.mark.parametrize("state", ["idle", "mid-step"])
 def test_agents_of_a_killed_process_are_reclaimed_by_its_lease(profile: Profile, state: str) -> None:
     world = SyntheticWorld(2, 1, agents=2, think=2.0 if state == "mid-step" else 0.0)

@@ -509,6 +509,28 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
             seat.reset(2)
 
 
+def test_an_agent_that_is_not_there_yet_when_the_daemon_returns_is_attached_when_it_is() -> None:
+    attached = 0
+
+    def answer(request: HubRequest) -> Replies:
+        nonlocal attached
+        if isinstance(request, Attach):
+            attached += 1
+            if attached == 2:
+                return Refusal("AgentNotFound", "no agent")
+        return usual(request)
+
+    with daemon(answer) as tiny, seated() as seat:
+        seat.reset(1)
+        tiny.hang_up()
+        with pytest.raises(HubLost):
+            seat.step(INPUTS)
+        with pytest.raises(AgentNotFound):
+            seat.reset(2)
+        seat.reset(3)
+        assert attached == 3
+
+
 @pytest.mark.parametrize(
     "garbage",
     [b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc", b"\x01", b""],
