@@ -118,6 +118,8 @@ def _default(option: click.Option, context: click.Context) -> str:
         return "needed" if option.required else ""
     if value is True:
         return f"`{option.opts[0]}`"
+    if isinstance(value, tuple):
+        return f"`{', '.join(map(str, value))}`"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
@@ -125,7 +127,7 @@ def _variable(option: click.Option, context: click.Context) -> str:
     """As click makes it up where none is said."""
     if option.envvar:
         return f"`{option.envvar}`"
-    if not option.allow_from_autoenv or not context.auto_envvar_prefix or not option.expose_value:
+    if not option.allow_from_autoenv or not context.auto_envvar_prefix:
         return ""
     return f"`{context.auto_envvar_prefix}_{(option.name or '').upper()}`"
 

@@ -24,7 +24,11 @@ CODES: Final = {
     ),
     EXIT_PROBLEM: (
         "something to mend",
-        "`ospbridge doctor` found a problem, or a client of `ospbridge trace replay --strict` departed from the trace.",
+        (
+            "`ospbridge doctor` found a problem, or a client of `ospbridge trace replay --strict` departed from the "
+            "trace. Also, without a word, where whoever reads the output reads no further, as in "
+            "`ospbridge trace show FILE | head -1`."
+        ),
     ),
     2: (
         "the request cannot be carried out as written",
@@ -37,7 +41,10 @@ CODES: Final = {
     70: ("a hosted world failed", "An environment that `ospbridge sim` hosts, not ospbridge."),
     EXIT_UNWRITTEN: (
         "the output cannot be written",
-        "Standard output goes to a full disk, or to a device that fails. A closed pipe ends a command without a word.",
+        (
+            "Standard output goes to a full disk, or to a device that fails. A pipe that nobody reads any more is none "
+            "of it: [1](#1-something-to-mend)."
+        ),
     ),
     75: (
         "lost",
@@ -60,7 +67,8 @@ TOP: Final = """\
 A command that fails writes two lines to standard error, `Error:` with what was expected, what came, and from whom,
 and `Hint:` with what to do next; then it ends with the code of the error. The codes are those of `sysexits.h`. In
 Python the same errors are raised: `ospbridge.errors`, all of them an `OspBridgeError` with `message`, `hint` and
-`exit_code`. A traceback instead of the two lines is a bug of ospbridge, and its exit code is 1.
+`exit_code`. Mistakes of the command line itself, such as an unknown option, are told with the usage of the command
+instead, and without a hint. A traceback instead of the two lines is a bug of ospbridge, and its exit code is 1.
 """
 
 

@@ -124,9 +124,20 @@ class Program:
         with contextlib.suppress(subprocess.TimeoutExpired):
             # A program's output ends before it does: a moment later the exit code is there too.
             what += f" (exit code {self.process.wait(0.5)})"
-        said = " / ".join(self.errors().splitlines()[-SHOWN_OF_ERRORS:])
+        said = self.errors().splitlines()[-SHOWN_OF_ERRORS:]
+        code = self.process.returncode
+        if (
+            code is not None
+            and code > 0
+            and [line.split(" ", 1)[0] for line in said[-2:]] == ["Error:", "Hint:"]
+        ):
+            # A command of ours: what it says to its user is said to this one, and it ends alike.
+            error, hint = (line.split(" ", 1)[1] for line in said[-2:])
+            failure = ProgramFailed(f"{self.name} {what}: {error}", hint=hint)
+            failure.exit_code = code
+            return failure
         return ProgramFailed(
-            f"{self.name} {what}{': ' + said if said else ''}",
+            f"{self.name} {what}{': ' + ' / '.join(said) if said else ''}",
             hint=f"run it by itself to see more: {self.command}",
         )
 

@@ -31,7 +31,9 @@ MEASUREMENTS: Final[dict[str, tuple[str, ...]]] = {
 
 @click.command("all")
 @only_option("Make only the measurements whose name begins so; may be repeated.")
-@report_options(runs=5, json_text=f'Print {{"reports"}}, a list of what each prints. {JSON}')
+@report_options(
+    runs=5, json_text=f'Print {{"reports"}}, a list with one of these for each: {JSON.removeprefix("Print ")}'
+)
 def measure_all(*, runs: int, only: tuple[str, ...], output: Output) -> None:
     """Make all measurements but the longest, each as its subcommand makes it.
 

@@ -1,7 +1,8 @@
-"""How commands name a daemon on another host: the files that they show it, and trust it by."""
+"""How commands name a daemon, and on another host the files that they show it, and trust it by."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,22 @@ import click
 from ospbridge.cli.options import with_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["tls_options"]
+__all__ = ["hub_named_by_option", "tls_options"]
+
+
+@contextlib.contextmanager
+def hub_named_by_option() -> Iterator[None]:
+    """Around an attempt to reach a daemon: where none is found, tell how a command, and not Python, names one."""
+    from ospbridge.errors import HubNotFound
+
+    try:
+        yield
+    except HubNotFound as error:
+        if error.hint == HubNotFound.default_hint:
+            error.hint = "start it with `ospbridge connect`, or name it with --hub unix:PATH"
+        raise
 
 
 def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:

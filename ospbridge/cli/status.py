@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.hub_options import tls_options
+from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 
 if TYPE_CHECKING:
     from ospbridge.hub.messages import StatusReply
@@ -73,7 +73,8 @@ def _ask(hub: str | None, wait: float, tls: TlsFiles | None) -> StatusReply:
     while True:
         left = max(give_up - time.monotonic(), 0.0)
         try:
-            client = HubClient.connect(hub, wait=left, timeout=max(left, 5.0), spin=False, tls=tls)
+            with hub_named_by_option():
+                client = HubClient.connect(hub, wait=left, timeout=max(left, 5.0), spin=False, tls=tls)
             try:
                 while not (found := client.status()).ready and time.monotonic() < give_up:
                     time.sleep(PAUSE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.hub_options import tls_options
+from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PATIENCE = 2.0
     "hubs",
     multiple=True,
     metavar="ADDRESS",
-    help="A daemon's hub: unix:PATH, or tls://HOST:PORT on another host; may be given several times. "
+    help="A daemon's hub: unix:PATH, or tls://HOST:PORT on another host; may be repeated. "
     "Default: all hubs in $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR/ospbridge, else the one of the system's service.",
 )
 @click.option(
@@ -132,9 +132,10 @@ class _Hub:
         from ospbridge.session.hub_client import HubClient
 
         if self._client is None:
-            self._client = HubClient.connect(
-                self.address, wait=0.0, timeout=PATIENCE, spin=False, tls=self._tls
-            )
+            with hub_named_by_option():
+                self._client = HubClient.connect(
+                    self.address, wait=0.0, timeout=PATIENCE, spin=False, tls=self._tls
+                )
         return self._client.status()
 
     def close(self) -> None:

@@ -100,21 +100,21 @@ _OPTIONS: Final[list[Callable[[Any], Any]]] = [
         "codes",
         metavar="NAME",
         multiple=True,
-        help="Only datagrams with this code, such as SET_VALUE or 52; may be given several times.",
+        help="Only datagrams with this code, such as SET_VALUE or 52; may be repeated.",
     ),
     _option(
         "--direction",
         "directions",
         type=click.Choice(list(_DIRECTIONS)),
         multiple=True,
-        help="Only what the client sent, what it received, or notes; may be given several times.",
+        help="Only what the client sent, what it received, or notes; may be repeated.",
     ),
     _option(
         "--client",
         "clients",
         metavar="NAME",
         multiple=True,
-        help="Only records of this client; may be given several times.",
+        help="Only records of this client; may be repeated.",
     ),
     _option(
         "--port",
@@ -122,7 +122,7 @@ _OPTIONS: Final[list[Callable[[Any], Any]]] = [
         type=click.IntRange(0, 65535),
         metavar="N",
         multiple=True,
-        help="Only datagrams from and to this port of the simulator; may be given several times.",
+        help="Only datagrams from and to this port of the simulator; may be repeated.",
     ),
     _option(
         "--from",

@@ -49,7 +49,8 @@ def read_policy(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]] 
     kind = path.suffix.lower()
     if kind not in (".onnx", ".npz"):
         raise ConfigurationError(
-            f"{path} is no policy file, by its name", hint="name an .onnx file, or an .npz file of weights"
+            f"the name {str(path)!r} does not end with .onnx or .npz",
+            hint="name an .onnx file, or an .npz file of weights",
         )
     try:
         size = path.stat().st_size

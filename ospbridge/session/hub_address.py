@@ -21,7 +21,7 @@ def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
         return TlsAddress(endpoint, tls or TlsFiles.of(None, None, None))
     if tls is not None:
         raise ConfigurationError(
-            "certificates were given, but the bridge is on this host", hint="write bridge='tls://HOST:PORT'"
+            "certificates were given, but the bridge is on this host", hint="name the hub as tls://HOST:PORT"
         )
     return found_hub() if bridge is None else parse_unix(bridge)
 

@@ -81,10 +81,12 @@ def find(scenario: str) -> Path:
     path = Path(scenario)
     if path.is_file():
         return path
-    if path.suffix != ".toml" and len(path.parts) == 1:
-        file = shipped_file(scenario)
-        if file is not None:
-            return file
+    may_be_shipped = path.suffix != ".toml" and len(path.parts) == 1
+    if may_be_shipped and (file := shipped_file(scenario)) is not None:
+        return file
+    if path.is_dir():
+        raise ScenarioNotFound(f"{scenario} is a directory", hint="name a TOML file")
+    if may_be_shipped:
         names = shipped()
         raise ScenarioNotFound(
             f"no scenario is called {scenario!r}",

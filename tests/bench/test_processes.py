@@ -18,6 +18,18 @@ def test_a_program_that_ends_early_is_told_with_what_it_said() -> None:
         )
 
 
+def test_the_error_the_hint_and_the_exit_code_of_a_command_are_passed_on() -> None:
+    with (
+        Program("ospbridge", "check", "no_such_scenario.toml", name="the checker") as program,
+        pytest.raises(ProgramFailed) as e,
+    ):
+        program.line(20.0)
+    assert e.value.message == "the checker ended (exit code 78): there is no file no_such_scenario.toml"
+    assert e.value.hint.startswith("shipped are arena_avoid, ")
+    assert e.value.exit_code == 78
+    assert ProgramFailed.exit_code == 75
+
+
 def test_a_program_that_says_nothing_is_not_waited_for_longer_than_allowed() -> None:
     with Program("ospbridge.bench.responder") as program:
         program.line(20.0)

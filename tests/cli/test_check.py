@@ -75,6 +75,19 @@ def test_a_file_that_is_not_there_is_told_with_what_ships(tmp_path: Path) -> Non
     assert "cartpole" in result.stderr
 
 
+def test_a_directory_is_told_from_a_file_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("here", "cartpole"):
+        (tmp_path / name).mkdir()
+    for path in (str(tmp_path / "here"), "here"):
+        result = CliRunner().invoke(main, ["check", path])
+        assert result.exit_code == 78
+        assert result.stderr == f"Error: {path} is a directory\nHint: name a TOML file\n"
+    assert CliRunner().invoke(main, ["check", "cartpole"]).exit_code == 0
+
+
 @pytest.mark.parametrize(
     "task, wrong",
     [

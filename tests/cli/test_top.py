@@ -179,3 +179,12 @@ def test_a_hub_that_a_killed_daemon_left_does_not_hide_the_others(tmp_path: Path
         left.unlink()
     assert result.exit_code == 0, result.output
     assert "joined (document)" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["top", "status"])
+def test_without_a_daemon_the_hint_names_the_option(command: str, runtime_directory: Path) -> None:
+    result = CliRunner().invoke(main, [command])
+    assert result.exit_code == 69
+    error, hint = result.stderr.splitlines()
+    assert error.startswith(f"Error: no daemon listens at {runtime_directory}")
+    assert hint == "Hint: start it with `ospbridge connect`, or name it with --hub unix:PATH"

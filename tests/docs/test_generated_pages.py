@@ -60,6 +60,8 @@ def test_every_command_option_and_argument_stands_there_with_its_variable() -> N
         ("OSPBRIDGE_AGENTS_SIMULATOR", ["agents"], "here:there"),
         ("OSPBRIDGE_VALUES_LIST_PROFILE", ["values", "list"], "nobody"),
         ("OSPBRIDGE_CONNECT_RESET_POLICY", ["config", "show"], "some"),
+        ("OSPBRIDGE_TRACE_SHOW_CODE", ["trace", "show", __file__], "NOWHERE"),
+        ("OSPBRIDGE_TRACE_SHOW_FROM", ["trace", "show", __file__], "soon"),
     ],
 )
 def test_a_variable_of_the_page_is_read(variable: str, words: list[str], value: str) -> None:

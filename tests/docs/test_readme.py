@@ -1,4 +1,4 @@
-"""The README's tables: the commands that there are, the rooms on their floors, the exit codes."""
+"""The README's tables: the commands that there are, the packages in their layers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_command_stands_in_the_readme_and_nothing_else() -> None:
 def test_the_layout_is_that_of_the_contract_and_of_the_package() -> None:
     layout = {
         int(floor): set(re.findall(r"`(\w+)`", rooms))
-        for floor, rooms, _ in rows("| floor | rooms of `ospbridge/` | what they do |")
+        for floor, rooms, _ in rows("| layer | packages of `ospbridge/` | what they do |")
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     (floors,) = [each for each in project["tool"]["importlinter"]["contracts"] if each["id"] == "floors"]

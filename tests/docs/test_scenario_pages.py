@@ -8,9 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from click.testing import CliRunner
 
+from ospbridge.cli import main
 from ospbridge.envs.registration import SCENARIO_IDS
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.expressions import CONSTANTS, FUNCTIONS
 from ospbridge.task.loading import read
 from ospbridge.task.scenario import (
@@ -115,3 +120,32 @@ def test_the_examples_are_scenarios() -> None:
 def test_the_shipped_scenarios_are_listed_with_their_ids() -> None:
     listed = dict(re.findall(r"^\| `(\w+)` \| `([\w/-]+)` \|", HOW_TO, re.MULTILINE))
     assert listed == {scenario: env_id for env_id, (scenario, _) in SCENARIO_IDS.items()}
+
+
+@pytest.mark.loopback
+def test_the_example_is_checked_and_played_against_the_simulator_that_the_page_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "ospbridge sim --arena --robots 1" in HOW_TO
+    (example,) = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+    (program,) = [text for text in re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL) if "class " in text]
+    (task,) = re.findall(r'`(task = "my_package.tasks:\w+")`', HOW_TO)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "tasks.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("explore.toml").write_text(example)
+    Path("of_class.toml").write_text(example.replace("[[agent]]\n", f"[[agent]]\n{task}\n"))
+    for name in ("explore.toml", "of_class.toml"):
+        with UdpSimulator(ArenaWorld(1), port=0) as simulator:
+            address = str(simulator.address)
+            told = CliRunner().invoke(main, ["check", name, "--simulator", address])
+            assert told.exit_code == 0, told.stdout
+            assert told.stdout.endswith("has robot1\n")
+            env = gymnasium.make("ospbridge:ospbridge/Agent-v0", simulator=address, scenario=name)
+            env.reset(seed=1)
+            env.action_space.seed(1)
+            rewards = [float(env.step(env.action_space.sample())[1]) for _ in range(40)]
+            env.close()
+        assert any(rewards)
+        assert (min(rewards) >= 0.0) is (name == "of_class.toml")

@@ -66,12 +66,15 @@ def test_the_commands_work_and_an_environment_attaches_to_a_simulator_of_its_own
         text = text.replace("127.0.0.1:45454", str(left.address)).replace(
             "127.0.0.1:45455", str(right.address)
         )
+        assert text.count("unix:/tmp/") == 2
+        text = text.replace("unix:/tmp/", f"unix:{runtime_directory}/")
         Path("several.toml").write_text(text)
         assert run_program(*show).returncode == 0
-        hub = status[-1].replace("$XDG_RUNTIME_DIR", str(runtime_directory))
+        hub = status[-1].replace("unix:/tmp/", f"unix:{runtime_directory}/")
+        program = ENVIRONMENT.replace("unix:/tmp/", f"unix:{runtime_directory}/")
         with Daemon(None, *connect[1:], directory=tmp_path, hub=hub):
             found: dict[str, gymnasium.Env[np.ndarray, int]] = {}
-            exec(compile(ENVIRONMENT, "several-simulators.md", "exec"), found)
+            exec(compile(program, "several-simulators.md", "exec"), found)
             env = found["env"]
             env.reset(seed=1)
             env.step(1)

@@ -82,7 +82,7 @@ def main() -> None:
         for name in ("one", "two"):
             # A simulator of its own, since a daemon keeps the agents of its simulator.
             bridge = hub(stack, simulator(stack, "cartpole"), f"{folder}/{name}.sock")
-            real[f"unix:/run/user/1000/{name}.sock"] = bridge
+            real[f"unix:/tmp/{name}.sock"] = bridge
         for name, program in programs.items():
             if LONG not in program:
                 sys.exit(f"{PAGE}: the program {name!r} does not say {LONG}")

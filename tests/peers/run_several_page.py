@@ -80,6 +80,7 @@ def main() -> None:
             text = block("configuration: several.toml")
             for name, process in zip(("45454", "45455"), simulators, strict=True):
                 text = text.replace(f"127.0.0.1:{name}", address(process))
+            text = text.replace("unix:/tmp/", f"unix:{directory}/")
             text = text.replace(":5556", f":{first + 1}").replace(":5557", f":{first + 2}")
             file = Path(directory) / "several.toml"
             file.write_text(text)
@@ -89,7 +90,7 @@ def main() -> None:
             told = run(arguments.python, program)
             steps = []
             for name in ("left", "right"):
-                client = HubClient.connect(f"unix:{directory}/ospbridge/hub-{name}.sock")
+                client = HubClient.connect(f"unix:{directory}/{name}.sock")
                 found = client.status()
                 client.close()
                 steps.append(found.steps)

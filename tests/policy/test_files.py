@@ -63,7 +63,7 @@ def test_a_model_comes_back_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_file_is_known_by_its_name_only(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"policy\.pt is no policy file") as caught:
+    with pytest.raises(ConfigurationError, match=r"policy\.pt' does not end with \.onnx or \.npz") as caught:
         read_policy(written(tmp_path, "policy.pt", recorded("box")))
     assert ".onnx" in caught.value.hint
 
