@@ -193,7 +193,6 @@ class BlockingSession:
         votes = conversation.fill(actions)
         way = None if conversation.watched else self.link.walk(votes)
         if way is not None:
-            conversation.step_count += 1
             return way.outcomes()
         return self.link.run(conversation.go_on(self.link.left_way()))
 
@@ -205,7 +204,6 @@ class BlockingSession:
         votes = conversation.fill_one(inputs)
         way = None if conversation.watched else self.link.walk(votes)
         if way is not None:
-            conversation.step_count += 1
             return way.outcome()
         return self.link.run(conversation.go_on(self.link.left_way()))[votes[0].agent.name]
 

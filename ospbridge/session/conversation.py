@@ -84,8 +84,6 @@ class Conversation:
         """Agents asked for without an answer yet: local id by name."""
         self.watched: dict[str, int] = {}
         """Variables that each step's outcome carries: local id by name."""
-        self.step_count = 0
-        self.reset_count = 0
         self._votes: tuple[Vote, ...] = ()
         self._leases = leases
         self._tenure = (
@@ -195,7 +193,6 @@ class Conversation:
             seen = yield from barrier.reset(self.machine, seed)
         except BarrierStuck as error:
             raise stuck(error, self.server, self._leases, waited=self.machine.limits.reset) from None
-        self.reset_count += 1
         return seen
 
     def step(self, actions: Mapping[str, ArrayLike]) -> Exchange[dict[str, StepOutcome]]:
@@ -236,7 +233,6 @@ class Conversation:
             result = yield from (barrier.step(m, votes) if way is None else barrier.go_on(m, votes, way))
         except BarrierStuck as error:
             raise stuck(error, self.server, self._leases, waited=m.limits.step) from None
-        self.step_count += 1
         outcomes = self._outcomes(result) if result.way is None else result.way.outcomes()
         if self.watched:
             values = yield from self._watched(result.values)

@@ -203,7 +203,6 @@ class TrioSession:
         if not conversation.watched:
             way = self._link.walk(votes)
             if way is not None:
-                conversation.step_count += 1
                 return way.outcomes()
         return await self.step_on()
 
@@ -217,10 +216,7 @@ class TrioSession:
         for vote, mine in zip(votes, inputs, strict=True):
             vote.fill(mine)
         way = self._link.walk(votes)
-        if way is None:
-            return None
-        conversation.step_count += 1
-        return way.outcomes()
+        return None if way is None else way.outcomes()
 
     async def step_on(self) -> dict[str, StepOutcome]:
         """The rest of a step that was taken up. Raises as ``step``."""
@@ -233,7 +229,6 @@ class TrioSession:
         if link.pausing is not None:
             way = await link.walk_on()
         if way is not None:
-            conversation.step_count += 1
             return way.outcomes()
         return await link.run(conversation.go_on(link.left_way()))
 
