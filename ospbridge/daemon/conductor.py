@@ -236,7 +236,7 @@ class Conductor:
         self._keeper.busy = True
         self._keeper.busy_since = trio.current_time()
         lockstep = self.lockstep
-        wanted, lockstep.wanted_seed = lockstep.wanted_seed, 0
+        wanted = lockstep.wanted_seed
         seed = int(wanted) or random.randint(1, LARGEST_SEED)
         try:
             async with self._keeper.turn() as session:
@@ -265,9 +265,7 @@ class Conductor:
                 self._attempts = Attempts()
                 lockstep.refuse(error)
             else:
-                # As if it had been asked for before those that have come since.
-                latest, lockstep.wanted_seed = lockstep.wanted_seed, wanted or DrawnSeed(seed)
-                lockstep.want_seed(latest)
+                lockstep.retried_seed = lockstep.retried_seed or (None if wanted else DrawnSeed(seed))
         finally:
             self._keeper.busy = False
             self._changed()

@@ -67,9 +67,12 @@ class LockStep:
         """Inputs of the step to come, of every agent of the session; as ``Vote.fill`` takes them."""
         self.seed = 0
         """What the simulator was given at the last reset."""
-        self.wanted_seed = 0
+        self.retried_seed: DrawnSeed | None = None
+        """What a reset that is tried again was given where nobody wanted one; any other comes before it."""
         self.begun = False
         """A reset has run: the quorum has been met."""
+        self._asked: dict[Attachment, int] = {}
+        """The seeds that those want who wait for a reset, the latest last; 0: don't care. Some wait no more."""
         self._grace = grace
         self._holds = holds if holds is not None else Holds()
         self._quiet_since = 0.0
@@ -123,6 +126,7 @@ class LockStep:
         attachment.state = State.ATTACHED
         attachment.gone = True
         attachment.cut = ""
+        self._asked.pop(attachment, None)
         self.attachments.remove(attachment)
         attachment.held.attachments.remove(attachment)
         if attachment.held.driver is attachment:
@@ -300,13 +304,21 @@ class LockStep:
             attachment.error = None
             attachment.feedback = None
             attachment.thread = thread
-        self.want_seed(seed)
+            self._asked.pop(attachment, None)
+            self._asked[attachment] = seed
 
-    def want_seed(self, seed: int) -> None:
-        """For the next reset; 0: don't care. The latest counts, but none that was drawn behind one that was given."""
-        given = self.wanted_seed and not isinstance(self.wanted_seed, DrawnSeed)
-        if seed and not (given and isinstance(seed, DrawnSeed)):
-            self.wanted_seed = seed
+    @property
+    def wanted_seed(self) -> int:
+        """For the next reset; 0: don't care. The latest counts, but none that was drawn behind one that was given.
+
+        Who waits no longer, since it left or was given up, wants none.
+        """
+        wanted: int = self.retried_seed or 0
+        for attachment, seed in self._asked.items():
+            given = wanted and not isinstance(wanted, DrawnSeed)
+            if attachment.state is State.WAITING and seed and not (given and isinstance(seed, DrawnSeed)):
+                wanted = seed
+        return wanted
 
     @property
     def waiting(self) -> list[Attachment]:
@@ -345,6 +357,7 @@ class LockStep:
     def begin(self, outcomes: Mapping[str, StepOutcome], seed: int, now: float) -> None:
         """The reset ran, and the neutral step after it brought ``outcomes``: all who wait play."""
         self.seed = seed
+        self.retried_seed = None
         self.begun = True
         for attachment in self.attachments:
             if attachment.state is State.DONE:
@@ -374,6 +387,7 @@ class LockStep:
 
     def refuse(self, error: OspBridgeError) -> None:
         """The reset did not come about: those who wait get ``error`` and rest."""
+        self.retried_seed = None
         for attachment in self.waiting:
             attachment.error = error
             attachment.state = State.ATTACHED

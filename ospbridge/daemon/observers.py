@@ -103,6 +103,8 @@ class Observers:
     def __init__(self, lockstep: LockStep) -> None:
         self.channels: dict[str, _Channel] = {}
         self._lockstep = lockstep
+        self._bereft: dict[tuple[str, object], HeldAgent] = {}
+        """Who looked on at an agent whose successor of that name has a channel now."""
         self._pending: dict[Attachment, tuple[int, NDArray[np.float32] | bytes]] = {}
         """Whose step is over but not told yet, since it may still be cut: its episode and inputs."""
 
@@ -119,8 +121,10 @@ class Observers:
         channel = self.channels.get(name)
         if channel is not None and channel.held is not held:
             # Those who looked on at the agent's predecessor are told when they ask.
+            self._bereft.update(((name, other), channel.held) for other in channel.observers)
             channel.news.unpark_all()
             channel = None
+        self._bereft.pop((name, observer), None)
         if channel is None:
             channel = self.channels[name] = _Channel(held)
         channel.observers.add(observer)
@@ -128,6 +132,7 @@ class Observers:
 
     def leave(self, observer: object) -> None:
         """It looks on at nothing any more."""
+        self._bereft = {key: held for key, held in self._bereft.items() if key[1] is not observer}
         for name, channel in tuple(self.channels.items()):
             channel.observers.discard(observer)
             if not channel.observers:
@@ -145,16 +150,19 @@ class Observers:
 
     def _channel(self, name: str, observer: object) -> _Channel:
         channel = self.channels.get(name)
-        if channel is None or observer not in channel.observers:
-            raise LocalProtocolError(
-                f"this connection does not observe agent {name!r}", hint="observe it first"
-            )
-        if self._lockstep.held.get(name) is not channel.held:
-            raise SessionLost(
-                channel.held.missing or f"agent {name!r} is another one since the simulator was joined again",
-                hint="observe it anew",
-            )
-        return channel
+        held = self._bereft.get((name, observer))
+        if held is None:
+            if channel is None or observer not in channel.observers:
+                raise LocalProtocolError(
+                    f"this connection does not observe agent {name!r}", hint="observe it first"
+                )
+            if self._lockstep.held.get(name) is channel.held:
+                return channel
+            held = channel.held
+        raise SessionLost(
+            held.missing or f"agent {name!r} is another one since the simulator was joined again",
+            hint="observe it anew",
+        )
 
     # --- what happens ----------------------------------------------------------------------------------------------
 

@@ -15,11 +15,11 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.messages import AnnotatedStep, Feedbacks, Reset, Step
 from ospbridge.interface import BoxSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
-from ospbridge.session.hub_seat import feedback_of
+from ospbridge.session.hub_seat import Expected, feedback_of, misfit
 from ospbridge.task.base import choice, finite, vector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ospbridge.envs.group import Found
     from ospbridge.hub.messages import Attached, HubReply
@@ -49,6 +49,10 @@ class HubGroup:
             for agent in attached.agents
         }
         self._info_names = {name: agent.info_names for name, agent in self.interfaces.items()}
+        self._expected: dict[str, Expected] = {
+            name: (name, 4 * len(self.observation_spaces[name].low), 4 * len(names))
+            for name, names in self._info_names.items()
+        }
         self.next_notes = {name: NextNote(name) for name in self.interfaces} if annotates else {}
         """Each must be set before a step; none where nobody annotates."""
         self._last: Found = {}
@@ -105,7 +109,7 @@ class HubGroup:
         except HubLost as error:
             self._ask_again(error)
             reply = self._client.receive(self._reset_limit)
-        found = self._feedbacks(reply)
+        found = self._feedbacks(reply, list(self.interfaces))
         self._playing = list(found)
         return found
 
@@ -168,7 +172,7 @@ class HubGroup:
         if isinstance(reply, FeedbackRows):
             self._last = reply
             return reply
-        found = self._feedbacks(reply)
+        found = self._feedbacks(reply, self._playing)
         self._named = self._named or self._naming
         self._playing = [name for name in self._playing if not over(found[name])]
         return found
@@ -183,9 +187,12 @@ class HubGroup:
             numbers = np.array([choice(action, space.n, name)], np.float32)
         return numbers.astype("<f4").tobytes()
 
-    def _feedbacks(self, reply: HubReply) -> Found:
+    def _feedbacks(self, reply: HubReply, names: Sequence[str]) -> Found:
+        """What it says of these agents. Raises HubLost where it says anything else."""
         if not isinstance(reply, Feedbacks):
             raise self._client.failed(reply)
+        if why := misfit(reply, [self._expected[name] for name in names]):
+            raise self._client.failed(reply, why)
         found = {told.agent: feedback_of(told, self._info_names[told.agent]) for told in reply.agents}
         self._last = found
         return found

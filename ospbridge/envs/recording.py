@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError
@@ -11,7 +13,7 @@ from ospbridge.record.writing import EpisodeWriter
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ospbridge.envs.group import Group
     from ospbridge.envs.seat import Seat
@@ -39,7 +41,10 @@ def recorded_group(group: Group, directory: str | os.PathLike[str], simulator: s
 
 
 class RecordingGroup:
-    """A group that also records, each agent's episodes in files of their own."""
+    """A group that also records, each agent's episodes in files of their own.
+
+    An episode that cannot be written costs no other agent's: all are tried, and the first error is raised then.
+    """
 
     def __init__(self, group: Group, directory: str | os.PathLike[str], *, simulator: str) -> None:
         self._group = group
@@ -82,15 +87,16 @@ class RecordingGroup:
             # Nothing was sent: the episodes go on.
             raise
         except OspBridgeError as error:
-            self._end_all("lost", error.message)
+            with suppress(OspBridgeError):
+                self._end_all("lost", error.message)
             raise
-        for name, feedback in found.items():
-            self._recorders[name].step(actions[name], feedback)
+        _try_all(
+            partial(self._recorders[name].step, actions[name], feedback) for name, feedback in found.items()
+        )
         return found
 
     def _end_all(self, how: str, reason: str) -> None:
-        for recorder in self._recorders.values():
-            recorder.end(how, reason)
+        _try_all(partial(recorder.end, how, reason) for recorder in self._recorders.values())
 
     def close(self) -> None:
         """Give the agents back, then write what is under way."""
@@ -98,6 +104,18 @@ class RecordingGroup:
             self._group.close()
         finally:
             self._end_all("abandoned", "closed before its end")
+
+
+def _try_all(calls: Iterable[Callable[[], None]]) -> None:
+    """Raises the first error when all have been tried."""
+    errors = []
+    for call in calls:
+        try:
+            call()
+        except OspBridgeError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 class RecordingSeat:
@@ -131,7 +149,8 @@ class RecordingSeat:
             # Nothing was sent: the episode goes on.
             raise
         except OspBridgeError as error:
-            self._recorder.end("lost", error.message)
+            with suppress(OspBridgeError):
+                self._recorder.end("lost", error.message)
             raise
         self._recorder.step(action, feedback)
         return feedback

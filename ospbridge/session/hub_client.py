@@ -175,6 +175,8 @@ class HubClient:
             exchange.open_lane(self.timeout)
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
             raise self._interrupted(error, exchange) from None
+        if not attached.agents:
+            raise self.failed(attached, "no agent is in it")
         return attached
 
     def observe(self, agent: str) -> AgentObserver:
@@ -197,14 +199,15 @@ class HubClient:
             return reply
         raise self.failed(reply)
 
-    def failed(self, reply: HubReply) -> OspBridgeError:
-        """The error for a reply that is not the one awaited."""
+    def failed(self, reply: HubReply, why: str = "") -> OspBridgeError:
+        """The error for a reply that is not the one awaited; ``why``: where its kind is."""
         if isinstance(reply, Refusal):
             return raised_again(reply)
         self.hung_up = False
         self.lose()
         return HubLost(
             f"the daemon at {self.address} gave an answer that was not asked for: {type(reply).__name__}"
+            + (f", {why}" if why else "")
         )
 
     def exchange_step(self, frame: bytearray, limit: float) -> HubReply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface
     from ospbridge.session.hub_client import HubClient
 
-__all__ = ["HubSeat", "feedback_of"]
+__all__ = ["Expected", "HubSeat", "feedback_of", "misfit"]
 
 MARGIN: Final = 10.0
 """Seconds that the daemon may take beyond its own limits."""
 _REWARD: Final = struct.Struct("<d")
+Expected: TypeAlias = tuple[str, int, int]
+"""An agent, and the bytes of its observation and of its infos."""
 
 
 class HubSeat:
@@ -51,6 +53,7 @@ class HubSeat:
         count = len(self.action_space.low) if isinstance(self.action_space, BoxSpace) else 1
         self._told = 4 * len(self.observation_space.low), 4 * len(self._info_names), _REWARD.size
         """Bytes of an observation, of the infos and of a reward."""
+        self._expected = ((self.interface.name, *self._told[:2]),)
         self._again = AgainFrame(count)
         self._action = self._again.numbers
         """float32[count] of the step to come."""
@@ -84,12 +87,11 @@ class HubSeat:
                 raise
             self._attach_again()
             reply = client.ask(request, Feedbacks, self._reset_limit)
-        return feedback_of(reply.agents[0], self._info_names)
+        return self._only(reply)
 
     def _attach_again(self) -> None:
         attached = self._client.reopen(self.interface.name, annotates=self.next_note is not None)
-        (agent,) = attached.agents
-        if agent != self._description:
+        if attached.agents != [self._description]:
             self._client.lose()
             raise SessionLost(
                 f"agent {self.interface.name!r} came back with another interface after the daemon restarted",
@@ -109,7 +111,14 @@ class HubSeat:
             return self._feedback(reply)
         if type(reply) is not Feedbacks:
             raise client.failed(reply)
+        found = self._only(reply)
         self._named = self.next_note is None
+        return found
+
+    def _only(self, reply: Feedbacks) -> Feedback:
+        """What it says of the agent. Raises HubLost where it says anything else."""
+        if why := misfit(reply, self._expected):
+            raise self._client.failed(reply, why)
         return feedback_of(reply.agents[0], self._info_names)
 
     def _by_name(self) -> bytearray:
@@ -147,8 +156,23 @@ class HubSeat:
         self._client.close(detach=True)
 
 
+def misfit(reply: Feedbacks, expected: Sequence[Expected]) -> str:
+    """What keeps it from being the answer about these agents, in their order; empty: nothing."""
+    if len(reply.agents) != len(expected):
+        return f"of {len(reply.agents)} agents instead of {len(expected)}"
+    for told, (name, observed, informed) in zip(reply.agents, expected, strict=True):
+        if told.agent != name:
+            return f"of agent {told.agent!r} instead of {name!r}"
+        if len(told.observation) != observed or len(told.infos) != informed:
+            return (
+                f"with {len(told.observation)} bytes of observation and {len(told.infos)} of infos of agent "
+                f"{name!r}, expected {observed} and {informed}"
+            )
+    return ""
+
+
 def feedback_of(told: AgentFeedback, info_names: Sequence[str]) -> Feedback:
-    """What the daemon tells of one agent; its infos by name."""
+    """What the daemon tells of one agent, as ``misfit`` has let it pass; its infos by name."""
     reason = told.reason
     return Feedback(
         np.frombuffer(told.observation, FLOAT),

@@ -238,6 +238,38 @@ async def test_a_seed_that_was_drawn_gives_way_to_one_that_was_given(
     assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 5
 
 
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_the_seed_of_who_waits_no_longer_is_forgotten(
+    session: FakeSession, autojump_clock: object, *, gives_up: bool
+) -> None:
+    conductor = conductor_of(session, quorum=2)
+    a, b, c = attach(conductor, "a"), attach(conductor, "b", TWO), attach(conductor, "a")
+
+    async def waits_in_vain() -> None:
+        with pytest.raises(OspBridgeError, match="quorum is 2" if gives_up else "given back"):
+            await conductor.reset([a], 7, 1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waits_in_vain)
+        await trio.testing.wait_all_tasks_blocked()
+        if not gives_up:
+            conductor.leave([a])
+    await together(lambda: conductor.reset([b], DrawnSeed(9), 2), lambda: conductor.reset([c], 0, 1))
+    assert session.seeds == [9]
+
+
+async def test_the_seed_of_who_joins_a_reset_under_way_is_not_kept_for_the_next(
+    autojump_clock: object,
+) -> None:
+    session = FakeSession("a", "b", think=5.0)
+    conductor = conductor_of(session)
+    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
+    await together(lambda: conductor.reset([a], 5, 1), lambda: conductor.reset([b], 6, 2))
+    conductor.leave([b])
+    await conductor.reset([a], DrawnSeed(9), 1)
+    assert session.seeds == [5, 9]
+
+
 async def test_too_slow_is_truncated_with_a_reason_and_rests(
     session: FakeSession, autojump_clock: object
 ) -> None:

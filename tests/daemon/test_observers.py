@@ -191,6 +191,29 @@ async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) 
     assert await seen(conductor) == []
 
 
+@pytest.mark.trio
+async def test_who_looked_on_at_a_replaced_agent_is_told_so_although_others_look_on_at_its_successor(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    observers, other = conductor.observers, object()
+    observers.join("a", ME)
+    conductor.lockstep.take_agents([PlainTask(agent("a", low=-2.0), bounded=True)])
+    observers.join("a", other)
+    with pytest.raises(SessionLost, match="another interface"):
+        await observers.since("a", ME, 0, 0.0)
+    observers.leave(other)
+    with pytest.raises(SessionLost, match="another interface"):
+        await observers.since("a", ME, 0, 0.0)
+    observers.join("a", ME)
+    assert await seen(conductor) == []
+    conductor.lockstep.take_agents([PlainTask(agent("a", low=-3.0), bounded=True)])
+    observers.join("a", other)
+    observers.leave(ME)
+    with pytest.raises(LocalProtocolError, match="does not observe"):
+        await observers.since("a", ME, 0, 0.0)
+
+
 @pytest.mark.loopback
 def test_an_observer_of_another_connection_sees_every_step_and_has_no_vote(
     document: UdpSimulator, tmp_path: Path

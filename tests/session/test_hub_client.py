@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from ospbridge.envs.hub_group import HubGroup
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,
@@ -57,7 +58,10 @@ from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from ospbridge.interface import Feedback
 
     Replies = HubReply | bytes | list[HubReply | float] | None
     Answer = Callable[[HubRequest], Replies]
@@ -207,6 +211,16 @@ def seated(*, timeout: float = 10.0, wait: float = 0.0) -> Iterator[HubSeat]:
         yield seat
     finally:
         seat.close()
+
+
+@contextmanager
+def grouped() -> Iterator[HubGroup]:
+    client = HubClient.connect(timeout=10.0)
+    group = HubGroup(client, client.attach_all(["cart"]))
+    try:
+        yield group
+    finally:
+        group.close()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -555,6 +569,61 @@ def test_a_reply_of_another_kind_is_hub_lost() -> None:
         with pytest.raises(HubLost, match="Detached"):
             seat.step(INPUTS)
         assert seat.reset(4).info["osp_seed"] == 4
+
+
+WRONG = pytest.mark.parametrize(
+    "wrong, why",
+    [
+        (lambda _: [], "of 0 agents instead of 1"),
+        (lambda told: [told, told], "of 2 agents instead of 1"),
+        (lambda told: [replace(told, agent="pole")], "of agent 'pole' instead of 'cart'"),
+        (lambda told: [replace(told, observation=bytearray(5))], "with 5 bytes of observation"),
+        (lambda told: [replace(told, observation=bytearray(8))], "with 8 bytes of observation"),
+        (lambda told: [replace(told, infos=bytes(8))], "and 8 of infos"),
+        (lambda told: [replace(told, infos=b"")], "and 0 of infos"),
+    ],
+    ids=["no agent", "two agents", "another", "no floats", "two floats", "more infos", "no infos"],
+)
+
+
+@WRONG
+@pytest.mark.parametrize("asked", [Reset, Step])
+@pytest.mark.parametrize("driving", [seated, grouped])
+def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
+    wrong: Callable[[AgentFeedback], list[AgentFeedback]],
+    why: str,
+    asked: type,
+    driving: Callable[[], AbstractContextManager[HubSeat | HubGroup]],
+) -> None:
+    def answer(request: HubRequest) -> Replies:
+        reply = usual(request)
+        if mended or not isinstance(request, asked):
+            return reply
+        assert isinstance(reply, Feedbacks)
+        return Feedbacks(wrong(reply.agents[0]))
+
+    def play(driver: HubSeat | HubGroup, seed: int) -> Feedback:
+        if isinstance(driver, HubSeat):
+            driver.reset(seed)
+            return driver.step(INPUTS)
+        driver.reset(seed)
+        return driver.step({"cart": INPUTS})["cart"]
+
+    mended = False
+    with daemon(answer), driving() as driver:
+        with pytest.raises(HubLost, match=f"not asked for: Feedbacks, .*{why}"):
+            play(driver, 1)
+        assert driver._client.lost
+        mended = True
+        assert play(driver, 4).observation.tolist() == [0.75]
+
+
+def test_an_attachment_without_an_agent_is_hub_lost() -> None:
+    def answer(request: HubRequest) -> Replies:
+        return replace(ATTACHED, agents=[]) if isinstance(request, Attach) else usual(request)
+
+    with daemon(answer), pytest.raises(HubLost, match="not asked for: Attached, no agent is in it"), seated():
+        pass
 
 
 def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
