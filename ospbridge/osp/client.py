@@ -50,6 +50,8 @@ Reply: TypeAlias = Message | Truncated
 Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
+MUTE: Final = 2
+"""Questions in a row that a repository must leave unanswered: one alone may be the network's doing."""
 OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 
@@ -109,8 +111,8 @@ class ClientMachine:
         """The server awaits an acknowledgement of each piece of a list."""
         self.counts_from_one = False
         """Its lists' pieces do."""
-        self.repository_mute = False
-        """Questions for its variables met silence: who looks for some within a step or reset need not ask again."""
+        self.mute_questions = 0
+        """So many questions for lists of variables met silence, and none was answered since."""
         self.seedless = False
         """The simulator has no variable to take a seed by."""
         self.vote_outstanding = False
@@ -354,6 +356,11 @@ class ClientMachine:
     def shares_the_barrier(self) -> bool:
         """A vote that is counted twice can stand for another one: of a second agent of ours, or of another client."""
         return len(self.controlled) > 1 or bool(self.foreign)
+
+    @property
+    def repository_mute(self) -> bool:
+        """Whoever looks for variables within a step or reset need not ask again."""
+        return self.mute_questions >= MUTE
 
     @property
     def may_say_goodbye(self) -> bool:

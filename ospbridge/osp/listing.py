@@ -162,6 +162,7 @@ def list_once(
         for name in lacking(entries):
             del m.values[name]
     m.values.update({entry.name: entry for entry in entries})
+    m.mute_questions = 0
     assert isinstance(announced, ValueIds)
     return announced.found, entries, complete
 

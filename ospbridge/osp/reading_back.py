@@ -66,7 +66,7 @@ def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:
         except IncompleteListing:
             return
         except QueryTimeout:
-            m.repository_mute = True
+            m.mute_questions += 1
             return
         found = known_ids(m, vote.agent, names)
     agent.found(found)

@@ -265,7 +265,7 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
     try:
         entry = None if m.repository_mute else (yield from find_value(m, SEED))
     except QueryTimeout:
-        m.repository_mute = True
+        m.mute_questions += 1
         entry = None
     if entry is None:
         m.seedless = True

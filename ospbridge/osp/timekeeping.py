@@ -36,7 +36,7 @@ def start_clock(m: ClientMachine) -> Exchange[None]:
         except QueryTimeout as error:
             # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
             m.anomaly(error.message)
-            m.repository_mute = True
+            m.mute_questions += 1
             entry = None
         m.clock.value_id = entry.id if entry else 0
         m.clock.known = True

@@ -98,9 +98,10 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         # The rest of a list that was asked for again and became complete meanwhile says nothing about lateness.
         m.punctual = m.punctual and message.CODE in LISTED and m.retries > 0
         m.anomaly(f"{Code(message.CODE).name} came late or twice")
-        acknowledgement = _PIECES.get(message.CODE) if m.acknowledges_pieces else None
-        if acknowledgement is not None:
-            # Of a question that was asked again, and kept until the first was answered: it waits to be let on.
+        acknowledgement = _PIECES.get(message.CODE)
+        if acknowledgement is not None and m.acknowledges_pieces and not m.controlled:
+            # Of a question that was asked again, and kept until the first was answered: it waits to be let on. Behind
+            # a vote something else may be awaited, and a network that loses datagrams can look like such a server.
             m.send(acknowledgement())
         if isinstance(message, ValueContent):
             # What was taken for thrown away was answered all the same.

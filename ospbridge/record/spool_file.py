@@ -315,8 +315,8 @@ class SpoolFile:
                 if seq not in self._stuck:
                     yield self._entry(seq, key, steps)
 
-    def _entry(self, seq: int, key: bytes, steps: object) -> Entry:
-        name = key.decode("utf-8", "replace")
+    def _entry(self, seq: int, key: object, steps: object) -> Entry:
+        name = key.decode("utf-8", "replace") if type(key) is bytes else ""
         body, why = self._body(seq)
         if type(steps) is int and type(body) is bytes:
             return Entry(seq, name, steps, body)

@@ -153,6 +153,7 @@ def test_a_repository_that_answers_nothing_is_not_asked_again_within_steps(profi
     client = pair.client().connect()
     client.do(client.conversation.register(["agent"]))
     client.do(client.conversation.reset(7))
+    client.do(client.conversation.step({"agent": [0.1, 0.5]}))
     until_then = len(asked)
     assert until_then
     for at in range(4):
