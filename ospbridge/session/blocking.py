@@ -260,16 +260,22 @@ class BlockingSession:
         confirmed = False
         give_up = monotonic() + self.machine.limits.close
         try:
-            if self.machine.lost is None:
-                confirmed = self.run(self.conversation.leave())
-            elif not self.over:
-                # It may be there again, and would keep the agents.
-                self.link = self.link.successor(self.conversation.take_heart())
-                confirmed = self.link.run(self.conversation.leave())
+            goodbye = self.goodbye()
+            if goodbye is not None:
+                confirmed = self.link.run(goodbye)
         except OspBridgeError:
             pass
         finally:
             self.left(confirmed=confirmed, give_up=give_up)
+
+    def goodbye(self) -> Exchange[bool] | None:
+        """For ``link``, which may be another one from here on; None where nobody is left to say it to."""
+        if self.machine.lost is not None:
+            if self.over:
+                return None
+            # It may be there again, and would keep the agents.
+            self.link = self.link.successor(self.conversation.take_heart())
+        return self.conversation.leave()
 
     def left(self, *, confirmed: bool, give_up: float | None = None) -> None:
         """``conversation.leave`` was run for this session, and ended so: nothing more is to be said to its handler."""

@@ -153,10 +153,10 @@ class FleetLink:
         """Close sessions side by side: within 2 s for all of them. Nothing may be used afterwards."""
         self.interrupt(SessionClosed("the sessions of this fleet were closed"))
         open_ones = [session for session in sessions if not session.closed]
-        able = [session for session in open_ones if session.machine.lost is None]
         try:
-            results = self.run([(session, session.conversation.leave()) for session in able])
-            for session, result in zip(able, results, strict=True):
+            goodbyes = [(session, session.goodbye()) for session in open_ones]
+            able = [(session, goodbye) for session, goodbye in goodbyes if goodbye is not None]
+            for (session, _), result in zip(able, self.run(able), strict=True):
                 session.left(confirmed=result is True)
         finally:
             for session in open_ones:

@@ -209,6 +209,15 @@ def test_leaving_simulators_that_hang_takes_two_seconds_for_all() -> None:
         assert time.monotonic() - started < 2.5
 
 
+def test_sessions_that_were_given_up_free_their_agents_too() -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
+        given_up, _ = several
+        given_up.machine.lost = SessionLost("silent for too long")
+        FleetLink().leave(several)
+        with BlockingSession.connect(given_up.server, reclaim_stale=False) as other:
+            assert all(entry.available for entry in other.agents())
+
+
 def test_only_simulators_of_this_machine_want_a_core_of_it() -> None:
     assert cores_wanted(["127.0.0.1"]) == 2
     assert cores_wanted(["10.0.0.1", "10.0.0.2", "robots.example"]) == 2
