@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import LocalProtocolError, SessionClosed
+from ospbridge.session.leaving import leave_together
 from ospbridge.session.spinning import Spinning
 
 if TYPE_CHECKING:
@@ -152,16 +153,9 @@ class FleetLink:
     def leave(self, sessions: Iterable[BlockingSession]) -> None:
         """Close sessions side by side: within 2 s for all of them. Nothing may be used afterwards."""
         self.interrupt(SessionClosed("the sessions of this fleet were closed"))
-        open_ones = [session for session in sessions if not session.closed]
         try:
-            goodbyes = [(session, session.goodbye()) for session in open_ones]
-            able = [(session, goodbye) for session, goodbye in goodbyes if goodbye is not None]
-            for (session, _), result in zip(able, self.run(able), strict=True):
-                session.left(confirmed=result is True)
+            leave_together([session for session in sessions if not session.closed])
         finally:
-            for session in open_ones:
-                if not session.closed:
-                    session.left(confirmed=False)
             self._watched.clear()
             self._epoll.close()
 
