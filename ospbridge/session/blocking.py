@@ -258,27 +258,38 @@ class BlockingSession:
         confirmed = False
         give_up = monotonic() + self.machine.limits.close
         try:
-            if self.machine.lost is None:
-                confirmed = self.run(self.conversation.leave())
-            elif not self.over:
-                # It may be there again, and would keep the agents.
-                self.link = self.link.successor(self.conversation.take_heart())
-                confirmed = self.link.run(self.conversation.leave())
+            goodbye = self.goodbye()
+            if goodbye is not None:
+                confirmed = self.link.run(goodbye)
         except OspBridgeError:
             pass
         finally:
-            self.left(confirmed=confirmed, give_up=give_up)
+            try:
+                see_off(self.surplus(confirmed=confirmed), give_up)
+            finally:
+                self.left(confirmed=confirmed)
 
-    def left(self, *, confirmed: bool, give_up: float | None = None) -> None:
-        """``conversation.leave`` was run for this session, and ended so: nothing more is to be said to its handler."""
+    def goodbye(self) -> Exchange[bool] | None:
+        """For ``link``, which may be another one from here on; None where nobody is left to say it to."""
+        if self.machine.lost is not None:
+            if self.over:
+                return None
+            # It may be there again, and would keep the agents.
+            self.link = self.link.successor(self.conversation.take_heart())
+        return self.conversation.leave()
+
+    def surplus(self, *, confirmed: bool) -> SeeingOff | None:
+        """Whom to see off behind a ``goodbye`` that ended so: only then does a server read on."""
+        return self._others if confirmed or self.link.gone else None
+
+    def left(self, *, confirmed: bool) -> None:
+        """The ``goodbye`` ended so: nothing more is to be said, to its handler or another."""
         try:
-            if confirmed or self.link.gone:
-                see_off(self._others, give_up or monotonic() + self.machine.limits.close)
-        finally:
             if confirmed or self.over:
                 self.conversation.forget_lease()
             if not confirmed and not self.conversation.evicted:
                 given_up(self.server, self.controlled)
+        finally:
             self._drop()
 
     @property

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import LocalProtocolError, SessionClosed
+from ospbridge.session.leaving import leave_together
 from ospbridge.session.spinning import Spinning
 
 if TYPE_CHECKING:
@@ -152,16 +153,9 @@ class FleetLink:
     def leave(self, sessions: Iterable[BlockingSession]) -> None:
         """Close sessions side by side: within 2 s for all of them. Nothing may be used afterwards."""
         self.interrupt(SessionClosed("the sessions of this fleet were closed"))
-        open_ones = [session for session in sessions if not session.closed]
-        able = [session for session in open_ones if session.machine.lost is None]
         try:
-            results = self.run([(session, session.conversation.leave()) for session in able])
-            for session, result in zip(able, results, strict=True):
-                session.left(confirmed=result is True)
+            leave_together([session for session in sessions if not session.closed])
         finally:
-            for session in open_ones:
-                if not session.closed:
-                    session.left(confirmed=False)
             self._watched.clear()
             self._epoll.close()
 

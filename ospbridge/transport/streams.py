@@ -24,6 +24,8 @@ from ospbridge.transport.securing import no_authorities, refusal, see, show
 from ospbridge.transport.settling import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ospbridge.interface import Endpoint
 
 __all__ = [
@@ -51,6 +53,8 @@ DEFAULT_PORT: Final = 5555
 READ_AT_ONCE: Final = 64 * 1024
 ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 """What OpenSSL calls a stream that just ended; or its reason says so."""
+NEXT_ADDRESS_AFTER: Final = 0.25
+"""Seconds that one address of a name is waited for alone."""
 LAST_WORD_WITHIN: Final = 0.5
 """Seconds for the reason of a refusal to leave."""
 PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
@@ -163,24 +167,62 @@ async def open_stream(address: StreamAddress, *, within: float) -> Stream:
     with trio.move_on_after(within):
         places = await _resolved(address)
         failure = "nobody answered"
-        for family, place in places:
-            sock = trio.socket.socket(family, socket.SOCK_STREAM)
-            try:
-                settle(sock)
-                await sock.connect(place)
-            except OSError as error:
-                sock.close()
-                # Not `strerror`, which trio makes longer and which repeats the address.
-                failure = os.strerror(error.errno) if error.errno else str(error)
-                continue
-            except BaseException:
-                sock.close()
-                raise
+        refusals: list[str] = []
+        try:
+            sock = await _first_connected(places, refusals)
+        finally:
+            failure = refusals[-1] if refusals else failure
+        if sock is not None:
             failure = "it does not finish the TLS handshake"
             # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
             stream = trio.SocketStream(sock)
             return stream if context is None else await _secured(stream, context, address)
     raise UpstreamNotFound(f"no RLlink server accepts connections at {address}: {failure}")
+
+
+async def _first_connected(
+    places: Sequence[tuple[int, tuple[str, int]]], refusals: list[str]
+) -> trio.socket.SocketType | None:
+    """A connection to whichever place accepts first; None where none does. What the others said joins ``refusals``.
+
+    They are tried in their order, the next one as soon as one fails or keeps us waiting (RFC 6555). The like of
+    ``trio.open_tcp_stream``, which would resolve the name anew and could reach another host than was looked at.
+    """
+    connected: trio.socket.SocketType | None = None
+
+    async def attempt(family: int, place: tuple[str, int], failed: trio.Event) -> None:
+        nonlocal connected
+        try:
+            sock = trio.socket.socket(family, socket.SOCK_STREAM)
+            try:
+                settle(sock)
+                await sock.connect(place)
+            except BaseException:
+                sock.close()
+                raise
+        except OSError as error:
+            # Not `strerror`, which trio makes longer and which repeats the address.
+            refusals.append(os.strerror(error.errno) if error.errno else str(error))
+            failed.set()
+        else:
+            if connected is None:
+                connected = sock
+                nursery.cancel_scope.cancel()
+            else:
+                sock.close()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for family, place in places:
+                failed = trio.Event()
+                nursery.start_soon(attempt, family, place, failed)
+                with trio.move_on_after(NEXT_ADDRESS_AFTER):
+                    await failed.wait()
+    except BaseException:
+        if connected is not None:
+            connected.close()
+        raise
+    return connected
 
 
 async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]:

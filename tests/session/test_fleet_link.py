@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,9 +27,11 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
+from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from tests.session.one_at_a_time import OneAtATime
 
 pytestmark = pytest.mark.loopback
 ACTION = np.array([0.25], np.float32)
@@ -207,6 +211,45 @@ def test_leaving_simulators_that_hang_takes_two_seconds_for_all() -> None:
         started = time.monotonic()
         FleetLink().leave(several)
         assert time.monotonic() - started < 2.5
+
+
+def test_leaving_servers_that_owe_answers_takes_two_seconds_for_all() -> None:
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(12))) as several:
+        for session in several:
+            session._others = SeeingOff.beside(session._socket, session.server, session.profile, 1)
+        started = time.monotonic()
+        FleetLink().leave(several)
+        assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_who_waited_behind_others_and_leaves_in_a_fleet_locks_nobody_out(
+    profile: Profile, silent: bool
+) -> None:
+    with (
+        OneAtATime(SyntheticWorld(1, 3), profile) as busy,
+        sessions(SyntheticWorld(1, 3)) as (other,),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody,
+    ):
+        first = BlockingSession.connect(busy.address)
+        leaving = threading.Timer(1.3, first.close)
+        leaving.start()
+        late = BlockingSession.connect(busy.address, limits=Limits(connect=8.0))
+        leaving.join(10)
+        if silent:
+            nobody.bind(("127.0.0.1", 0))
+            other._socket.connect(nobody.getsockname())
+        FleetLink().leave([other, late])
+        BlockingSession.connect(busy.address, limits=Limits(connect=2.0), reclaim_stale=False).close()
+
+
+def test_sessions_that_were_given_up_free_their_agents_too() -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
+        given_up, _ = several
+        given_up.machine.lost = SessionLost("silent for too long")
+        FleetLink().leave(several)
+        with BlockingSession.connect(given_up.server, reclaim_stale=False) as other:
+            assert all(entry.available for entry in other.agents())
 
 
 def test_only_simulators_of_this_machine_want_a_core_of_it() -> None:

@@ -14,6 +14,7 @@ from ospbridge.daemon.relay.link import SENT_AT_ONCE
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.transport.streams import (
+    NEXT_ADDRESS_AFTER,
     ServerTls,
     StreamAddress,
     close_gently,
@@ -231,6 +232,45 @@ async def test_a_full_backlog_ends_the_waiting() -> None:
         with pytest.raises(UpstreamNotFound, match="nobody answered"):
             await open_stream(StreamAddress(endpoint), within=0.1)
         waiting.close()
+
+
+class SeveralAddresses(trio.abc.HostnameResolver):
+    """A name with several addresses, in an order."""
+
+    def __init__(self, *hosts: str) -> None:
+        self._hosts = hosts
+
+    async def getaddrinfo(self, host: object, port: object, *_: object) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self._hosts]
+
+    async def getnameinfo(self, *_: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() -> None:
+    trio.socket.set_custom_hostname_resolver(SeveralAddresses("127.0.0.2", "127.0.0.1"))
+    async with server(echo) as endpoint:
+        with (
+            socket.create_server(("127.0.0.2", endpoint.port), backlog=0),
+            socket.create_connection(("127.0.0.2", endpoint.port), 1),
+        ):
+            began = trio.current_time()
+            stream = await open_stream(parse_stream(f"trainer:{endpoint.port}"), within=WITHIN)
+            assert trio.current_time() - began < WITHIN / 2
+            assert isinstance(stream, trio.SocketStream)
+            assert stream.socket.getpeername() == ("127.0.0.1", endpoint.port)
+            await trio.aclose_forcefully(stream)
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_an_address_that_refuses_costs_the_next_one_no_time() -> None:
+    trio.socket.set_custom_hostname_resolver(SeveralAddresses("127.0.0.2", "127.0.0.1"))
+    async with server(echo) as endpoint:
+        stream = await open_stream(parse_stream(f"trainer:{endpoint.port}"), within=NEXT_ADDRESS_AFTER * 0.9)
+        await trio.aclose_forcefully(stream)
 
 
 # --- with TLS ----------------------------------------------------------------------------------------------------
