@@ -326,13 +326,15 @@ class SpoolFile:
     def _body(self, seq: int) -> tuple[object, str]:
         """What an entry has for a body, or why the file no longer tells it."""
         try:
-            return self._database.execute("SELECT body FROM entry WHERE seq = ?", (seq,)).fetchone()[0], ""
+            row = self._database.execute("SELECT body FROM entry WHERE seq = ?", (seq,)).fetchone()
         except UnicodeDecodeError as error:
             return None, str(error)
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
             return None, str(error)
+        # Where keys are damaged a number may lead to no entry, though one goes by it.
+        return (row[0], "") if row is not None else (None, "it is not found by its number")
 
     def bring_over(self, other: SpoolFile) -> int:
         """What ``other`` has, under its numbers, before what is here; all or nothing. Returns how many it has not told.
