@@ -51,7 +51,10 @@ class Fleet(Protocol):
         ...
 
     def send(self, turns: Sequence[Turn]) -> None:
-        """All requests of these turns. Raises LocalProtocolError for an action that cannot be sent: nothing was."""
+        """All requests of these turns. Raises LocalProtocolError for an action that cannot be sent: nothing was.
+
+        So it is where a reset cannot even be asked for: its error is raised, and no group has taken a step.
+        """
         ...
 
     def recv(self) -> list[Found | Exception]:
@@ -149,17 +152,33 @@ class HubFleet:
         for turn in turns:
             if not turn.seed:
                 groups[turn.group].prepare_step(turn.actions)
+        resets = [turn for turn in turns if turn.seed]
+        mixed = 0 < len(resets) < len(turns)
+        for turn in resets:
+            failed = self._ask(turn)
+            if failed is not None and mixed:
+                # No step is under way yet; what it brought would be thrown away.
+                self._give_up()
+                raise failed
         for turn in turns:
-            group = groups[turn.group]
-            failed: Exception | None = None
-            try:
-                if turn.seed:
-                    group.ask_reset(turn.seed)
-                else:
-                    group.ask_step()
-            except Exception as error:  # noqa: BLE001  # raised by ``recv``, behind the others' answers
-                failed = error
-            self._sent.append((turn, failed))
+            if not turn.seed:
+                self._ask(turn)
+        if mixed:
+            place = {turn.group: at for at, turn in enumerate(turns)}
+            self._sent.sort(key=lambda sent: place[sent[0].group])
+
+    def _ask(self, turn: Turn) -> Exception | None:
+        group = self.groups[turn.group]
+        failed: Exception | None = None
+        try:
+            if turn.seed:
+                group.ask_reset(turn.seed)
+            else:
+                group.ask_step()
+        except Exception as error:  # noqa: BLE001  # raised by ``recv``, behind the others' answers
+            failed = error
+        self._sent.append((turn, failed))
+        return failed
 
     def recv(self) -> list[Found | Exception]:
         found: list[Found | Exception] = []

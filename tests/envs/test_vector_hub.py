@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
-from ospbridge.errors import LocalProtocolError, OspBridgeError, UsageError
+from ospbridge.errors import HubNotFound, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.hub_client import HubClient
 from tests.envs.daemons import connected
@@ -111,6 +111,35 @@ def test_a_daemon_that_was_killed_truncates_its_environments_and_is_attached_to_
             assert not truncations.any()
             assert info["reason"].tolist() == ["", ""]
             envs.step(np.ones((2, 1), np.float32))
+            envs.close()
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_daemon_that_stays_away_is_an_error_and_costs_the_others_no_step(
+    killed: int, hubs: list[Path]
+) -> None:
+    living = hubs[1 - killed]
+    with (
+        cart_poles(2) as addresses,
+        connected(addresses[1 - killed], living),
+        closing(HubClient.connect(f"unix:{living}")) as onlooker,
+    ):
+        with connected(addresses[killed], hubs[killed]) as daemon:
+            envs = attached(hubs, 2, connect_timeout=0.5)
+            envs.reset(seed=3)
+            daemon.send_signal(signal.SIGKILL)
+            daemon.wait()
+        _, _, _, truncations, _ = envs.step(np.ones((2, 1), np.float32))
+        assert truncations[killed]
+        before = onlooker.status().steps
+        for _ in range(2):
+            with pytest.raises(HubNotFound):
+                envs.step(np.ones((2, 1), np.float32))
+        assert onlooker.status().steps == before
+        with connected(addresses[killed], hubs[killed]):
+            _, _, _, truncations, _ = envs.step(np.ones((2, 1), np.float32))
+            assert not truncations.any()
+            assert onlooker.status().steps == before + 1
             envs.close()
 
 
