@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import ospbridge
@@ -26,7 +27,7 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.kinds import parallel, single, step, vector
+from tests.envs.kinds import only, parallel, single, step, vector
 from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
@@ -131,6 +132,22 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_
         env.reset(seed=3)
         step(env)
         env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
+def test_what_the_caller_does_with_an_observation_is_not_told_again_when_the_simulator_dies(
+    made: Callable[..., Any],
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = made(str(simulator.address), step_timeout=2.0, query_timeout=0.5)
+        env.reset(seed=1)
+        observation = only(step(env)[0])
+        as_it_was = observation.copy()
+        observation *= 1000.0
+    told, _, _, truncated, _ = step(env)
+    assert only(truncated)
+    np.testing.assert_array_equal(only(told), as_it_was)
+    env.close()
 
 
 def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_it_joins_again() -> None:

@@ -439,19 +439,6 @@ def test_a_forked_child_leaves_its_parents_environment_alone(two_agents: UdpSimu
     env.close()
 
 
-def test_what_the_caller_does_with_an_observation_is_not_told_again_when_the_simulator_dies() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = made(simulator, step_timeout=2.0, query_timeout=0.5)
-        env.reset(seed=1)
-        observation, *_ = env.step(env.action_space.sample())
-        as_it_was = observation.copy()
-        observation *= 1000.0
-    told, _, _, truncated, _ = env.step(env.action_space.sample())
-    assert truncated
-    np.testing.assert_array_equal(told, as_it_was)
-    env.close()
-
-
 def test_a_reset_that_cannot_be_told_begins_no_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_number(*_: Any, **__: Any) -> NoReturn:
         raise TaskError("x is no number")
