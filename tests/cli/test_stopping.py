@@ -23,11 +23,13 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c() -> Iterator[None]:
-    """SIGINT as a terminal's process has it, whatever started the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def as_in_a_terminal() -> Iterator[None]:
+    """Signals as a terminal's process has them, whatever started the tests: what nohup starts ignores SIGHUP."""
+    usual = dict.fromkeys(NUMBERS, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Thing:

@@ -261,14 +261,18 @@ async def test_who_never_finishes_its_first_message_is_dismissed(monkeypatch: py
             stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
             async with stream:
                 heard = b"none"
-                with trio.fail_after(5.0):
-                    for byte in said(PING)[:-1]:
-                        await stream.send_all(bytes([byte]))
-                        with trio.move_on_after(0.05):
+                try:
+                    with trio.fail_after(5.0):
+                        for byte in said(PING)[:-1]:
+                            await stream.send_all(bytes([byte]))
+                            with trio.move_on_after(0.05):
+                                heard = await stream.receive_some(1000)
+                                break
+                        else:
                             heard = await stream.receive_some(1000)
-                            break
-                    else:
-                        heard = await stream.receive_some(1000)
+                except trio.BrokenResourceError:
+                    # A byte that nobody read any more makes a reset of the connection's end.
+                    heard = b""
                 assert heard == b""
     (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
     assert "it said nothing" in told["reason"]
