@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
+from ospbridge.finite import FEW
 from ospbridge.hub.status import RETURNS_KEPT
 from ospbridge.interface import BoxSpace
-from ospbridge.task.base import ANY_NUMBER, FEW, finite
+from ospbridge.task.base import ANY_NUMBER, finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

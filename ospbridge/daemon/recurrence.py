@@ -9,7 +9,8 @@ import numpy as np
 
 from ospbridge.daemon.attachment import State
 from ospbridge.errors import LocalProtocolError, OspBridgeError
-from ospbridge.hub.recurring import FLOAT, AgainFrame, NumbersFrame, all_numbers
+from ospbridge.finite import all_finite
+from ospbridge.hub.recurring import FLOAT, AgainFrame, NumbersFrame
 from ospbridge.task.base import ANY_NUMBER
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Recurrence:
             if mover.state is not State.PLAYING:
                 return None
         numbers = np.frombuffer(actions, FLOAT)
-        if not all_numbers(numbers):
+        if not all_finite(numbers):
             return None
         limits = self._as_given
         if limits is not None and (

@@ -18,10 +18,11 @@ __all__ = ["GroupSeats"]
 class GroupSeats:
     """One group's environments: which they are, how their world is seeded, whether their episode is over."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, first: int) -> None:
         self.group = group
         self.names = list(group.interfaces)
-        self.first = 0
+        self.first = first
+        self.slice = slice(first, first + len(self.names))
         self.ended = False
         self.next_seed = 0
         """For the next reset; 0: to be drawn."""
@@ -31,10 +32,6 @@ class GroupSeats:
     def numbers(self) -> range:
         """Which environments they are."""
         return range(self.first, self.first + len(self.names))
-
-    @property
-    def slice(self) -> slice:
-        return slice(self.first, self.first + len(self.names))
 
     def seed(self, seed: int) -> None:
         """Gymnasium's seed for the next reset, and of those that will be drawn."""

@@ -8,8 +8,9 @@ import numpy as np
 
 from ospbridge.envs.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
+from ospbridge.finite import all_finite
 from ospbridge.hub.messages import Numbers, decode_reply
-from ospbridge.hub.recurring import FLOAT, REWARD, AgainFrame, all_numbers
+from ospbridge.hub.recurring import FLOAT, REWARD, AgainFrame
 from ospbridge.interface import BoxSpace
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class HubRows:
             return None
         frame = self._frame
         frame.numbers.reshape(rows.shape)[:] = rows
-        return frame.frame if all_numbers(frame.numbers) else None
+        return frame.frame if all_finite(frame.numbers) else None
 
     def _fit(self, rows: NDArray[Any]) -> bool:
         """Whether they are one action for each, but for numbers that are none."""

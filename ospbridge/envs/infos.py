@@ -27,25 +27,39 @@ class InfoColumns:
 
     def __init__(self) -> None:
         self._seed: int | None = None
-        self._form: list[tuple[str, Any]] = []
-        """What all of them have: arrays to be copied, and what is empty."""
-        self._told: NDArray[np.bool_] = np.ones(0, np.bool_)
-        """Of each info's numbers: everybody has told one."""
+        self._keys: dict[str, Any] = {}
+        """In the order of the first."""
+        self._others: list[tuple[str, Any]] = []
+        """What all of them have but flags: arrays to be copied, and what is empty."""
+        self._flags: tuple[list[str], NDArray[np.bool_]] = [], np.ones((0, 0), np.bool_)
+        """Columns of flags, whose names are behind one another: copied in one piece."""
 
     def of(self, rows: FeedbackRows) -> dict[str, Any]:
         """Arrays of the caller's own."""
         if rows.seed != self._seed:
-            columns = in_columns([feedback.info for feedback in rows.values()]) or {}
-            self._form = list(columns.items())
-            self._told = np.ones(len(rows), np.bool_)
-            self._seed = rows.seed
-        found = {key: column.copy() for key, column in self._form}
+            self._learn(in_columns([feedback.info for feedback in rows.values()]) or {}, rows)
+        names, flags = self._flags
+        flags = flags.copy()
+        found = self._keys.copy()
+        found.update(zip(names, flags, strict=False))
+        for key, column in self._others:
+            found[key] = column.copy()
         if rows.info_names:
             infos = found["infos"] = {}
-            for name, column in zip(rows.info_names, rows.infos.T.astype(float, order="C"), strict=True):
+            told = flags[len(names) :]
+            numbers = rows.infos.T.astype(float, order="C")
+            for name, column, everybody in zip(rows.info_names, numbers, told, strict=True):
                 infos[name] = column
-                infos["_" + name] = self._told.copy()
+                infos["_" + name] = everybody
         return found
+
+    def _learn(self, columns: dict[str, Any], rows: FeedbackRows) -> None:
+        self._seed = rows.seed
+        self._keys = dict.fromkeys(columns)
+        names = [key for key, column in columns.items() if getattr(column, "dtype", None) == np.bool_]
+        self._others = [(key, column) for key, column in columns.items() if key not in names]
+        everybody = np.ones((len(rows.info_names), len(rows)), np.bool_)
+        self._flags = names, np.vstack([*(columns[key] for key in names), everybody])
 
 
 def in_columns(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -129,11 +129,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         mode = self.autoreset_mode
         self.metadata = {"render_modes": render_modes(), "render_fps": FPS, "autoreset_mode": mode}
         self.copy = copy
-        self._groups = [GroupSeats(group) for group in fleet.groups]
+        self._groups = []
         first = 0
-        for seats in self._groups:
-            seats.first = first
-            first += len(seats.names)
+        for group in fleet.groups:
+            self._groups.append(GroupSeats(group, first))
+            first += len(group.interfaces)
         group = fleet.groups[0]
         name = self._groups[0].names[0]
         self.single_observation_space = gym_space(group.observation_spaces[name])

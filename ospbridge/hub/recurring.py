@@ -9,8 +9,7 @@ What this module must not do: touch a socket.
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -25,18 +24,10 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import Feedback
 
-__all__ = ["FLOAT", "REWARD", "AgainFrame", "NumbersFrame", "Told", "all_numbers"]
+__all__ = ["FLOAT", "REWARD", "AgainFrame", "NumbersFrame", "Told"]
 
 FLOAT: Final = np.dtype("<f4")
 REWARD: Final = np.dtype("<f8")
-FEW: Final = 256
-
-
-def all_numbers(given: NDArray[np.float32]) -> bool:
-    """Whether none of float32[n] is NaN or infinite."""
-    # A sum of float32 in doubles is finite exactly when every one is. On a core that another process has just had plain
-    # Python beats numpy's machinery for longer than it does elsewhere.
-    return isfinite(sum(given.tolist())) if len(given) <= FEW else bool(np.isfinite(given).all())
 
 
 class AgainFrame:
@@ -63,10 +54,12 @@ class Told(Protocol):
 class NumbersFrame:
     """``Numbers`` of agents of which each has so many numbers in its (observation, infos), in episodes of that seed."""
 
-    __slots__ = ("_frame", "_infos", "_observations", "_observed", "_rewards", "seed")
+    __slots__ = ("_frame", "_infos", "_observations", "_observed", "_plain", "_rewards", "seed")
 
     def __init__(self, sizes: Sequence[tuple[int, int]], seed: int) -> None:
         self.seed = seed
+        self._plain: PlainInfo | None = None
+        """Of a step with nothing to tell but numbers."""
         self._observed = [observed for observed, _ in sizes]
         observed, informed = sum(self._observed), sum(infos for _, infos in sizes)
         counts = (FLOAT, observed), (FLOAT, informed), (REWARD, len(sizes))
@@ -85,34 +78,42 @@ class NumbersFrame:
 
         None where there is more to tell, or less.
         """
-        seed = self.seed
-        observations, rewards = [], []
-        for one, observed in zip(told, self._observed, strict=True):
+        feedbacks = []
+        for one in told:
             feedback = one.feedback
             if feedback is None or feedback.terminated or feedback.truncated or feedback.reason:
                 return None
-            info = feedback.info
-            if info["osp_seed"] != seed or (
-                type(info) is not PlainInfo and (info["restored"] or info["events"] or info["values"])
-            ):
+            if feedback.info is not self._plain and not self._says_no_more(feedback.info):
                 return None
-            observation = feedback.observation
-            if len(observation) != observed:
-                return None
-            observations.append(observation)
-            rewards.append(feedback.reward)
-        if len(told) == 1:
+            feedbacks.append(feedback)
+        if len(feedbacks) == 1:
             # Where many processes step together there is one of these for each.
-            self._observations[:] = observations[0]
+            (feedback,) = feedbacks
+            if len(feedback.observation) != self._observed[0]:
+                return None
+            self._observations[:] = feedback.observation
             if len(self._infos):
                 self._infos[:] = told[0].infos
-            self._rewards[0] = rewards[0]
+            self._rewards[0] = feedback.reward
             return self._frame
+        observations = [feedback.observation for feedback in feedbacks]
+        if list(map(len, observations)) != self._observed:
+            return None
         np.concatenate(observations, out=self._observations)
         if len(self._infos):
             np.concatenate([one.infos for one in told], out=self._infos)
-        self._rewards[:] = rewards
+        self._rewards[:] = [feedback.reward for feedback in feedbacks]
         return self._frame
+
+    def _says_no_more(self, info: dict[str, Any]) -> bool:
+        """Than what is the same in each step of these episodes."""
+        if info["osp_seed"] != self.seed:
+            return False
+        if type(info) is PlainInfo:
+            # All agents share it, and nobody changes it.
+            self._plain = info
+            return True
+        return not (info["restored"] or info["events"] or info["values"])
 
 
 def _head_of(size: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.errors import LocalProtocolError
+from ospbridge.finite import all_finite
 from ospbridge.osp.codes import DATAGRAM_END, Code
 from ospbridge.osp.messages import StepCompletedAck
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Vote"]
 
 FEW: Final = 64
+"""Inputs that are looked at where they stand in the datagram."""
 _HEAD: Final = struct.Struct("<Bii")
 
 
@@ -79,8 +81,8 @@ class Vote:
         if not fits:
             raise self._unfit(inputs)
         few = self._few
-        # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
-        if not (isfinite(sum(few)) if few is not None else np.isfinite(mine).all()):
+        # A sum of float32 in doubles is finite exactly when every one is.
+        if not (isfinite(sum(few)) if few is not None else all_finite(mine)):
             at = int(np.flatnonzero(~np.isfinite(mine))[0])
             raise LocalProtocolError(
                 f"input {at} ({self.agent.inputs[at].name}) of agent {self.agent.name!r} is {mine[at]}; "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ospbridge.errors import LocalProtocolError
+from ospbridge.finite import all_finite
 from ospbridge.hub.messages import Note
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ __all__ = ["NextNote"]
 
 FLOAT32: Final = np.dtype("<f4")
 LARGEST: Final = float(np.finfo(np.float32).max)
-FEW: Final = 64
-"""Up to so many, the sum of them as doubles, finite exactly when each of float32 is, is quicker than numpy."""
 
 
 class NextNote:
@@ -47,7 +45,7 @@ class NextNote:
             raise self._wrong(
                 "action_dist_inputs", f"a vector of {wanted} numbers, got the shape {inputs.shape}"
             )
-        if not (isfinite(sum(inputs.tolist())) if inputs.size <= FEW else np.isfinite(inputs).all()):
+        if not all_finite(inputs):
             raise self._wrong("action_dist_inputs", f"finite numbers of float32, got {action_dist_inputs}")
         if weights_seq_no is not None:
             if not isinstance(weights_seq_no, (int, np.integer)) or weights_seq_no < 0:

@@ -6,13 +6,14 @@ for environments at its hub, so that what goes upstream is what the environment 
 
 from __future__ import annotations
 
-from math import isfinite
+from functools import lru_cache
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ospbridge.errors import LocalProtocolError
+from ospbridge.finite import all_finite
 from ospbridge.interface import BoxSpace, Feedback, PlainInfo, Space
 
 if TYPE_CHECKING:
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
 
-__all__ = ["ANY_NUMBER", "FEW", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
+__all__ = ["ANY_NUMBER", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
 
 FLOAT: Final = np.dtype(np.float32)
-FEW: Final = 64
-"""Up to so many numbers plain Python is quicker than numpy."""
 _LARGEST: Final = float(np.finfo(np.float32).max)
 ANY_NUMBER: Final = (-_LARGEST, _LARGEST)
 """Between these is every float32 that is a number."""
@@ -148,7 +147,9 @@ class Task:
         }
 
 
+@lru_cache(maxsize=16)
 def _plain_info(seed: int) -> PlainInfo:
+    """The same for all agents of a world."""
     return PlainInfo(osp_seed=seed, infos={}, events=(), values={}, restored=False, reason="")
 
 
@@ -184,8 +185,7 @@ def take_vector(mine: NDArray[np.float32], action: ArrayLike, agent: str) -> Non
 
 def finite(action: NDArray[np.float32], agent: str) -> None:
     """Raises LocalProtocolError where float32[n] ``action`` holds NaN or infinity."""
-    # A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker.
-    if not (isfinite(sum(action.tolist())) if len(action) <= FEW else np.isfinite(action).all()):
+    if not all_finite(action):
         at = int(np.flatnonzero(~np.isfinite(action))[0])
         raise LocalProtocolError(
             f"number {at} of an action of agent {agent!r} is {action[at]}; a simulator keeps NaN until its next reset",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ospbridge.finite import all_finite
 from ospbridge.interface import BoxSpace
-from ospbridge.task.base import FEW, bounds
+from ospbridge.task.base import bounds
 from ospbridge.task.choosing import choose
 from ospbridge.task.scenario import NotFinite, OutOfRange, Ranges, SourceKind
 from ospbridge.task.variables import number_of, source
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ospbridge.task.scenario import Observe
     from ospbridge.toml.tables import Mistakes
 
-__all__ = ["Observer", "all_finite"]
+__all__ = ["Observer"]
 
 
 class Observer:
@@ -136,8 +137,3 @@ class Observer:
                 f"{self.names[at]!r} of agent {self.agent!r} is {frame[at]:g}, "
                 f"its range ends at {self._low[at]:g} and {self._high[at]:g} (observe.out_of_range = 'end')"
             )
-
-
-def all_finite(frame: NDArray[np.float32]) -> bool:
-    """A sum of float32 in doubles is finite exactly when every one is; for long vectors numpy is quicker."""
-    return isfinite(sum(frame.tolist())) if len(frame) <= FEW else bool(np.isfinite(frame).all())

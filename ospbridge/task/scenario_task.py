@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import ScenarioInvalid, TaskError
+from ospbridge.finite import all_finite
 from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.task.acting import Actor
-from ospbridge.task.base import FEW, Task
+from ospbridge.task.base import Task
 from ospbridge.task.choosing import need_one, spread
 from ospbridge.task.expressions import Judge
-from ospbridge.task.observing import Observer, all_finite
+from ospbridge.task.observing import Observer
 from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
 from ospbridge.task.scenario import ResetObservation, Source, SourceKind
 from ospbridge.task.variables import number_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ScenarioTask"]
 
+FEW: Final = 64
+"""Outputs that are judged as plain numbers, which is sooner done than with an array."""
 #: What decides where the scenario has no expression: the simulator's own info, if there is one.
 _OFFERED: Final = {
     "reward": (REWARD, "offered_reward", "0.0"),

@@ -11,7 +11,7 @@ import pytest
 
 from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.messages import Again, HubReply, HubRequest, Numbers, decode_reply, decode_request
-from ospbridge.hub.recurring import FEW, AgainFrame, NumbersFrame, all_numbers
+from ospbridge.hub.recurring import AgainFrame, NumbersFrame
 from ospbridge.interface import Feedback
 
 
@@ -121,16 +121,3 @@ def test_whoever_has_no_feedback_is_left_to_the_messages() -> None:
     nothing = np.zeros(0, np.float32)
     recurring = NumbersFrame([(2, 0), (2, 0)], 5)
     assert recurring.frame(movers([feedback_of([1, 2], 0.5), None], [nothing, nothing])) is None
-
-
-@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
-def test_what_is_no_number_is_found_wherever_it_stands(count: int) -> None:
-    largest = float(np.finfo(np.float32).max)
-    assert all_numbers(np.full(count, largest, np.float32))
-    assert all_numbers(np.full(count, -largest, np.float32))
-    for wrong in (np.nan, np.inf, -np.inf):
-        for at in {0, count // 2, count - 1}:
-            numbers = np.full(count, 0.5, np.float32)
-            numbers[at] = wrong
-            assert not all_numbers(numbers)
-    assert all_numbers(np.zeros(0, np.float32))
