@@ -2,6 +2,9 @@
 
 For each number of agents there are the bare sockets, the conductor without a hub, that many environments in processes
 of their own, and one client with a vector environment of them all. Daemons have a simulator each.
+
+The processes need all cores, so that their simulator sleeps between steps, as simulators do, while that of the others
+has a core to itself. What the hub alone costs them is seen beside a conductor whose simulator sleeps, too.
 """
 
 from __future__ import annotations
@@ -37,10 +40,21 @@ if TYPE_CHECKING:
     from ospbridge.bench.report import Values
     from ospbridge.bench.turns import Runs, Subject, Told
 
-__all__ = ["CONDUCTOR", "COUNTS", "DAEMON", "ONE_CLIENT", "PROCESSES", "hub_row", "hub_runs", "measure_hub"]
+__all__ = [
+    "ASLEEP",
+    "CONDUCTOR",
+    "COUNTS",
+    "DAEMON",
+    "ONE_CLIENT",
+    "PROCESSES",
+    "hub_row",
+    "hub_runs",
+    "measure_hub",
+]
 
 COUNTS: Final = (1, 4, 16, 32)
 CONDUCTOR: Final = "conductor"
+ASLEEP: Final = "conductor, sleeping simulator"
 PROCESSES: Final = "processes"
 ONE_CLIENT: Final = "one client"
 DAEMON: Final = Quantity("daemon_us", "DAEMON CPU us")
@@ -107,7 +121,7 @@ class _Hub:
 
 
 def hub_runs(counts: Sequence[int] = COUNTS, exercise: Exercise = HUB, *, told: Told = untold) -> Runs:
-    """Runs without end; for each count the floors, the conductor, the processes, and one client if they are several."""
+    """Runs without end; for each count floors, conductors, processes, and one client if they are several."""
     programs = ExitStack()
     subjects: dict[str, Subject] = {}
     steps = exercise.steps
@@ -121,8 +135,9 @@ def hub_runs(counts: Sequence[int] = COUNTS, exercise: Exercise = HUB, *, told: 
             **floors_of_many(bare, steps),
             CONDUCTOR: partial(conducted, bare, steps, WARM_UP),
         }
+        asleep = programs.enter_context(Stage.of(exercise, agents=count, sleeps=True))
+        measures[ASLEEP] = partial(conducted, asleep, steps, WARM_UP)
         subjects |= {hub_row(count, name): values_of(measure) for name, measure in measures.items()}
-        # They need all cores: the simulator sleeps between steps, as simulators do.
         shared = programs.enter_context(Stage.of(exercise, agents=count, sleeps=True))
         subjects[hub_row(count, PROCESSES)] = _Hub(shared, programs, steps=steps).processes
         if count > 1:
@@ -136,12 +151,15 @@ def measure_hub(
     """Medians over some runs; as ``hub_runs``."""
     found = first(hub_runs(counts, exercise, told=told), runs)
     by_hub = (PROCESSES, ONE_CLIENT)
-    lost = Against("conductor's steps/s", "steps_per_second", in_each(hub_row, counts, by_hub, CONDUCTOR))
+    lost = [
+        Against("conductor's steps/s", "steps_per_second", in_each(hub_row, counts, by_hub, CONDUCTOR)),
+        Against("the same, asleep", "steps_per_second", in_each(hub_row, counts, (PROCESSES,), ASLEEP)),
+    ]
     return Report(
         "hub",
         "Environments of one daemon in lock-step",
         {"agents": ",".join(map(str, counts)), **exercise.parameters(runs)},
         (*QUANTITIES, DAEMON),
-        combine(found, [*against_floors(hub_row, counts, (*FLOORS, CONDUCTOR, *by_hub)), lost]),
+        combine(found, [*against_floors(hub_row, counts, (*FLOORS, CONDUCTOR, ASLEEP, *by_hub)), *lost]),
         panels=(*PANELS, Panel("steps a second", ("steps_per_second",))),
     )

@@ -64,13 +64,14 @@ def fleet(*, counts: tuple[int, ...], exercise: Exercise, think: float, runs: in
 def hub(*, counts: tuple[int, ...], exercise: Exercise, runs: int, output: Output) -> None:
     """Measure steps of many environments at one daemon, in lock-step.
 
-    For each number of agents: bare sockets (the floors); the daemon's conductor without its hub; as many environments
-    in processes of their own; and one client with a vector environment of them all. CPU is that of one client, DAEMON
-    CPU that of the daemon, for a step.
+    For each number of agents: bare sockets (the floors); the daemon's conductor without its hub, once beside a
+    simulator with a core to itself and once beside one that sleeps between steps, as that of the processes does; as
+    many environments in processes of their own; and one client with a vector environment of them all. CPU is that of
+    one client, DAEMON CPU that of the daemon, for a step.
     """
     from ospbridge.bench.hub import measure_hub
 
-    turns = sum(4 + (count > 1) for count in counts)
+    turns = sum(5 + (count > 1) for count in counts)
     with output.measuring(runs * turns) as told:
         report = measure_hub(counts, exercise, runs=runs, told=told)
     output.tell(report)

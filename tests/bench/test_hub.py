@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ospbridge.bench.exercise import Exercise
-from ospbridge.bench.hub import CONDUCTOR, ONE_CLIENT, PROCESSES, hub_row, hub_runs, measure_hub
+from ospbridge.bench.hub import ASLEEP, CONDUCTOR, ONE_CLIENT, PROCESSES, hub_row, hub_runs, measure_hub
 from ospbridge.bench.processes import Program, ProgramFailed
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.stepping import ATTACHED, decode_run
@@ -43,10 +43,12 @@ def test_floors_conductor_processes_and_one_client_are_measured_for_each_number_
         "blocking floor, 1 agent",
         "spinning floor, 1 agent",
         "conductor, 1 agent",
+        "conductor, sleeping simulator, 1 agent",
         "processes, 1 agent",
         "blocking floor, 3 agents",
         "spinning floor, 3 agents",
         "conductor, 3 agents",
+        "conductor, sleeping simulator, 3 agents",
         "processes, 3 agents",
         "one client, 3 agents",
     ]
@@ -54,6 +56,9 @@ def test_floors_conductor_processes_and_one_client_are_measured_for_each_number_
     assert processes.ratios["conductor's steps/s"] == pytest.approx(
         processes.values[RATE] / conductor.values[RATE]
     )
+    asleep = report.row(hub_row(3, ASLEEP))
+    assert processes.ratios["the same, asleep"] == pytest.approx(processes.values[RATE] / asleep.values[RATE])
+    assert "the same, asleep" not in conductor.ratios
     assert processes.values["daemon_us"] > 0.0
     assert "daemon_us" not in conductor.values
 

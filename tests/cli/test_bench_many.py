@@ -56,6 +56,7 @@ def test_hub_says_what_the_daemon_does_and_can_be_drawn(tmp_path_factory: pytest
         "blocking floor, 2 agents",
         "spinning floor, 2 agents",
         "conductor, 2 agents",
+        "conductor, sleeping simulator, 2 agents",
         "processes, 2 agents",
         "one client, 2 agents",
     ]
