@@ -10,8 +10,7 @@ import click
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 
 if TYPE_CHECKING:
-    from ospbridge.hub.messages import StatusReply
-    from ospbridge.hub.status import SpoolStatus, UpstreamStatus
+    from ospbridge.hub.status import SpoolStatus, StatusReply, UpstreamStatus
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["status"]

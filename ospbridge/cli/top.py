@@ -13,7 +13,7 @@ from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from ospbridge.cli.top_screen import Screen
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import StatusReply
     from ospbridge.session.hub_client import HubClient
     from ospbridge.transport.tls import TlsFiles
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ospbridge.hub.messages import StatusReply
-    from ospbridge.hub.status import AgentStatus, UpstreamStatus
+    from ospbridge.hub.status import AgentStatus, StatusReply, UpstreamStatus
 
 __all__ = ["Screen"]
 

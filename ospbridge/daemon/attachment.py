@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.hub.messages import Note
+    from ospbridge.hub.requests import Note
     from ospbridge.interface import AgentInterface, Feedback
     from ospbridge.task.base import Task
 

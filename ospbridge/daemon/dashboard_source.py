@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import SimulatorNotFound
-from ospbridge.hub.messages import AgentDescription, Moments
+from ospbridge.hub.descriptions import AgentDescription
+from ospbridge.hub.replies import Moments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ospbridge.daemon.observers import Observers
     from ospbridge.daemon.overlook import Overlook
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import StatusReply
     from ospbridge.observe.recent import Recent, Warned
 
 __all__ = ["DashboardSource"]

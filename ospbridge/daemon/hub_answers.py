@@ -5,26 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError
-from ospbridge.hub.messages import (
-    AgentDescription,
-    AgentFeedback,
+from ospbridge.hub.descriptions import AgentDescription
+from ospbridge.hub.refusals import refusal
+from ospbridge.hub.replies import AgentFeedback, Attached, Detached, Feedbacks, HubReply, Moments, Observing
+from ospbridge.hub.requests import (
     AnnotatedStep,
     Attach,
-    Attached,
     Detach,
-    Detached,
-    Feedbacks,
     Hello,
-    HubReply,
     HubRequest,
-    Moments,
     MomentsSince,
     Observe,
-    Observing,
     Reset,
     Step,
 )
-from ospbridge.hub.refusals import refusal
 from ospbridge.interface import DrawnSeed, Match
 
 if TYPE_CHECKING:
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import StatusReply
 
 __all__ = ["MOST_PATTERNS", "HubAnswers"]
 

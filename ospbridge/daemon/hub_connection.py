@@ -17,24 +17,20 @@ from ospbridge.daemon.hub_answers import HubAnswers
 from ospbridge.daemon.hub_stream import PATIENCE, HubStream
 from ospbridge.daemon.recurrence import Recurrence
 from ospbridge.errors import ConfigurationError, HubError, OspBridgeError, RemoteProtocolError
-from ospbridge.hub.messages import (
-    VERSION,
+from ospbridge.hub.decoding import VERSION, decode_request
+from ospbridge.hub.refusals import refusal
+from ospbridge.hub.replies import Feedbacks, HubReply, LaneOpened, Welcome
+from ospbridge.hub.requests import (
     Again,
     AnnotatedStep,
     Attach,
     Detach,
-    Feedbacks,
     Hello,
-    HubReply,
     HubRequest,
-    LaneOpened,
     OpenLane,
     Reset,
     Step,
-    Welcome,
-    decode_request,
 )
-from ospbridge.hub.refusals import refusal
 from ospbridge.observe import logs
 from ospbridge.transport.unix import peer_pid
 
@@ -48,7 +44,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.hub_watch import HubWatch
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import StatusReply
 
 __all__ = ["HubConnection"]
 

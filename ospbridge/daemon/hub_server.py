@@ -17,9 +17,8 @@ from ospbridge.daemon.hub_connection import HubConnection
 from ospbridge.daemon.hub_watch import HubWatch
 from ospbridge.errors import ConfigurationError, HubError
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import StatusReply
 from ospbridge.hub.refusals import refusal
-from ospbridge.hub.status import AgentStatus
+from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import trio
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.hub.framing import HEAD, Incoming, encode
-from ospbridge.hub.messages import LONGEST_HOLD, Held, LaneOpened
 from ospbridge.hub.refusals import refusal
+from ospbridge.hub.replies import LONGEST_HOLD, Held, LaneOpened
 from ospbridge.transport.unix import peer_user
 
 if TYPE_CHECKING:
     from ospbridge.daemon.recurrence import LoneStep
-    from ospbridge.hub.messages import HubReply
+    from ospbridge.hub.replies import HubReply
     from ospbridge.transport.lane import DaemonLane
 
 __all__ = ["PATIENCE", "HubStream"]

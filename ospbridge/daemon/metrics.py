@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
     from ospbridge.daemon.overlook import Overlook
-    from ospbridge.hub.messages import StatusReply
-    from ospbridge.hub.status import UpstreamStatus
+    from ospbridge.hub.status import StatusReply, UpstreamStatus
 
 __all__ = ["METRICS", "Look", "Metric", "registry"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import trio
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost
-from ospbridge.hub.messages import Kind, Moment, Moments
+from ospbridge.hub.replies import Kind, Moment, Moments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

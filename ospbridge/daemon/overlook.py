@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.hub_server import HubServer
     from ospbridge.daemon.relay.relay import Relay
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import StatusReply
 
 __all__ = ["Overlook"]
 

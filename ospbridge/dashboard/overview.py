@@ -16,8 +16,7 @@ from ospbridge.hub.status import UpstreamStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ospbridge.hub.messages import StatusReply
-    from ospbridge.hub.status import AgentStatus, RecordingStatus
+    from ospbridge.hub.status import AgentStatus, RecordingStatus, StatusReply
     from ospbridge.observe.recent import Warned
 
 __all__ = ["Agent", "Change", "Daemon", "History", "Overview", "Parts", "Simulator", "Upstream", "changes"]

@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from ospbridge.hub.messages import AgentDescription, Moments, StatusReply
+    from ospbridge.hub.descriptions import AgentDescription
+    from ospbridge.hub.replies import Moments
+    from ospbridge.hub.status import StatusReply
     from ospbridge.observe.recent import Warned
 
 __all__ = ["Source", "Watching"]

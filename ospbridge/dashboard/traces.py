@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from ospbridge.hub.messages import Kind
+from ospbridge.hub.replies import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ospbridge.hub.messages import AgentDescription, Moment, Range
+    from ospbridge.hub.descriptions import AgentDescription, Range
+    from ospbridge.hub.replies import Moment
 
 __all__ = ["MOST_CURVES", "Curves", "Point", "Traces"]
 

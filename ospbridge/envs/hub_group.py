@@ -12,7 +12,8 @@ from ospbridge.envs.hub_rows import HubRows
 from ospbridge.envs.rows import FeedbackRows
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import AnnotatedStep, Feedbacks, Reset, Step
+from ospbridge.hub.replies import Feedbacks
+from ospbridge.hub.requests import AnnotatedStep, Reset, Step
 from ospbridge.interface import BoxSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
 from ospbridge.session.hub_seat import Expected, feedback_of, misfit
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ospbridge.envs.group import Found
-    from ospbridge.hub.messages import Attached, HubReply
+    from ospbridge.hub.replies import Attached, HubReply
     from ospbridge.session.hub_client import HubClient
 
 __all__ = ["HubGroup"]

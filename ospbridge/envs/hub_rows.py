@@ -9,8 +9,9 @@ import numpy as np
 from ospbridge.envs.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.finite import all_finite
-from ospbridge.hub.messages import Numbers, decode_reply
+from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.recurring import FLOAT, REWARD, AgainFrame
+from ospbridge.hub.replies import Numbers
 from ospbridge.interface import BoxSpace
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.hub.messages import HubReply
+    from ospbridge.hub.replies import HubReply
     from ospbridge.interface import AgentInterface, Space
 
 __all__ = ["HubRows"]

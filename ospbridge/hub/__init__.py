@@ -1,1 +1,1 @@
-"""The hub's messages, without I/O: what environments and the daemon say to each other."""
+"""The hub's messages, as msgpack and without I/O: what environments and the daemon say to each other."""

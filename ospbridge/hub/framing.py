@@ -16,7 +16,8 @@ import msgspec
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from ospbridge.hub.messages import HubReply, HubRequest
+    from ospbridge.hub.replies import HubReply
+    from ospbridge.hub.requests import HubRequest
 
 __all__ = ["HEAD", "LARGEST_MESSAGE", "Incoming", "encode"]
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import Again, Numbers
+from ospbridge.hub.replies import Numbers
+from ospbridge.hub.requests import Again
 from ospbridge.interface import PlainInfo
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Final
 
 from ospbridge import errors
 from ospbridge.errors import HubError, OspBridgeError, ProtocolError, RemoteProtocolError
-from ospbridge.hub.messages import Refusal
+from ospbridge.hub.replies import Refusal
 
 __all__ = ["raised_again", "refusal"]
 

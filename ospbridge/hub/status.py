@@ -13,6 +13,7 @@ __all__ = [
     "DatagramCounts",
     "RecordingStatus",
     "SpoolStatus",
+    "StatusReply",
     "StepTimes",
     "UpstreamStatus",
 ]
@@ -104,3 +105,31 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     """Steps that are proven to have arrived, of an upstream that observes."""
     spool: SpoolStatus | None = None
     """What waits for it."""
+
+
+class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
+    """The answer to ``requests.Status``; ``ready``: the simulator is joined and the agents can be attached to."""
+
+    ready: bool
+    simulator: str
+    connection: str
+    """``joined``, or what keeps it from that."""
+    profile: str
+    agents: list[AgentStatus]
+    steps: int
+    resets: int
+    rebuilds: int
+    uptime: float
+    version: str
+    pid: int
+    recording: RecordingStatus | None = None
+    """None: the daemon does not record."""
+    upstreams: list[UpstreamStatus] = []
+    step_times: StepTimes = StepTimes()
+    datagrams: DatagramCounts = DatagramCounts()
+    rebuilds_by_reason: dict[str, int] = {}
+    """``rebuilds``, by what the session was lost to: the names of errors, such as ``SessionEvicted``."""
+    clients: int = 0
+    """Connections to the hub."""
+    name: str = ""
+    """What the simulator is called where the daemon has several."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.finite import all_finite
-from ospbridge.hub.messages import Note
+from ospbridge.hub.requests import Note
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,25 +23,12 @@ from ospbridge.errors import (
     SessionClosed,
     SimulatorNotFound,
 )
+from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import (
-    VERSION,
-    Attach,
-    Attached,
-    Detach,
-    Detached,
-    Hello,
-    HubReply,
-    HubRequest,
-    Observe,
-    Observing,
-    Refusal,
-    Status,
-    StatusReply,
-    Welcome,
-    decode_reply,
-)
 from ospbridge.hub.refusals import raised_again
+from ospbridge.hub.replies import Attached, Detached, HubReply, Observing, Refusal, Welcome
+from ospbridge.hub.requests import Attach, Detach, Hello, HubRequest, Observe, Status
+from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, program
 from ospbridge.session.hub_exchange import HubExchange

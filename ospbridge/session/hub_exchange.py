@@ -10,8 +10,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import Held, HubReply, LaneOpened, OpenLane, decode_reply
+from ospbridge.hub.replies import Held, HubReply, LaneOpened
+from ospbridge.hub.requests import OpenLane
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.lane import FILES, ClientLane, possible
 from ospbridge.transport.patient import LocalStream, wait_writable

@@ -10,8 +10,9 @@ import numpy as np
 
 from ospbridge.errors import HubLost, SessionLost
 from ospbridge.hub.framing import encode
-from ospbridge.hub.messages import AnnotatedStep, Attached, Feedbacks, Numbers, Reset, Step
 from ospbridge.hub.recurring import FLOAT, AgainFrame
+from ospbridge.hub.replies import Attached, Feedbacks, Numbers
+from ospbridge.hub.requests import AnnotatedStep, Reset, Step
 from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
 from ospbridge.task.base import choice, take_vector
@@ -19,7 +20,7 @@ from ospbridge.task.base import choice, take_vector
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ospbridge.hub.messages import AgentFeedback
+    from ospbridge.hub.replies import AgentFeedback
     from ospbridge.interface import AgentInterface
     from ospbridge.session.hub_client import HubClient
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
-from ospbridge.hub.messages import Kind, Moments, MomentsSince
+from ospbridge.hub.replies import Kind, Moments
+from ospbridge.hub.requests import MomentsSince
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ospbridge.hub.messages import Moment, Observing
+    from ospbridge.hub.replies import Moment, Observing
     from ospbridge.interface import AgentInterface
     from ospbridge.session.hub_client import HubClient
 

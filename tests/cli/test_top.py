@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 from ospbridge.cli import main
 from ospbridge.cli.top_screen import Screen
-from ospbridge.hub.messages import StatusReply
 from ospbridge.hub.status import (
     STEP_BOUNDS,
     AgentStatus,
     DatagramCounts,
     RecordingStatus,
     SpoolStatus,
+    StatusReply,
     StepTimes,
     UpstreamStatus,
 )

@@ -10,17 +10,10 @@ import trio
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.daemon.settings import Settings
+from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import (
-    VERSION,
-    Attach,
-    Feedbacks,
-    Hello,
-    HubReply,
-    HubRequest,
-    Reset,
-    decode_reply,
-)
+from ospbridge.hub.replies import Feedbacks, HubReply
+from ospbridge.hub.requests import Attach, Hello, HubRequest, Reset
 from ospbridge.transport.unix import HubSocket, connect_unix
 
 if TYPE_CHECKING:

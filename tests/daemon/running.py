@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ospbridge.session.hub_client import HubClient
 
 if TYPE_CHECKING:
-    from ospbridge.hub.messages import StatusReply
+    from ospbridge.hub.status import StatusReply
 
 PROGRAM = (sys.executable, "-m", "ospbridge")
 

@@ -12,7 +12,8 @@ import trio
 
 from ospbridge.daemon import hub_watch
 from ospbridge.daemon.alone import Alone
-from ospbridge.hub.messages import Again, Attach, Feedbacks, Refusal, Reset, Step
+from ospbridge.hub.replies import Feedbacks, Refusal
+from ospbridge.hub.requests import Again, Attach, Reset, Step
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hubs import Line, serving

@@ -12,7 +12,7 @@ from ospbridge.daemon.dashboard_source import DashboardSource
 from ospbridge.daemon.overlook import Overlook
 from ospbridge.dashboard.source import Source
 from ospbridge.errors import AgentNotFound, SessionLost, SimulatorNotFound
-from ospbridge.hub.messages import Kind
+from ospbridge.hub.replies import Kind
 from ospbridge.observe.recent import Recent
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import FakeSession, agent

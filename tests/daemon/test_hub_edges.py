@@ -11,19 +11,10 @@ import trio
 
 from ospbridge.daemon import hub_watch
 from ospbridge.daemon.attachment import Driver
-from ospbridge.hub.messages import (
-    VERSION,
-    Again,
-    Attach,
-    Feedbacks,
-    Hello,
-    HubRequest,
-    Refusal,
-    Reset,
-    Status,
-    StatusReply,
-    Step,
-)
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Feedbacks, Refusal
+from ospbridge.hub.requests import Again, Attach, Hello, HubRequest, Reset, Status, Step
+from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator

@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from ospbridge.daemon.hub_connection import HubConnection
-from ospbridge.hub.messages import VERSION, Attach, Hello, Reset, Step
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.requests import Attach, Hello, Reset, Step
 from tests.daemon.hubs import Line, serving
 from tests.kept import uncollected
 

@@ -13,19 +13,10 @@ import trio
 
 from ospbridge.daemon import hub_watch
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.hub.messages import (
-    VERSION,
-    Attach,
-    Attached,
-    Feedbacks,
-    Hello,
-    HubReply,
-    Refusal,
-    Reset,
-    Status,
-    StatusReply,
-    Step,
-)
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Attached, Feedbacks, HubReply, Refusal
+from ospbridge.hub.requests import Attach, Hello, Reset, Status, Step
+from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -36,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ospbridge.hub.messages import AgentFeedback
+    from ospbridge.hub.replies import AgentFeedback
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 AGENTS = ("agent1", "agent2", "agent3")

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError
+from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import VERSION, Attach, Hello, HubReply, HubRequest, Refusal, Status, decode_reply
+from ospbridge.hub.replies import HubReply, Refusal
+from ospbridge.hub.requests import Attach, Hello, HubRequest, Status
 from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.unix import connect_unix

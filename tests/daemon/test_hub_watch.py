@@ -12,22 +12,10 @@ import trio
 
 from ospbridge.daemon import barrier, hub_connection, hub_watch
 from ospbridge.errors import LocalProtocolError
-from ospbridge.hub.messages import (
-    VERSION,
-    Again,
-    Attach,
-    Detach,
-    Feedbacks,
-    Hello,
-    HubReply,
-    HubRequest,
-    Numbers,
-    Refusal,
-    Reset,
-    Status,
-    StatusReply,
-    Step,
-)
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Feedbacks, HubReply, Numbers, Refusal
+from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Status, Step
+from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.hub_client import HubClient

@@ -18,22 +18,10 @@ import trio
 
 from ospbridge.daemon import hub_stream, hub_watch
 from ospbridge.errors import HubLost, LocalProtocolError, OspBridgeError, SessionClosed
-from ospbridge.hub.messages import (
-    VERSION,
-    Again,
-    Attach,
-    Feedbacks,
-    Hello,
-    LaneOpened,
-    Numbers,
-    OpenLane,
-    Refusal,
-    Reset,
-    Status,
-    StatusReply,
-    Step,
-    decode_reply,
-)
+from ospbridge.hub.decoding import VERSION, decode_reply
+from ospbridge.hub.replies import Feedbacks, LaneOpened, Numbers, Refusal
+from ospbridge.hub.requests import Again, Attach, Hello, OpenLane, Reset, Status, Step
+from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_exchange
@@ -48,7 +36,8 @@ from tests.daemon.processes import descriptors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.hub.messages import HubReply, HubRequest
+    from ospbridge.hub.replies import HubReply
+    from ospbridge.hub.requests import HubRequest
     from ospbridge.session.hub_seat import HubSeat
 
 pytestmark = [

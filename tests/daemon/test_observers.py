@@ -16,7 +16,7 @@ import trio.testing
 
 from ospbridge.daemon import observers as bounds
 from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost, StepUncertain
-from ospbridge.hub.messages import Kind, Moment
+from ospbridge.hub.replies import Kind, Moment
 from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
 from tests.daemon.running import Daemon, seat_of, values

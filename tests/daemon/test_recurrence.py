@@ -10,9 +10,10 @@ import pytest
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.recurrence import LONG, Recurrence
 from ospbridge.errors import LocalProtocolError, TaskError
+from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.framing import HEAD
-from ospbridge.hub.messages import Numbers, decode_reply
 from ospbridge.hub.recurring import AgainFrame
+from ospbridge.hub.replies import Numbers
 from tests.daemon.stage import ONE, FakeSession, inputs
 from tests.daemon.test_conductor import conductor_of, told
 

@@ -13,8 +13,16 @@ import trio
 from ospbridge.dashboard.address import Access
 from ospbridge.dashboard.serving import Dashboard
 from ospbridge.errors import AgentNotFound
-from ospbridge.hub.messages import AgentDescription, Kind, Moment, Moments, StatusReply
-from ospbridge.hub.status import AgentStatus, DatagramCounts, SpoolStatus, StepTimes, UpstreamStatus
+from ospbridge.hub.descriptions import AgentDescription
+from ospbridge.hub.replies import Kind, Moment, Moments
+from ospbridge.hub.status import (
+    AgentStatus,
+    DatagramCounts,
+    SpoolStatus,
+    StatusReply,
+    StepTimes,
+    UpstreamStatus,
+)
 from ospbridge.interface import AgentInterface, BoxSpace, Endpoint, InterfaceValue
 from ospbridge.observe.recent import Warned
 

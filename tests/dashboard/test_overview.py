@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from ospbridge.dashboard.overview import Overview, Parts, changes
-from ospbridge.hub.messages import StatusReply
-from ospbridge.hub.status import AgentStatus, StepTimes
+from ospbridge.hub.status import AgentStatus, StatusReply, StepTimes
 from ospbridge.observe.recent import Warned
 from tests.dashboard.synthetic import status, upstream
 

@@ -9,8 +9,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.hub.messages import StatusReply
-from ospbridge.hub.status import AgentStatus
+from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe.recent import Warned
 from ospbridge.observe.sparing import Sparing
 from tests.dashboard.synthetic import SyntheticSource, description, opened, status, upstream

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from ospbridge.dashboard.traces import MOST_CURVES, MOST_WAITING, POINTS_AT_ONCE, Curves, Traces
-from ospbridge.hub.messages import AgentDescription, Kind
+from ospbridge.hub.descriptions import AgentDescription
+from ospbridge.hub.replies import Kind
 from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue
 from tests.dashboard.synthetic import description, moment
 

@@ -12,7 +12,8 @@ from ospbridge.envs.infos import InfoColumns, in_columns
 from ospbridge.envs.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
-from ospbridge.hub.messages import Again, AgentFeedback, Feedbacks, HubReply, Numbers, Refusal
+from ospbridge.hub.replies import AgentFeedback, Feedbacks, HubReply, Numbers, Refusal
+from ospbridge.hub.requests import Again
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
 from tests.envs.vectors import assert_same
 

@@ -14,7 +14,36 @@ import msgspec
 import numpy as np
 
 from ospbridge.errors import ValueRejected
-from ospbridge.hub import messages as hub
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.descriptions import AgentDescription
+from ospbridge.hub.replies import (
+    AgentFeedback,
+    Attached,
+    Detached,
+    Feedbacks,
+    Held,
+    Kind,
+    Moment,
+    Moments,
+    Numbers,
+    Observing,
+    Refusal,
+    Welcome,
+)
+from ospbridge.hub.requests import (
+    Again,
+    AnnotatedStep,
+    Attach,
+    Detach,
+    Hello,
+    MomentsSince,
+    Note,
+    Observe,
+    Reset,
+    Status,
+    Step,
+)
+from ospbridge.hub.status import StatusReply
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
@@ -224,39 +253,39 @@ def hubs() -> None:
         (InterfaceValue("/z", 0, 1),),
     )
     box = BoxSpace(np.full(1, -1, np.float32), np.full(1, 1, np.float32))
-    continuous = hub.AgentDescription.of(agent, box, box, observation_names=["angle"])
-    discrete = hub.AgentDescription.of(agent, box, DiscreteSpace(3))
+    continuous = AgentDescription.of(agent, box, box, observation_names=["angle"])
+    discrete = AgentDescription.of(agent, box, DiscreteSpace(3))
     moves = [("cart", bytes(4))]
-    noted = [("cart", bytes(4), hub.Note(bytes(8), -0.7, 3))]
-    feedback = hub.AgentFeedback(
+    noted = [("cart", bytes(4), Note(bytes(8), -0.7, 3))]
+    feedback = AgentFeedback(
         "cart", bytearray(4), bytes(4), 1.0, False, True, "too slow", 7, ("/hit",), {"/g": "9.81"}, True
     )
-    moment = hub.Moment(4, hub.Kind.STEP, 1, 3, bytes(4), bytes(4), bytes(4), 1.0, False, False, "", 7)
+    moment = Moment(4, Kind.STEP, 1, 3, bytes(4), bytes(4), bytes(4), 1.0, False, False, "", 7)
     requests = [
-        *(hub.Hello(hub.VERSION, "python", 99), hub.Attach(["cart"], True), hub.Reset(["cart"], 7, 1)),
+        *(Hello(VERSION, "python", 99), Attach(["cart"], True), Reset(["cart"], 7, 1)),
         *(
-            hub.Step(moves),
-            hub.Again(bytes(4)),
-            hub.AnnotatedStep(noted),
-            hub.Detach(["cart"]),
-            hub.Observe("cart"),
+            Step(moves),
+            Again(bytes(4)),
+            AnnotatedStep(noted),
+            Detach(["cart"]),
+            Observe("cart"),
         ),
-        *(hub.MomentsSince("cart", 3, 0.5), hub.Status()),
+        *(MomentsSince("cart", 3, 0.5), Status()),
     ]
-    status = hub.StatusReply(True, "10.0.0.1:45454", "joined", "nerd", [], 5, 1, 0, 3.5, "0.1.0", 99)
+    status = StatusReply(True, "10.0.0.1:45454", "joined", "nerd", [], 5, 1, 0, 3.5, "0.1.0", 99)
     replies = [
         *(
-            hub.Welcome(hub.VERSION, "ospbridge 0.1.0", 99),
-            hub.Attached([continuous], "nerd", True, 30.0, 60.0),
+            Welcome(VERSION, "ospbridge 0.1.0", 99),
+            Attached([continuous], "nerd", True, 30.0, 60.0),
         ),
-        *(hub.Attached([discrete, continuous], "document", False, 30.0, 60.0), hub.Feedbacks([feedback])),
+        *(Attached([discrete, continuous], "document", False, 30.0, 60.0), Feedbacks([feedback])),
         *(
-            hub.Numbers(7, bytearray(8), bytes(4), bytes(16)),
-            hub.Detached(),
-            hub.Held(30.0, "weights are learned"),
-            hub.Observing(discrete, 4),
+            Numbers(7, bytearray(8), bytes(4), bytes(16)),
+            Detached(),
+            Held(30.0, "weights are learned"),
+            Observing(discrete, 4),
         ),
-        *(hub.Moments([moment], 2), hub.Refusal("AgentTaken", "taken", "wait"), status),
+        *(Moments([moment], 2), Refusal("AgentTaken", "taken", "wait"), status),
     ]
     kept("hub-request", map(msgspec.msgpack.encode, requests))
     kept("hub-reply", map(msgspec.msgpack.encode, replies))

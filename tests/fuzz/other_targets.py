@@ -16,19 +16,11 @@ from unittest import mock
 import msgspec
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, RemoteProtocolError, ScenarioInvalid
+from ospbridge.hub.decoding import decode_reply, decode_request
 from ospbridge.hub.framing import HEAD, Incoming, encode
-from ospbridge.hub.messages import (
-    LONGEST_HOLD,
-    LONGEST_WAIT,
-    Attached,
-    Held,
-    MomentsSince,
-    Observing,
-    Refusal,
-    decode_reply,
-    decode_request,
-)
 from ospbridge.hub.refusals import raised_again
+from ospbridge.hub.replies import LONGEST_HOLD, Attached, Held, Observing, Refusal
+from ospbridge.hub.requests import LONGEST_WAIT, MomentsSince
 from ospbridge.record.episode import read_episode
 from ospbridge.record.spool import Spool
 from ospbridge.rllink.parcels import unpacked

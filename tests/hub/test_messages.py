@@ -14,38 +14,38 @@ from hypothesis import strategies as st
 from ospbridge import errors
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError, ProtocolError, RemoteProtocolError
 from ospbridge.hub import framing
+from ospbridge.hub.decoding import decode_reply, decode_request
+from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import (
-    AgentDescription,
+from ospbridge.hub.refusals import KINDS, raised_again, refusal
+from ospbridge.hub.replies import (
     AgentFeedback,
-    AnnotatedStep,
-    Attach,
     Attached,
-    Detach,
     Detached,
     Feedbacks,
     Held,
-    Hello,
     HubReply,
-    HubRequest,
     Kind,
     Moment,
     Moments,
+    Observing,
+    Refusal,
+    Welcome,
+)
+from ospbridge.hub.requests import (
+    AnnotatedStep,
+    Attach,
+    Detach,
+    Hello,
+    HubRequest,
     MomentsSince,
     Note,
     Observe,
-    Observing,
-    Refusal,
     Reset,
     Status,
-    StatusReply,
     Step,
-    Welcome,
-    decode_reply,
-    decode_request,
 )
-from ospbridge.hub.refusals import KINDS, raised_again, refusal
-from ospbridge.hub.status import AgentStatus, RecordingStatus, SpoolStatus, UpstreamStatus
+from ospbridge.hub.status import AgentStatus, RecordingStatus, SpoolStatus, StatusReply, UpstreamStatus
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 
 REQUESTS = [Hello, Attach, Reset, Step, AnnotatedStep, Detach, Observe, MomentsSince, Status]

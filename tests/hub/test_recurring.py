@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ospbridge.hub.decoding import decode_reply, decode_request
 from ospbridge.hub.framing import HEAD, encode
-from ospbridge.hub.messages import Again, HubReply, HubRequest, Numbers, decode_reply, decode_request
 from ospbridge.hub.recurring import AgainFrame, NumbersFrame
+from ospbridge.hub.replies import HubReply, Numbers
+from ospbridge.hub.requests import Again, HubRequest
 from ospbridge.interface import Feedback
 
 

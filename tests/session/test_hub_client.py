@@ -30,28 +30,21 @@ from ospbridge.errors import (
     SessionLost,
     SimulatorNotFound,
 )
+from ospbridge.hub.decoding import VERSION, decode_request
+from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.messages import (
-    VERSION,
-    Again,
-    AgentDescription,
+from ospbridge.hub.replies import (
     AgentFeedback,
-    Attach,
     Attached,
-    Detach,
     Detached,
     Feedbacks,
     Held,
-    Hello,
     HubReply,
-    HubRequest,
     Numbers,
     Refusal,
-    Reset,
-    Step,
     Welcome,
-    decode_request,
 )
+from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
 from ospbridge.session.hub_client import HubClient, default_hub
 from ospbridge.session.hub_seat import HubSeat
 from ospbridge.transport.unix import HubSocket

@@ -17,7 +17,7 @@ from ospbridge.daemon.relay import observing, shipping
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolError, StepUncertain, UsageError
-from ospbridge.hub.messages import Note
+from ospbridge.hub.requests import Note
 from ospbridge.policy.distributions import DiagGaussian
 from ospbridge.record.collecting import EpisodeCollector
 from ospbridge.record.reading import read_recording
