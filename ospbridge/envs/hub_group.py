@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ospbridge.envs.group import over
 from ospbridge.envs.hub_rows import HubRows
 from ospbridge.envs.rows import FeedbackRows
-from ospbridge.errors import HubLost, SessionLost
+from ospbridge.errors import HubLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.replies import Feedbacks
 from ospbridge.hub.requests import AnnotatedStep, Reset, Step
 from ospbridge.interface import BoxSpace, DrawnSeed, Feedback
 from ospbridge.session.annotating import NextNote
-from ospbridge.session.hub_seat import Expected, feedback_of, misfit
+from ospbridge.session.hub_seat import Expected, answer_limits, feedback_of, misfit
 from ospbridge.task.base import choice, finite, vector
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from ospbridge.session.hub_client import HubClient
 
 __all__ = ["HubGroup"]
-
-MARGIN: Final = 10.0
-"""Seconds that the daemon may take beyond its own limits."""
 
 
 class HubGroup:
@@ -66,12 +63,7 @@ class HubGroup:
         """What is to be sent."""
         self._reason = ""
         """Why the step could not even be sent."""
-        self._learn_limits(attached)
-
-    def _learn_limits(self, attached: Attached) -> None:
-        """The daemon waits for others, and then for the simulator."""
-        self._step_limit = 2 * attached.step_timeout + MARGIN
-        self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
+        self._step_limit, self._reset_limit = answer_limits(attached)
 
     def reset(self, seed: int) -> Found:
         """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
@@ -115,14 +107,8 @@ class HubGroup:
         return found
 
     def _attach_again(self) -> None:
-        attached = self._client.reopen(*self.interfaces, annotates=bool(self.next_notes))
-        if attached.agents != self._descriptions:
-            self._client.lose()
-            raise SessionLost(
-                "the agents came back with another interface after the daemon restarted",
-                hint="make the environment anew",
-            )
-        self._learn_limits(attached)
+        attached = self._client.reopen(self._descriptions, annotates=bool(self.next_notes))
+        self._step_limit, self._reset_limit = answer_limits(attached)
 
     @property
     def playing(self) -> bool:

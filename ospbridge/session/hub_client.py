@@ -21,6 +21,7 @@ from ospbridge.errors import (
     OspBridgeError,
     RemoteProtocolError,
     SessionClosed,
+    SessionLost,
     SimulatorNotFound,
 )
 from ospbridge.hub.decoding import VERSION, decode_reply
@@ -37,6 +38,7 @@ from ospbridge.transport.tls import TlsAddress, TlsFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ospbridge.hub.descriptions import AgentDescription
     from ospbridge.interface import Match
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
@@ -292,14 +294,25 @@ class HubClient:
         if exchange is not None:
             exchange.close()
 
-    def reopen(self, *agents: str, annotates: bool = False) -> Attached:
-        """Connect and attach again, within the connect timeout."""
+    def reopen(self, agents: list[AgentDescription], *, annotates: bool) -> Attached:
+        """Connect and attach to the same agents again, within the connect timeout. Raises SessionLost for others."""
+        attached = self._attach_again(Attach([agent.name for agent in agents], annotates))
+        if attached.agents != agents:
+            self.lose()
+            who = f"agent {agents[0].name!r}" if len(agents) == 1 else "the agents"
+            raise SessionLost(
+                f"{who} came back with another interface after the daemon restarted",
+                hint="make the environment anew",
+            )
+        return attached
+
+    def _attach_again(self, request: Attach) -> Attached:
         give_up = monotonic() + self.timeout
         while True:
             self.lose()
             try:
                 self.open(max(give_up - monotonic(), 0.0))
-                return self._take(Attach(list(agents), annotates))
+                return self._take(request)
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.
                 self.lose()

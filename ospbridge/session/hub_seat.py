@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from ospbridge.errors import HubLost, SessionLost
+from ospbridge.errors import HubLost
 from ospbridge.hub.framing import encode
 from ospbridge.hub.recurring import FLOAT, AgainFrame
 from ospbridge.hub.replies import Attached, Feedbacks, Numbers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface
     from ospbridge.session.hub_client import HubClient
 
-__all__ = ["Expected", "HubSeat", "feedback_of", "misfit"]
+__all__ = ["Expected", "HubSeat", "answer_limits", "feedback_of", "misfit"]
 
 MARGIN: Final = 10.0
 """Seconds that the daemon may take beyond its own limits."""
@@ -49,7 +49,7 @@ class HubSeat:
         self.action_names = agent.action_names or [name for name, _, _ in agent.inputs]
         self._description = agent
         self._info_names = self.interface.info_names
-        self._learn_limits(attached)
+        self._step_limit, self._reset_limit = answer_limits(attached)
         self._choices = self.action_space.n if isinstance(self.action_space, DiscreteSpace) else 0
         count = len(self.action_space.low) if isinstance(self.action_space, BoxSpace) else 1
         self._told = 4 * len(self.observation_space.low), 4 * len(self._info_names), _REWARD.size
@@ -60,11 +60,6 @@ class HubSeat:
         """float32[count] of the step to come."""
         self._named = False
         """The daemon was told whose action it is, since the latest reset: the number is enough from then on."""
-
-    def _learn_limits(self, attached: Attached) -> None:
-        """The daemon waits for others, and then for the simulator."""
-        self._step_limit = 2 * attached.step_timeout + MARGIN
-        self._reset_limit = 2 * attached.reset_timeout + attached.step_timeout + MARGIN
 
     def reset(self, seed: int) -> Feedback:
         """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost.
@@ -91,14 +86,8 @@ class HubSeat:
         return self._only(reply)
 
     def _attach_again(self) -> None:
-        attached = self._client.reopen(self.interface.name, annotates=self.next_note is not None)
-        if attached.agents != [self._description]:
-            self._client.lose()
-            raise SessionLost(
-                f"agent {self.interface.name!r} came back with another interface after the daemon restarted",
-                hint="make the environment anew",
-            )
-        self._learn_limits(attached)
+        attached = self._client.reopen([self._description], annotates=self.next_note is not None)
+        self._step_limit, self._reset_limit = answer_limits(attached)
 
     def step(self, action: Any) -> Feedback:
         """One step. Raises LocalProtocolError for an action that cannot be sent, HubLost."""
@@ -155,6 +144,12 @@ class HubSeat:
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again."""
         self._client.close(detach=True)
+
+
+def answer_limits(attached: Attached) -> tuple[float, float]:
+    """Seconds for the answers to a step and to a reset: the daemon waits for others, and then for the simulator."""
+    step, reset = attached.step_timeout, attached.reset_timeout
+    return 2 * step + MARGIN, 2 * reset + step + MARGIN
 
 
 def misfit(reply: Feedbacks, expected: Sequence[Expected]) -> str:
