@@ -81,7 +81,7 @@ def sink(  # noqa: PLR0917  # click passes options by name
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.serving import Sink
     from ospbridge.sink.store import Store
-    from ospbridge.transport.streams import listening_at
+    from ospbridge.transport.stream_addresses import listening_at
     from ospbridge.transport.tls import TlsFiles
 
     logs.configure(json=log_json, level=log_level)

@@ -16,7 +16,7 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
 from ospbridge.transport.securing import refusal
 from ospbridge.transport.settling import settle
-from ospbridge.transport.streams import just_ended, last_word
+from ospbridge.transport.stream_ends import just_ended, last_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.server import ServerEvent
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.store import Store
-    from ospbridge.transport.streams import Stream
+    from ospbridge.transport.stream_ends import Stream
 
 __all__ = ["Sink"]
 

@@ -27,7 +27,7 @@ from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
-from ospbridge.transport.streams import parse_stream
+from ospbridge.transport.stream_addresses import parse_stream
 from tests.kept import uncollected
 from tests.sink.test_sink import WITHIN, fragment, linked, recorded, save, sink
 

@@ -28,7 +28,7 @@ from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import LOCK, Store
-from ospbridge.transport.streams import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 
 if TYPE_CHECKING:

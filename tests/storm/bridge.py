@@ -37,7 +37,7 @@ from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.task.loading import read
 from ospbridge.task.making import task_maker
-from ospbridge.transport.streams import StreamAddress
+from ospbridge.transport.stream_addresses import StreamAddress
 from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, inputs
 from tests.storm.virtual import Signals, Streams, pause, virtual
 

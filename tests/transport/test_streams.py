@@ -1,4 +1,4 @@
-"""TCP to RLlink servers: who is believed, what is refused, and a gentle end."""
+"""TCP to servers: who is believed, what is refused, and a gentle end."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ import trio
 from ospbridge.daemon.relay.link import SENT_AT_ONCE
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.interface import Endpoint
-from ospbridge.transport.streams import (
-    NEXT_ADDRESS_AFTER,
-    ServerTls,
-    StreamAddress,
-    close_gently,
-    open_stream,
-    parse_stream,
-    was_refused,
-)
+from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.stream_ends import close_gently, was_refused
+from ospbridge.transport.streams import NEXT_ADDRESS_AFTER, open_stream
 from tests.daemon.certificates import Authority
 
 if TYPE_CHECKING:

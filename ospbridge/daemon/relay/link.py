@@ -19,14 +19,8 @@ from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
 from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
-from ospbridge.transport.streams import (
-    close_gently,
-    linger_on,
-    open_stream,
-    refused,
-    traceless,
-    was_refused,
-)
+from ospbridge.transport.stream_ends import close_gently, linger_on, refused, traceless, was_refused
+from ospbridge.transport.streams import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,7 +29,8 @@ if TYPE_CHECKING:
     from ospbridge.rllink.client import Event, Exchange
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.timing import Limits
-    from ospbridge.transport.streams import Stream, StreamAddress
+    from ospbridge.transport.stream_addresses import StreamAddress
+    from ospbridge.transport.stream_ends import Stream
 
 __all__ = ["Connection", "Link"]
 
@@ -259,7 +254,7 @@ class Link:
 
     async def _connected(self, dialect: Dialect) -> tuple[End, OspBridgeError]:
         """One connection's life; how it ended, and why. Raises what kept it from coming about."""
-        stream = await open_stream(self.address, within=CONNECT_WITHIN)
+        stream = await open_stream(self.address, within=CONNECT_WITHIN, wanted="RLlink server")
         machine = ClientMachine(dialect, limits=self.limits, largest=self._largest, peer=str(self.address))
         connection = Connection(stream, machine, self._on_event)
         async with self._reading(connection, stream):

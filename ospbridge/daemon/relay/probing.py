@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.relay.link import Connection
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.messages import SetConfig
-    from ospbridge.transport.streams import StreamAddress
+    from ospbridge.transport.stream_addresses import StreamAddress
 
 __all__ = ["Finding", "probe"]
 

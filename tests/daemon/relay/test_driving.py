@@ -20,7 +20,7 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
 from ospbridge.task.plain import PlainTask
-from ospbridge.transport.streams import parse_stream
+from ospbridge.transport.stream_addresses import parse_stream
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.stage import FakeSession, agent, inputs
 from tests.daemon.test_conductor import attach, conductor_of

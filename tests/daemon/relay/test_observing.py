@@ -30,7 +30,7 @@ from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
-from ospbridge.transport.streams import parse_stream
+from ospbridge.transport.stream_addresses import parse_stream
 from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.stage import ONE, TWO, FakeSession, inputs
 from tests.daemon.test_conductor import conductor_of

@@ -24,7 +24,8 @@ from ospbridge.rllink.server import ServerMachine, StateWanted
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights, Weights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
-from ospbridge.transport.streams import ServerTls, StreamAddress, last_word, parse_stream
+from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.stream_ends import last_word
 from tests.daemon.certificates import Authority
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from ospbridge.transport.streams import Stream
+    from ospbridge.transport.stream_ends import Stream
     from ospbridge.transport.tls import TlsFiles
 
     Handler = Callable[[trio.SocketStream], Awaitable[None]]

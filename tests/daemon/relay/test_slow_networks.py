@@ -19,7 +19,7 @@ from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import Episodes, Pong, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine
 from ospbridge.rllink.timing import Limits
-from ospbridge.transport.streams import parse_stream
+from ospbridge.transport.stream_addresses import parse_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -16,7 +16,7 @@ from ospbridge.rllink.exchanges import get_state
 from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Pong
 from ospbridge.rllink.timing import Limits
-from ospbridge.transport.streams import parse_stream
+from ospbridge.transport.stream_addresses import parse_stream
 from tests.kept import uncollected
 
 if TYPE_CHECKING:

@@ -25,7 +25,9 @@ from ospbridge.rllink.server import ServerMachine
 from ospbridge.rllink.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.streams import ServerTls, StreamAddress, last_word, open_stream, parse_stream
+from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.stream_ends import last_word
+from ospbridge.transport.streams import open_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.running import Daemon
 from tests.kept import uncollected
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from ospbridge.transport.streams import Stream
+    from ospbridge.transport.stream_ends import Stream
     from ospbridge.transport.tls import TlsFiles
 
 pytestmark = pytest.mark.loopback
@@ -210,8 +212,8 @@ def resetting(context: ssl.SSLContext) -> Iterator[int]:
 async def test_a_refusal_is_read_although_nothing_can_be_sent_any_more(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def slowly(address: StreamAddress, *, within: float) -> Any:
-        stream = await open_stream(address, within=within)
+    async def slowly(address: StreamAddress, **given: Any) -> Any:
+        stream = await open_stream(address, **given)
         # The connection is reset by now.
         await trio.sleep(0.02)
         return stream
