@@ -222,7 +222,7 @@ class Conductor:
                 raise attachment.not_playing()
 
     def _wake_at(self, asked: float, until: float, now: float) -> float:
-        moments = (asked + SAME_THREAD_GRACE, self.lockstep.grace_ends, self._holds.next_end(now))
+        moments = (asked + SAME_THREAD_GRACE, self.lockstep.next_reset.grace_ends, self._holds.next_end(now))
         return min([until, *(moment for moment in moments if moment > now)])
 
     def _give_up(self, attachments: Sequence[Attachment], error: OspBridgeError) -> Never:
@@ -236,7 +236,7 @@ class Conductor:
         self._keeper.busy = True
         self._keeper.busy_since = trio.current_time()
         lockstep = self.lockstep
-        wanted = lockstep.wanted_seed
+        wanted = lockstep.next_reset.wanted_seed
         seed = int(wanted) or random.randint(1, LARGEST_SEED)
         try:
             async with self._keeper.turn() as session:
@@ -265,7 +265,8 @@ class Conductor:
                 self._attempts = Attempts()
                 lockstep.refuse(error)
             else:
-                lockstep.retried_seed = lockstep.retried_seed or (None if wanted else DrawnSeed(seed))
+                coming = lockstep.next_reset
+                coming.retried_seed = coming.retried_seed or (None if wanted else DrawnSeed(seed))
         finally:
             self._keeper.busy = False
             self._changed()

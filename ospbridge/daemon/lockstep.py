@@ -9,15 +9,15 @@ episodes end together also begin together; who holds the world then is given the
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
+from ospbridge.daemon.awaited_reset import AwaitedReset
 from ospbridge.daemon.choosing import choose
 from ospbridge.daemon.holding import Holds
 from ospbridge.errors import OspBridgeError, SessionLost, TaskError
-from ospbridge.interface import DrawnSeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from ospbridge.task.base import Task
 
 __all__ = ["LockStep", "ResetPolicy"]
-
-GRACE: Final = 2.0
-"""Seconds that a due reset waits for those whose episode is over and who have not asked yet."""
 
 
 class ResetPolicy(StrEnum):
@@ -50,7 +47,6 @@ class LockStep:
         *,
         policy: ResetPolicy = ResetPolicy.ALL,
         quorum: int = 1,
-        grace: float = GRACE,
         holds: Holds | None = None,
         on_episode: Callable[[Attachment, str, str], None] = lambda *_: None,
     ) -> None:
@@ -67,16 +63,9 @@ class LockStep:
         """Inputs of the step to come, of every agent of the session; as ``Vote.fill`` takes them."""
         self.seed = 0
         """What the simulator was given at the last reset."""
-        self.retried_seed: DrawnSeed | None = None
-        """What a reset that is tried again was given where nobody wanted one; any other comes before it."""
         self.begun = False
         """A reset has run: the quorum has been met."""
-        self._asked: dict[Attachment, int] = {}
-        """The seeds that those want who wait for a reset, the latest last; 0: don't care. Some wait no more."""
-        self._grace = grace
-        self._holds = holds if holds is not None else Holds()
-        self._quiet_since = 0.0
-        self._asked_since = 0.0
+        self.next_reset = AwaitedReset(holds if holds is not None else Holds())
         self._on_episode = on_episode
 
     # --- agents ----------------------------------------------------------------------------------------------------
@@ -126,7 +115,7 @@ class LockStep:
         attachment.state = State.ATTACHED
         attachment.gone = True
         attachment.cut = ""
-        self._asked.pop(attachment, None)
+        self.next_reset.forget(attachment)
         self.attachments.remove(attachment)
         attachment.held.attachments.remove(attachment)
         if attachment.held.driver is attachment:
@@ -154,25 +143,6 @@ class LockStep:
             attachment.feedback = None
             actions[attachment.name] = inputs
         self.missing -= len(attachments)
-
-    @property
-    def settle_steps(self) -> int:
-        """Neutral steps after a reset."""
-        return max((held.task.settle_steps for held in self.held.values()), default=1)
-
-    def start_values(self, seed: int) -> dict[str, str]:
-        """Variables to set before a reset, for the agents that somebody will play.
-
-        Whose task cannot say them waits no longer.
-        """
-        values: dict[str, str] = {}
-        for attachment in self.waiting:
-            try:
-                values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
-            except TaskError as error:
-                attachment.error = error
-                attachment.state = State.ATTACHED
-        return values
 
     def stepped(self, outcomes: Mapping[str, StepOutcome], *, repeats: int = 0) -> bool:
         """A step ran, the ``repeats``-th repetition of an action. True where it ended an episode.
@@ -272,7 +242,7 @@ class LockStep:
 
     def _end(self, attachment: Attachment, now: float, how: str, reason: str = "") -> None:
         """Its episode is over, its agent rests."""
-        self._quiet_since = now
+        self.next_reset.quiet_since = now
         attachment.state = State.DONE
         attachment.acted = False
         attachment.held.episodes += 1
@@ -287,7 +257,7 @@ class LockStep:
     def ask_reset(self, attachments: Iterable[Attachment], seed: int, thread: int, now: float) -> None:
         """They wait for the next reset, and drive their agents from then on."""
         if not self.waiting:
-            self._asked_since = now
+            self.next_reset.asked_since = now
         for attachment in attachments:
             if attachment.state is State.PLAYING:
                 self._end(attachment, now, "abandoned")
@@ -304,21 +274,7 @@ class LockStep:
             attachment.error = None
             attachment.feedback = None
             attachment.thread = thread
-            self._asked.pop(attachment, None)
-            self._asked[attachment] = seed
-
-    @property
-    def wanted_seed(self) -> int:
-        """For the next reset; 0: don't care. The latest counts, but none that was drawn behind one that was given.
-
-        Who waits no longer, since it left or was given up, wants none.
-        """
-        wanted: int = self.retried_seed or 0
-        for attachment, seed in self._asked.items():
-            given = wanted and not isinstance(wanted, DrawnSeed)
-            if attachment.state is State.WAITING and seed and not (given and isinstance(seed, DrawnSeed)):
-                wanted = seed
-        return wanted
+            self.next_reset.ask(attachment, seed)
 
     @property
     def waiting(self) -> list[Attachment]:
@@ -332,32 +288,31 @@ class LockStep:
         waiting = self.waiting
         if not waiting or (not self.begun and len(waiting) < self.quorum):
             return False
-        return not self._expected(waiting, now)
+        return not self.next_reset.may_grow(self.attachments, waiting, now)
 
     @property
-    def grace_ends(self) -> float:
-        """Until when a reset is held for those who are expected to ask for it too, and do not hold the world."""
-        return max(self._quiet_since, self._asked_since) + self._grace
+    def settle_steps(self) -> int:
+        """Neutral steps after a reset."""
+        return max((held.task.settle_steps for held in self.held.values()), default=1)
 
-    def _expected(self, waiting: Iterable[Attachment], now: float) -> bool:
-        """Whether somebody whose episode is over has time left to ask, and still can.
+    def start_values(self, seed: int) -> dict[str, str]:
+        """Variables to set before a reset, for the agents that somebody will play.
 
-        A thread that waits for one cannot for another. Who holds the world asks when it lets go of it, and would have
-        to wait for the others' next episodes otherwise.
+        Whose task cannot say them waits no longer.
         """
-        grace = now < self.grace_ends
-        return any(
-            a.state is State.DONE
-            and (grace or now < self._holds.until(a.driver))
-            and not a.held.missing
-            and not any(blocked_by_same_thread(a, w) for w in waiting)
-            for a in self.attachments
-        )
+        values: dict[str, str] = {}
+        for attachment in self.waiting:
+            try:
+                values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
+            except TaskError as error:
+                attachment.error = error
+                attachment.state = State.ATTACHED
+        return values
 
     def begin(self, outcomes: Mapping[str, StepOutcome], seed: int, now: float) -> None:
         """The reset ran, and the neutral step after it brought ``outcomes``: all who wait play."""
         self.seed = seed
-        self.retried_seed = None
+        self.next_reset.retried_seed = None
         self.begun = True
         for attachment in self.attachments:
             if attachment.state is State.DONE:
@@ -387,18 +342,10 @@ class LockStep:
 
     def refuse(self, error: OspBridgeError) -> None:
         """The reset did not come about: those who wait get ``error`` and rest."""
-        self.retried_seed = None
+        self.next_reset.retried_seed = None
         for attachment in self.waiting:
             attachment.error = error
             attachment.state = State.ATTACHED
-
-
-def blocked_by_same_thread(one: Attachment, waiting: Attachment) -> bool:
-    """``one`` belongs to the very thread that waits for ``waiting``: it can do nothing meanwhile."""
-    if one is waiting or one.thread != waiting.thread:
-        return False
-    # Drivers of the relay have no thread of their own, and are of one process although none waits for another.
-    return one.driver is waiting.driver or (one.thread != 0 and one.driver.same_process(waiting.driver))
 
 
 def _is_over(feedback: Feedback | None) -> bool:

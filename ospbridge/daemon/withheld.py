@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.daemon.attachment import State
-from ospbridge.daemon.lockstep import blocked_by_same_thread
+from ospbridge.daemon.awaited_reset import blocked_by_same_thread
 from ospbridge.errors import AgentsInUse, BarrierStuck
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from click import Command
 
 from ospbridge.cli.connect import connect
 from ospbridge.daemon.attachment import State
-from ospbridge.daemon.lockstep import GRACE
+from ospbridge.daemon.awaited_reset import GRACE
 from ospbridge.osp.timing import Limits
 from tests.envs.vectors import cart_poles
 

@@ -58,7 +58,7 @@ def world(policy: ResetPolicy = ResetPolicy.ALL, **length: int) -> tuple[FakeSes
     session = FakeSession("a", "b")
     session.ending = {"a": 7, "b": 7} | length
     conductor = conductor_of(session, reset_policy=policy)
-    conductor.lockstep._grace = GRACE
+    conductor.lockstep.next_reset.grace = GRACE
     return session, conductor
 
 
