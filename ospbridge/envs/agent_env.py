@@ -11,6 +11,7 @@ import numpy as np
 
 from ospbridge.envs.annotating import check_annotates, not_annotated
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.limit_options import limits_of
 from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
@@ -19,7 +20,6 @@ from ospbridge.envs.spaces import gym_space
 from ospbridge.envs.tls_options import tls_files
 from ospbridge.errors import SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
-from ospbridge.osp.timing import Limits
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface
+    from ospbridge.osp.timing import Limits
     from ospbridge.session.annotating import NextNote
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.transport.tls import TlsFiles
@@ -94,12 +95,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         self._next_note: NextNote | None = None
         rules = EnvScenario(scenario)
         if simulator is not None:
-            try:
-                limits = Limits(
-                    connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
-                )
-            except ValueError as error:
-                raise UsageError(str(error)) from None
+            limits = limits_of(
+                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+            )
             self._seat = _direct(simulator, agent, rules, profile, limits, wait=wait, spin=spin, trace=trace)
         else:
             self._seat = attached = _attached(

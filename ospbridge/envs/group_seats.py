@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AutoresetMode
 
 from ospbridge.envs.group import over
 from ospbridge.envs.seeding import drawn_seed, osp_seed
+from ospbridge.errors import LocalProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ospbridge.envs.group import Found, Group
 
-__all__ = ["GroupSeats"]
+__all__ = ["GroupSeats", "seats_of"]
 
 
 class GroupSeats:
@@ -43,6 +47,16 @@ class GroupSeats:
         seed, self.next_seed = self.next_seed, 0
         return seed or drawn_seed(self.random)
 
+    def not_playing(self, mode: AutoresetMode) -> LocalProtocolError:
+        """The error for a step without an episode."""
+        which = ", ".join(map(str, self.numbers))
+        hint = "call reset first"
+        if mode is AutoresetMode.DISABLED:
+            hint += ', with options={"reset_mask": terminations | truncations} for those that ended'
+        return LocalProtocolError(
+            f"the episodes of environments {which} are over, or none was begun", hint=hint
+        )
+
     def end_together(self, found: Found) -> None:
         """The end of one episode is the end of all of the group (reset policy any)."""
         if not any(feedback.terminated or feedback.truncated for feedback in found.values()):
@@ -55,3 +69,13 @@ class GroupSeats:
                 feedback.reason = feedback.info["reason"] = (
                     f"the episode of agent {first!r} ended, and all agents of a simulator reset together"
                 )
+
+
+def seats_of(groups: Sequence[Group]) -> list[GroupSeats]:
+    """Those of a vector over these groups, whose agents are numbered through."""
+    found = []
+    first = 0
+    for group in groups:
+        found.append(GroupSeats(group, first))
+        first += len(group.interfaces)
+    return found

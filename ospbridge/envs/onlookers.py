@@ -14,14 +14,14 @@ from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ospbridge.envs.group import NamedGroup
     from ospbridge.envs.panel import Instruments
     from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
     from ospbridge.record.collecting import EpisodeCollector
 
-__all__ = ["Onlookers", "Place", "looked_on", "panels_of", "places_of"]
+__all__ = ["Onlookers", "Place", "panels_of", "places_of", "recorders_of"]
 
 K = TypeVar("K")
 
@@ -53,22 +53,7 @@ def places_of(group: NamedGroup, simulator: str) -> list[Place]:
     ]
 
 
-def looked_on(
-    groups: Sequence[NamedGroup], addresses: Sequence[str], record: str | None, render_mode: str | None
-) -> Onlookers[int]:
-    """Those of the agents of several groups, which are numbered through. Raises ConfigurationError."""
-    found = [
-        place for group, address in zip(groups, addresses, strict=True) for place in places_of(group, address)
-    ]
-    places = dict(enumerate(found))
-    titles = {at: f"{at}: {place.interface.name}" for at, place in places.items()}
-    return Onlookers(
-        {} if record is None else _recorders_of(places, record),
-        {} if render_mode is None else panels_of(places, render_mode, titles),
-    )
-
-
-def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -> dict[K, EpisodeCollector]:
+def recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -> dict[K, EpisodeCollector]:
     """One for each, into one directory. Raises ConfigurationError where it cannot be written to."""
     from ospbridge.record.collecting import EpisodeCollector, Recorded, at_once
     from ospbridge.record.writing import EpisodeWriter

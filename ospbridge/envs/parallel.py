@@ -10,6 +10,7 @@ from gymnasium.utils.seeding import np_random
 
 from ospbridge.envs.annotating import check_annotates, not_annotated
 from ospbridge.envs.fleet_making import attached_group, direct_group
+from ospbridge.envs.limit_options import limits_of
 from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.panel_group import PanelGroup
@@ -20,7 +21,6 @@ from ospbridge.envs.spaces import gym_space
 from ospbridge.envs.tls_options import tls_files
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.profile import profile_named
-from ospbridge.osp.timing import Limits
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 try:
@@ -96,12 +96,9 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         rules = EnvScenario(scenario)
         patterns = rules.agents((agents,) if isinstance(agents, str) else tuple(agents))
         if simulator is not None:
-            try:
-                limits = Limits(
-                    connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
-                )
-            except ValueError as error:
-                raise UsageError(str(error)) from None
+            limits = limits_of(
+                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+            )
             profile_named(profile)
             _, server = resolve(parse_endpoint(simulator))
             made: NamedGroup = direct_group(
@@ -123,8 +120,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 annotates=annotates,
             )
             try:
-                for name, agent in made.interfaces.items():
-                    rules.compare(agent, made.observation_spaces[name], made.action_spaces[name])
+                rules.look_at_all(made)
             except BaseException:
                 made.close()
                 raise

@@ -13,6 +13,7 @@ from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
+    from ospbridge.envs.group import Group
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface, Match, Space
     from ospbridge.task.base import Task
@@ -53,9 +54,14 @@ class EnvScenario:
 
     def look_at(self, seat: Seat) -> None:
         """A daemon runs its own tasks: raises UsageError where the one at ``seat`` is not of this scenario."""
-        self.compare(seat.interface, seat.observation_space, seat.action_space)
+        self._compare(seat.interface, seat.observation_space, seat.action_space)
 
-    def compare(self, agent: AgentInterface, observation: BoxSpace, action: Space) -> None:
+    def look_at_all(self, group: Group) -> None:
+        """The same for the agents of a daemon's group."""
+        for name, interface in group.interfaces.items():
+            self._compare(interface, group.observation_spaces[name], group.action_spaces[name])
+
+    def _compare(self, agent: AgentInterface, observation: BoxSpace, action: Space) -> None:
         """Raises UsageError where a daemon's spaces are not those of this scenario's task."""
         if self._scenario is None:
             return

@@ -18,17 +18,17 @@ from ospbridge.envs.annotating import annotate_rows, check_annotates, not_annota
 from ospbridge.envs.beginning_again import groups_in_mask, mode_named
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of, several
-from ospbridge.envs.group_seats import GroupSeats
+from ospbridge.envs.group_seats import seats_of
 from ospbridge.envs.infos import InfoColumns, in_columns
-from ospbridge.envs.onlookers import Onlookers, looked_on
+from ospbridge.envs.limit_options import limits_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.rows import FeedbackRows
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.envs.tls_options import tls_files
-from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed, UsageError
-from ospbridge.osp.timing import Limits
+from ospbridge.envs.vector_onlookers import looked_on
+from ospbridge.errors import LocalProtocolError, SessionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.fleet import Fleet
     from ospbridge.envs.group import Found
+    from ospbridge.envs.group_seats import GroupSeats
+    from ospbridge.envs.vector_onlookers import VectorOnlookers
 
 __all__ = ["OspVectorEnv"]
 
@@ -84,12 +86,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         check_render_mode(render_mode)
         check_annotates(annotates, simulator)
         self.autoreset_mode = mode_named(autoreset_mode)
-        try:
-            limits = Limits(
-                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        limits = limits_of(
+            connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+        )
         rules = EnvScenario(scenario)
         fleet = fleet_of(
             several(simulator),
@@ -109,7 +108,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
         self._simulator = simulator
         self._fleet: Fleet | None = fleet
-        self._onlookers: Onlookers[int] | None = None
+        self._onlookers: VectorOnlookers | None = None
         try:
             if record is not None or render_mode is not None:
                 addresses = several(simulator) or several(bridge) or ("the daemon",)
@@ -117,8 +116,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if simulator is None:
                 # A daemon has tasks of its own, the one at the usual place, too.
                 for group in fleet.groups:
-                    for name, interface in group.interfaces.items():
-                        rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])
+                    rules.look_at_all(group)
         except BaseException:
             fleet.close()
             raise
@@ -129,11 +127,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         mode = self.autoreset_mode
         self.metadata = {"render_modes": render_modes(), "render_fps": FPS, "autoreset_mode": mode}
         self.copy = copy
-        self._groups = []
-        first = 0
-        for group in fleet.groups:
-            self._groups.append(GroupSeats(group, first))
-            first += len(group.interfaces)
+        self._groups = seats_of(fleet.groups)
         group = fleet.groups[0]
         name = self._groups[0].names[0]
         self.single_observation_space = gym_space(group.observation_spaces[name])
@@ -225,20 +219,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if seats.ended and self.autoreset_mode is AutoresetMode.NEXT_STEP:
                 turns.append((seats, Turn(at, seats.draw())))
             elif seats.ended or not seats.group.playing:
-                raise self._not_playing(seats)
+                raise seats.not_playing(self.autoreset_mode)
             else:
                 turns.append((seats, Turn(at, actions=fleet.actions(seats.names, actions[seats.slice]))))
         fleet.send([turn for _, turn in turns])
         self._sent = turns
-
-    def _not_playing(self, seats: GroupSeats) -> LocalProtocolError:
-        which = ", ".join(str(at) for at in range(self.num_envs)[seats.slice])
-        hint = "call reset first"
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            hint += ', with options={"reset_mask": terminations | truncations} for those that ended'
-        return LocalProtocolError(
-            f"the episodes of environments {which} are over, or none was begun", hint=hint
-        )
 
     def annotate(
         self,
@@ -283,7 +268,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if seats.ended:
                 ended.append(seats)
         if self._onlookers is not None:
-            results += self._told_onlookers(sent, results)
+            results += self._onlookers.took_turns(sent, results)
         _raise_first(results)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             self._begin_again(ended)
@@ -333,22 +318,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             for at, feedback in enumerate(feedbacks, seats.first):
                 self._add_info(finals, {"final_obs": feedback.observation, "final_info": feedback.info}, at)
 
-    def _told_onlookers(
-        self, sent: list[tuple[GroupSeats, Turn]], results: Sequence[Found | Exception]
-    ) -> list[Found | Exception]:
-        """Tell what the steps brought; what could not be written."""
-        failures: list[Found | Exception] = []
-        assert self._onlookers is not None
-        for (seats, turn), found in zip(sent, results, strict=True):
-            if turn.seed or isinstance(found, Exception):
-                continue
-            for at, name in zip(seats.numbers, seats.names, strict=True):
-                try:
-                    self._onlookers.stepped(at, turn.actions[name], found[name])
-                except OspBridgeError as error:
-                    failures.append(error)
-        return failures
-
     # --- what is shown ---------------------------------------------------------------------------------------------
 
     def render(self) -> tuple[Any, ...]:
@@ -396,7 +365,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         return self._open()
 
 
-def _leave(fleet: Fleet, onlookers: Onlookers[int] | None) -> None:
+def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:
     """Give the agents back, then write what is under way."""
     try:
         fleet.close()
