@@ -188,10 +188,11 @@ def _direct(
     profile_named(profile)
     _, server = resolve(parse_endpoint(simulator))
     file = None if trace is None else Path(trace)
-    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), file, meant=rules.meant)
+    terms = Terms(server, profile, limits, spin, wait)
+    shared = acquire(terms, rules.agent(agent), file, meant=rules.meant)
     try:
         task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
-        return DirectSeat(shared, task)
+        return DirectSeat(shared, task, terms)
     except BaseException:
         shared.release()
         raise

@@ -24,7 +24,7 @@ from ospbridge.interface import StepOutcome
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
-    from ospbridge.envs.sharing import SharedSession
+    from ospbridge.envs.sharing import SharedSession, Terms
     from ospbridge.interface import Feedback
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.base import Task
@@ -33,9 +33,9 @@ __all__ = ["DirectSeat"]
 
 
 class DirectSeat:
-    """One environment's place at a shared session."""
+    """One environment's place at a shared session, for which its terms are in force from each of its resets on."""
 
-    def __init__(self, shared: SharedSession, task: Task) -> None:
+    def __init__(self, shared: SharedSession, task: Task, terms: Terms) -> None:
         self.shared = shared
         self.interface = shared.agent
         self.observation_space = task.observation_space
@@ -43,6 +43,7 @@ class DirectSeat:
         self.observation_names = task.observation_names
         self.action_names = task.action_names
         self._task = task
+        self._terms = terms
         self._name = shared.agent.name
         self._seed = 0
         self._playing = False
@@ -51,7 +52,13 @@ class DirectSeat:
         self._closed = False
         self._equipped: BlockingSession
         """The session that was asked for what the task wants; a rebuild makes another, whoever rebuilds."""
-        self._equip()
+        # Who plays goes on as it does.
+        in_force = shared.terms
+        shared.heed(terms)
+        try:
+            self._equip()
+        finally:
+            shared.heed(in_force)
 
     def _equip(self) -> None:
         """Ask the simulator for the events and variables that the task wants."""
@@ -71,6 +78,7 @@ class DirectSeat:
         """Take the agent over, rebuild its session where it was lost, reset the world, take the neutral step."""
         shared = self._open()
         shared.owner = self
+        shared.heed(self._terms)
         self._seed = seed = int(seed)
         self._playing = False
         attempts = Attempts()

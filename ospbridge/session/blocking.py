@@ -7,6 +7,7 @@ import random
 import select
 import socket
 from contextlib import closing, suppress
+from dataclasses import replace
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -141,6 +142,11 @@ class BlockingSession:
             session.close()
             raise
         return session
+
+    def heed(self, limits: Limits, *, spin: bool) -> None:
+        """Have other limits than it was made with from here on, but for leaving, and spin or not."""
+        self.machine.limits = replace(limits, close=self.machine.limits.close)
+        self.link.spin(enabled=spin)
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
