@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnasium import logger
+
 from ospbridge.envs.annotating import check_annotates
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.scenarios import EnvScenario
@@ -72,6 +74,8 @@ class Joining:
         except ValueError as error:
             raise UsageError(str(error)) from None
         profile_named(profile)
+        if simulators is None:
+            _check_daemons_own(profile, self._limits, trace)
         self._tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
         self._simulators = simulators or ()
         self._bridges = bridges or ()
@@ -181,6 +185,30 @@ class Joining:
         files = files_for(bridge, self._bridges, self._tls)
         return HubClient.connect(
             bridge, timeout=self._limits.connect, wait=self._wait, spin=self.spin, tls=files
+        )
+
+
+def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:
+    """Warn of what counts as the daemon has it. Raises UsageError for a file that nobody would write."""
+    if trace is not None:
+        raise UsageError(
+            f"trace={trace!r} was given, but this environment attaches to a daemon, and a simulator's datagrams are "
+            "the daemon's",
+            hint="have them written there, `ospbridge connect --trace FILE`, or join the simulator with simulator=...",
+        )
+    usual = Limits()
+    given = [
+        f"{name}_timeout={getattr(limits, name):g}"
+        for name in ("query", "step", "reset")
+        if getattr(limits, name) != getattr(usual, name)
+    ]
+    if profile != "auto":
+        given.append(f"profile={profile!r}")
+    if given:
+        logger.warn(
+            "not heeded: %s. This environment attaches to a daemon, whose own count; say it there, `ospbridge connect "
+            "--step-timeout SECONDS --reset-timeout SECONDS --profile NAME`, or leave it out",
+            ", ".join(given),
         )
 
 
