@@ -18,14 +18,13 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
     TaskError,
-    UsageError,
 )
-from ospbridge.interface import StepOutcome
+from ospbridge.interface import unobserved
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
     from ospbridge.envs.sharing import SharedSession, Terms
-    from ospbridge.interface import Feedback
+    from ospbridge.interface import Feedback, StepOutcome
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.base import Task
 
@@ -63,15 +62,7 @@ class DirectSeat:
     def _equip(self) -> None:
         """Ask the simulator for the events and variables that the task wants."""
         session = self.shared.session
-        for event in self._task.events:
-            if not session.register_event(event):
-                raise UsageError(
-                    f"{session.server} has no event {event!r}, which the task of agent {self._name!r} wants",
-                    hint="events must be named exactly; see the simulator's own documents",
-                )
-        wanted = [name for name in self._task.values if name not in session.conversation.watched]
-        if wanted:
-            session.watch(*wanted)
+        session.equip((self._task,))
         self._equipped = session
 
     def reset(self, seed: int) -> Feedback:
@@ -111,10 +102,7 @@ class DirectSeat:
         for name, text in self._task.start_values(np.random.default_rng(seed)).items():
             session.set(name, text)
         session.reset(seed)
-        agent = self.interface
-        outcome = StepOutcome(
-            np.zeros(len(agent.outputs), np.float32), np.zeros(len(agent.infos), np.float32)
-        )
+        outcome = unobserved(self.interface)
         for _ in range(self._task.settle_steps):
             outcome = session.step_one(self._task.neutral)
         return outcome

@@ -10,7 +10,14 @@ import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.errors import AgentsInUse, BarrierStuck, LocalProtocolError, QueryTimeout, UsageError
+from ospbridge.errors import (
+    AgentsInUse,
+    BarrierStuck,
+    ConfigurationError,
+    LocalProtocolError,
+    QueryTimeout,
+    UsageError,
+)
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.session.blocking import BlockingSession
@@ -19,9 +26,11 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
     from typing import Any
+
+    from ospbridge.task.base import Task
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -77,19 +86,19 @@ def test_the_making_of_a_twin_has_the_limits_of_the_twin(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    watch = BlockingSession.register_event
+    equip = BlockingSession.equip
 
-    def noted(session: BlockingSession, name: str) -> bool:
+    def noted(session: BlockingSession, tasks: Collection[Task]) -> None:
         asked.append(session.machine.limits.query)
-        return watch(session, name)
+        equip(session, tasks)
 
-    monkeypatch.setattr(BlockingSession, "register_event", noted)
+    first = single(address, agent="agent1", query_timeout=4.0)
+    monkeypatch.setattr(BlockingSession, "equip", noted)
     scenario = tmp_path / "eventful.toml"
     scenario.write_text(
         'name = "eventful"\n[[agent]]\n[agent.episode]\nterminated_on = ["/No/Such"]\n', encoding="utf-8"
     )
-    first = single(address, agent="agent1", query_timeout=4.0)
-    with pytest.raises(UsageError, match="has no event '/No/Such'"):
+    with pytest.raises(ConfigurationError, match="has no event '/No/Such'"):
         single(address, agent="agent1", query_timeout=0.5, scenario=str(scenario))
     assert asked == [0.5]
     assert the_session().machine.limits.query == 4.0
