@@ -155,6 +155,11 @@ class StepOutcome(msgspec.Struct):
     restored: bool = False
 
 
+def unobserved(agent: AgentInterface) -> StepOutcome:
+    """What is known of an agent whose world was reset and has not stepped: nothing, as zeros."""
+    return StepOutcome(np.zeros(len(agent.outputs), np.float32), np.zeros(len(agent.infos), np.float32))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxSpace:
     """Vectors within bounds: ``low`` and ``high`` are float32[n], infinite where unbounded."""

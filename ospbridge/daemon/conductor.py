@@ -16,7 +16,6 @@ from ospbridge.daemon.attachment import State
 from ospbridge.daemon.barrier import StepBarrier
 from ospbridge.daemon.chronicle import Chronicle
 from ospbridge.daemon.episodes import log_episode
-from ospbridge.daemon.equipping import unobserved
 from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.keeping import SessionKeeper
 from ospbridge.daemon.lockstep import LockStep
@@ -30,7 +29,7 @@ from ospbridge.errors import (
     OspBridgeError,
     SessionLost,
 )
-from ospbridge.interface import DrawnSeed
+from ospbridge.interface import DrawnSeed, unobserved
 from ospbridge.observe import logs
 from ospbridge.session.attempts import Attempts
 
@@ -249,7 +248,7 @@ class Conductor:
                     await session.set(name, text)
                 await session.reset(seed)
                 self.resets += 1
-                outcomes = unobserved(lockstep.held.values())
+                outcomes = {name: unobserved(held.interface) for name, held in lockstep.held.items()}
                 for _ in range(lockstep.settle_steps):
                     outcomes = await session.step(lockstep.actions)
                     self.barrier.steps += 1

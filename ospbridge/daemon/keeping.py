@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.forcing import Forcing
 from ospbridge.daemon.joining import join
 from ospbridge.daemon.notices import foreign_reset
@@ -170,7 +169,7 @@ class SessionKeeper:
                 for task in tasks:
                     # Who is told of a step is told them as numbers.
                     task.name_no_infos()
-                await equip(session, tasks)
+                await session.equip(tasks)
                 self._lockstep.take_agents(tasks)
                 fitted = True
                 patience = None

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 
-from ospbridge.envs.annotating import check_annotates, not_annotated
-from ospbridge.envs.direct import DirectSeat
-from ospbridge.envs.limit_options import limits_of
+from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.joining import Joining
 from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
-from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
-from ospbridge.envs.sharing import Terms, acquire
 from ospbridge.envs.spaces import gym_space
-from ospbridge.envs.tls_options import tls_files
-from ospbridge.errors import SessionClosed, UsageError
-from ospbridge.osp.profile import profile_named
-from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.errors import SessionClosed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface
-    from ospbridge.osp.timing import Limits
     from ospbridge.session.annotating import NextNote
-    from ospbridge.session.hub_seat import HubSeat
-    from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["AgentEnv"]
 
@@ -81,34 +71,39 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         annotates: bool = False,
     ) -> None:
         check_render_mode(render_mode)
-        check_annotates(annotates, simulator)
-        if simulator is not None and bridge is not None:
-            raise UsageError(
-                "both simulator and bridge were given",
-                hint="simulator joins directly, bridge goes through a daemon",
-            )
-        tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
+        joining = Joining(
+            simulator,
+            bridge,
+            scenario,
+            profile=profile,
+            wait=wait,
+            connect_timeout=connect_timeout,
+            query_timeout=query_timeout,
+            step_timeout=step_timeout,
+            reset_timeout=reset_timeout,
+            spin=spin,
+            trace=trace,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+            annotates=annotates,
+        )
         self.render_mode = render_mode
         self._panel: Panel | None = None
-        self._seat: Seat | None = None
         self._simulator = simulator
         self._next_note: NextNote | None = None
-        rules = EnvScenario(scenario)
-        if simulator is not None:
-            limits = limits_of(
-                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
-            )
-            self._seat = _direct(simulator, agent, rules, profile, limits, wait=wait, spin=spin, trace=trace)
+        self._seat: Seat | None = None
+        seat: Seat
+        if joining.direct:
+            seat = joining.direct_seat(agent)
         else:
-            self._seat = attached = _attached(
-                bridge, agent, rules, connect_timeout, wait=wait, spin=spin, tls=tls, annotates=annotates
-            )
+            seat = attached = joining.hub_seat(agent)
             self._next_note = attached.next_note
-        seat: Seat = self._seat
+        self._seat = seat
         if record is not None:
             from ospbridge.envs.recording import recorded
 
-            seat = self._seat = recorded(seat, record, simulator or bridge or "the daemon")
+            seat = self._seat = recorded(seat, record, joining.addresses[0])
         if render_mode is not None:
             seat = self._seat = self._panel = Panel(seat, render_mode)
         self.interface: AgentInterface = seat.interface
@@ -170,49 +165,3 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         if self._seat is None:
             raise SessionClosed("this environment was closed")
         return self._seat
-
-
-def _direct(
-    simulator: str,
-    agent: str | None,
-    rules: EnvScenario,
-    profile: str,
-    limits: Limits,
-    *,
-    wait: float,
-    spin: bool,
-    trace: str | None,
-) -> DirectSeat:
-    profile_named(profile)
-    _, server = resolve(parse_endpoint(simulator))
-    file = None if trace is None else Path(trace)
-    shared = acquire(Terms(server, profile, limits, spin, wait), rules.agent(agent), file, meant=rules.meant)
-    try:
-        task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
-        return DirectSeat(shared, task)
-    except BaseException:
-        shared.release()
-        raise
-
-
-def _attached(
-    bridge: str | None,
-    agent: str | None,
-    rules: EnvScenario,
-    connect_timeout: float,
-    *,
-    wait: float,
-    spin: bool,
-    tls: TlsFiles | None,
-    annotates: bool,
-) -> HubSeat:
-    from ospbridge.session.hub_client import HubClient
-
-    client = HubClient.connect(bridge, timeout=connect_timeout, wait=wait, spin=spin, tls=tls)
-    seat = client.attach(rules.agent(agent), annotates=annotates, meant=rules.meant)
-    try:
-        rules.look_at(seat)
-    except BaseException:
-        seat.close()
-        raise
-    return seat

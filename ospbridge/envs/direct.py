@@ -18,14 +18,13 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
     TaskError,
-    UsageError,
 )
-from ospbridge.interface import StepOutcome
+from ospbridge.interface import unobserved
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
-    from ospbridge.envs.sharing import SharedSession
-    from ospbridge.interface import Feedback
+    from ospbridge.envs.sharing import SharedSession, Terms
+    from ospbridge.interface import Feedback, StepOutcome
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.base import Task
 
@@ -33,9 +32,9 @@ __all__ = ["DirectSeat"]
 
 
 class DirectSeat:
-    """One environment's place at a shared session."""
+    """One environment's place at a shared session, for which its terms are in force from each of its resets on."""
 
-    def __init__(self, shared: SharedSession, task: Task) -> None:
+    def __init__(self, shared: SharedSession, task: Task, terms: Terms) -> None:
         self.shared = shared
         self.interface = shared.agent
         self.observation_space = task.observation_space
@@ -43,6 +42,7 @@ class DirectSeat:
         self.observation_names = task.observation_names
         self.action_names = task.action_names
         self._task = task
+        self._terms = terms
         self._name = shared.agent.name
         self._seed = 0
         self._playing = False
@@ -51,26 +51,25 @@ class DirectSeat:
         self._closed = False
         self._equipped: BlockingSession
         """The session that was asked for what the task wants; a rebuild makes another, whoever rebuilds."""
-        self._equip()
+        # Who plays goes on as it does.
+        in_force = shared.terms
+        shared.heed(terms)
+        try:
+            self._equip()
+        finally:
+            shared.heed(in_force)
 
     def _equip(self) -> None:
         """Ask the simulator for the events and variables that the task wants."""
         session = self.shared.session
-        for event in self._task.events:
-            if not session.register_event(event):
-                raise UsageError(
-                    f"{session.server} has no event {event!r}, which the task of agent {self._name!r} wants",
-                    hint="events must be named exactly; see the simulator's own documents",
-                )
-        wanted = [name for name in self._task.values if name not in session.conversation.watched]
-        if wanted:
-            session.watch(*wanted)
+        session.equip((self._task,))
         self._equipped = session
 
     def reset(self, seed: int) -> Feedback:
         """Take the agent over, rebuild its session where it was lost, reset the world, take the neutral step."""
         shared = self._open()
         shared.owner = self
+        shared.heed(self._terms)
         self._seed = seed = int(seed)
         self._playing = False
         attempts = Attempts()
@@ -103,10 +102,7 @@ class DirectSeat:
         for name, text in self._task.start_values(np.random.default_rng(seed)).items():
             session.set(name, text)
         session.reset(seed)
-        agent = self.interface
-        outcome = StepOutcome(
-            np.zeros(len(agent.outputs), np.float32), np.zeros(len(agent.infos), np.float32)
-        )
+        outcome = unobserved(self.interface)
         for _ in range(self._task.settle_steps):
             outcome = session.step_one(self._task.neutral)
         return outcome

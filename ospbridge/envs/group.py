@@ -20,9 +20,8 @@ from ospbridge.errors import (
     SessionClosed,
     SessionLost,
     StepUncertain,
-    UsageError,
 )
-from ospbridge.interface import StepOutcome
+from ospbridge.interface import unobserved
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
@@ -101,21 +100,7 @@ class DirectGroup:
         self._seed = 0
         self._closed = False
         tell_of_unlike_paces(self._tasks.values())
-        self._equip()
-
-    def _equip(self) -> None:
-        """Ask the simulator for the events and variables that the tasks want."""
-        session = self.shared.session
-        tasks = self._tasks.values()
-        for event in dict.fromkeys(event for task in tasks for event in task.events):
-            if not session.register_event(event):
-                raise UsageError(
-                    f"{session.server} has no event {event!r}, which a task wants",
-                    hint="events must be named exactly; see the simulator's own documents",
-                )
-        wanted = list(dict.fromkeys(name for task in tasks for name in task.values))
-        if wanted:
-            session.watch(*wanted)
+        self.shared.session.equip(self._tasks.values())
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -162,12 +147,7 @@ class DirectGroup:
             yield from conversation.set(name, text)
         yield from conversation.reset(seed)
         self._inputs = {name: task.neutral for name, task in tasks.items()}
-        outcomes = {
-            name: StepOutcome(
-                np.zeros(len(task.agent.outputs), np.float32), np.zeros(len(task.agent.infos), np.float32)
-            )
-            for name, task in tasks.items()
-        }
+        outcomes = {name: unobserved(task.agent) for name, task in tasks.items()}
         for _ in range(max(task.settle_steps for task in tasks.values())):
             outcomes = yield from conversation.step(self._inputs)
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
@@ -175,7 +155,7 @@ class DirectGroup:
     def _rebuild(self) -> None:
         self.shared.rebuild()
         try:
-            self._equip()
+            self.shared.session.equip(self._tasks.values())
         except OspBridgeError as error:
             self.shared.give_up(error)
             raise

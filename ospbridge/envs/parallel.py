@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.utils.seeding import np_random
 
-from ospbridge.envs.annotating import check_annotates, not_annotated
-from ospbridge.envs.fleet_making import attached_group, direct_group
-from ospbridge.envs.limit_options import limits_of
+from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.joining import Joining
 from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.panel_group import PanelGroup
-from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import drawn_seed, osp_seed
-from ospbridge.envs.sharing import Terms
 from ospbridge.envs.spaces import gym_space
-from ospbridge.envs.tls_options import tls_files
-from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed, UsageError
-from ospbridge.osp.profile import profile_named
-from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed
 
 try:
     from pettingzoo import ParallelEnv
@@ -86,55 +79,35 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         annotates: bool = False,
     ) -> None:
         check_render_mode(render_mode)
-        check_annotates(annotates, simulator)
-        if simulator is not None and bridge is not None:
-            raise UsageError(
-                "both simulator and bridge were given",
-                hint="simulator joins directly, bridge goes through a daemon",
-            )
-        tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
-        rules = EnvScenario(scenario)
-        patterns = rules.agents((agents,) if isinstance(agents, str) else tuple(agents))
-        if simulator is not None:
-            limits = limits_of(
-                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
-            )
-            profile_named(profile)
-            _, server = resolve(parse_endpoint(simulator))
-            made: NamedGroup = direct_group(
-                Terms(server, profile, limits, spin, wait),
-                patterns,
-                None if trace is None else Path(trace),
-                rules.task,
-                meant=rules.meant,
-            )
-        else:
-            made = attached_group(
-                bridge,
-                patterns,
-                connect_timeout,
-                meant=rules.meant,
-                wait=wait,
-                spin=spin,
-                tls=tls,
-                annotates=annotates,
-            )
-            try:
-                rules.look_at_all(made)
-            except BaseException:
-                made.close()
-                raise
+        joining = Joining(
+            simulator,
+            bridge,
+            scenario,
+            profile=profile,
+            wait=wait,
+            connect_timeout=connect_timeout,
+            query_timeout=query_timeout,
+            step_timeout=step_timeout,
+            reset_timeout=reset_timeout,
+            spin=spin,
+            trace=trace,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+            annotates=annotates,
+        )
+        made: NamedGroup
+        (made,) = joining.direct_groups(agents) if joining.direct else joining.hub_groups(agents)
         self._next_notes = made.next_notes
         self._simulator = simulator
         group: Group = made
-        address = simulator or bridge or "the daemon"
         if record is not None:
             from ospbridge.envs.recording import recorded_group
 
-            group = recorded_group(group, record, address)
+            group = recorded_group(group, record, joining.addresses[0])
         self._panels: PanelGroup | None = None
         if render_mode is not None:
-            places = {place.interface.name: place for place in places_of(made, address)}
+            places = {place.interface.name: place for place in places_of(made, joining.addresses[0])}
             group = self._panels = PanelGroup(group, places, render_mode)
         self._group: Group | None = group
         # Also when the environment is never closed: collected, or alive when the interpreter exits.

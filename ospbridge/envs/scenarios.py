@@ -13,8 +13,6 @@ from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
-    from ospbridge.envs.group import Group
-    from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface, Match, Space
     from ospbridge.task.base import Task
 
@@ -52,17 +50,8 @@ class EnvScenario:
         """The agents that the scenario has tasks for, by name and type; empty without one."""
         return () if self._scenario is None else tuple(table.match for table in self._scenario.agent)
 
-    def look_at(self, seat: Seat) -> None:
-        """A daemon runs its own tasks: raises UsageError where the one at ``seat`` is not of this scenario."""
-        self._compare(seat.interface, seat.observation_space, seat.action_space)
-
-    def look_at_all(self, group: Group) -> None:
-        """The same for the agents of a daemon's group."""
-        for name, interface in group.interfaces.items():
-            self._compare(interface, group.observation_spaces[name], group.action_spaces[name])
-
-    def _compare(self, agent: AgentInterface, observation: BoxSpace, action: Space) -> None:
-        """Raises UsageError where a daemon's spaces are not those of this scenario's task."""
+    def compare(self, agent: AgentInterface, observation: BoxSpace, action: Space) -> None:
+        """A daemon runs its own tasks: raises UsageError where its spaces are not those of this scenario's task."""
         if self._scenario is None:
             return
         for bounded in (True, False):

@@ -1,9 +1,10 @@
 """Sessions shared by the environments of one process.
 
 Environments with equal simulator and agent share one session (gymnasium's checker makes a twin while the first is
-open); the one that was reset last owns the agent. Agents of one simulator step together, so a second agent of the
-same simulator in the same thread would wait for the first for ever: that is refused when the environment is made. A
-forked child owns none of its parent's sessions.
+open); the one that was reset last owns the agent, and its limits, its ``spin`` and its ``wait`` count. What a session
+cannot be for both, another profile or another trace, is refused when the second is made. Agents of one simulator step
+together, so a second agent of the same simulator in the same thread would wait for the first for ever: that is refused
+when the environment is made. A forked child owns none of its parent's sessions.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import AgentNotFound, AgentsInUse, QueryTimeout, SessionLost, SimulatorNotFound
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentsInUse,
+    QueryTimeout,
+    SessionLost,
+    SimulatorNotFound,
+    UsageError,
+)
 from ospbridge.interface import fits
+from ospbridge.osp.profile import profile_named
 from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
@@ -39,7 +48,7 @@ BACKOFF: Final = (0.05, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What environments must agree on to share a session."""
+    """What an environment wants of its session: of the simulator the same as those it shares it with."""
 
     simulator: Endpoint
     profile: str
@@ -54,6 +63,7 @@ class SharedSession:
     """A session with the agents it controls, mostly one, and the environments that use it."""
 
     terms: Terms
+    """Those in force: of the environment that made it, or was reset last."""
     session: BlockingSession
     agents: tuple[AgentInterface, ...]
     key: tuple[object, ...]
@@ -75,6 +85,12 @@ class SharedSession:
     def agent(self) -> AgentInterface:
         """The only agent, of a session that single environments share."""
         return self.agents[0]
+
+    def heed(self, terms: Terms) -> None:
+        """These are in force from here on, for rebuilding it too."""
+        if terms != self.terms:
+            self.terms = terms
+            self.session.heed(terms.limits, spin=terms.spin)
 
     def give_up(self, why: OspBridgeError | str) -> None:
         """The session must be rebuilt before the next reset."""
@@ -177,16 +193,19 @@ def acquire(
 
     ``meant``: where several agents fit, only these.
 
-    Raises AgentsInUse for a second agent of one simulator in one thread, and whatever connecting raises.
+    Raises AgentsInUse for a second agent of one simulator in one thread, UsageError where a session that is there has
+    another profile or trace, and whatever connecting raises.
     """
     here = _of_this_thread(terms.simulator)
     for shared in here:
         alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
         if alone:
+            _check_profile(shared, terms.profile)
+            _check_trace(shared, trace)
             shared.users += 1
             return shared
     if here:
-        raise _in_use(here[0], agent)
+        raise _in_use(here[0], () if agent is None else (agent,), alone=not here[0].exclusive)
     return _join(terms, lambda session: (_chosen(session, agent, meant),), trace)
 
 
@@ -196,7 +215,7 @@ def acquire_all(
     """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
     here = _of_this_thread(terms.simulator)
     if here:
-        raise _in_use(here[0], " ".join(patterns))
+        raise _in_use(here[0], patterns, alone=False)
     shared = _join(terms, lambda session: session.matching(patterns, meant=meant), trace)
     shared.exclusive = True
     return shared
@@ -222,11 +241,46 @@ def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
     ]
 
 
-def _in_use(shared: SharedSession, agent: str | None) -> AgentsInUse:
+def _check_profile(shared: SharedSession, asked: str) -> None:
+    wanted, spoken = profile_named(asked), shared.session.profile
+    if wanted is not None and wanted is not spoken:
+        raise UsageError(
+            f"profile={asked!r} was given, but {_taken_before(shared)}, which speaks {spoken.name!r}",
+            hint=f"give this one profile={spoken.name!r} or leave it out, or close the earlier one first",
+        )
+
+
+def _check_trace(shared: SharedSession, asked: Path | None) -> None:
+    """Where none is asked for, one that is written anyway does no harm."""
+    if asked is None or (shared.trace is not None and shared.trace.path.resolve() == asked.resolve()):
+        return
+    written = "no trace" if shared.trace is None else f"its trace to {str(shared.trace.path)!r}"
+    raise UsageError(
+        f"trace={str(asked)!r} was given, but {_taken_before(shared)}, which writes {written}",
+        hint="give trace to the environment that is made first, or close that one first",
+    )
+
+
+def _taken_before(shared: SharedSession) -> str:
+    return (
+        f"an environment made earlier in this thread has agent {shared.agent.name!r} of {shared.terms.simulator}, "
+        "and this one shares its session"
+    )
+
+
+def _in_use(shared: SharedSession, patterns: Sequence[str], *, alone: bool) -> AgentsInUse:
+    """``alone``: each of the two has, or wants, a single agent."""
+    held = "agents" if len(shared.agents) > 1 else "agent"
     names = ", ".join(repr(agent.name) for agent in shared.agents)
+    wanted = ", ".join(map(repr, patterns)) or "whichever is free"
     return AgentsInUse(
-        f"agent {names} of {shared.terms.simulator} is stepped by an environment of this thread; "
-        f"a second one for {agent!r} would wait for it for ever"
+        f"an environment of this thread steps {held} {names} of {shared.terms.simulator}; "
+        f"a second one, for {wanted}, would wait for it for ever",
+        # Who has made an environment of several, or is about to, needs no telling that there are such.
+        hint=""
+        if alone
+        else "close that one first, or have one environment for all agents that are to step together; others may "
+        "attach to `ospbridge connect`, each from a process of its own",
     )
 
 

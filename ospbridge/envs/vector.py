@@ -14,19 +14,17 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ospbridge.envs.annotating import annotate_rows, check_annotates, not_annotated
+from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.beginning_again import groups_in_mask, mode_named
 from ospbridge.envs.fleet import Turn
-from ospbridge.envs.fleet_making import fleet_of, several
+from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group_seats import seats_of
 from ospbridge.envs.infos import InfoColumns, in_columns
-from ospbridge.envs.limit_options import limits_of
+from ospbridge.envs.joining import Joining
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.rows import FeedbackRows
-from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
-from ospbridge.envs.tls_options import tls_files
 from ospbridge.envs.vector_onlookers import looked_on
 from ospbridge.errors import LocalProtocolError, SessionClosed
 
@@ -84,39 +82,32 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         annotates: bool = False,
     ) -> None:
         check_render_mode(render_mode)
-        check_annotates(annotates, simulator)
         self.autoreset_mode = mode_named(autoreset_mode)
-        limits = limits_of(
-            connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
-        )
-        rules = EnvScenario(scenario)
-        fleet = fleet_of(
-            several(simulator),
-            several(bridge),
-            rules.agents(several(agents) or ()),
-            num_envs=num_envs,
+        joining = Joining(
+            simulator,
+            bridge,
+            scenario,
             profile=profile,
-            limits=limits,
             wait=wait,
+            connect_timeout=connect_timeout,
+            query_timeout=query_timeout,
+            step_timeout=step_timeout,
+            reset_timeout=reset_timeout,
             spin=spin,
             trace=trace,
-            make_task=rules.task,
-            meant=rules.meant,
-            tls=tls_files(tls_cert, tls_key, tls_ca, simulator=simulator),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
             annotates=annotates,
         )
+        fleet = fleet_of(joining, agents, num_envs)
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
         self._simulator = simulator
         self._fleet: Fleet | None = fleet
         self._onlookers: VectorOnlookers | None = None
         try:
             if record is not None or render_mode is not None:
-                addresses = several(simulator) or several(bridge) or ("the daemon",)
-                self._onlookers = looked_on(fleet.groups, addresses, record, render_mode)
-            if simulator is None:
-                # A daemon has tasks of its own, the one at the usual place, too.
-                for group in fleet.groups:
-                    rules.look_at_all(group)
+                self._onlookers = looked_on(fleet.groups, joining.addresses, record, render_mode)
         except BaseException:
             fleet.close()
             raise

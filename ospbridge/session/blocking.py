@@ -7,6 +7,7 @@ import random
 import select
 import socket
 from contextlib import closing, suppress
+from dataclasses import replace
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -28,6 +29,7 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import hold_place, look_at, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.datagrams import MOST_AT_ONCE
+from ospbridge.session.equipping import equip
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.link import Link
 from ospbridge.session.locked_out import told_of_leases
@@ -38,7 +40,7 @@ from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
     from ospbridge.session.reclaim import Successor
+    from ospbridge.task.base import Task
 
 __all__ = ["BlockingSession", "see_off"]
 
@@ -142,6 +145,11 @@ class BlockingSession:
             raise
         return session
 
+    def heed(self, limits: Limits, *, spin: bool) -> None:
+        """Have other limits than it was made with from here on, but for leaving, and spin or not."""
+        self.machine.limits = replace(limits, close=self.machine.limits.close)
+        self.link.spin(enabled=spin)
+
     # --- the protocol ----------------------------------------------------------------------------------------------
 
     @property
@@ -234,6 +242,10 @@ class BlockingSession:
     def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
         self.run(self.conversation.watch(names))
+
+    def equip(self, tasks: Collection[Task]) -> None:
+        """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""
+        self.run(equip(self.conversation, tasks))
 
     def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""

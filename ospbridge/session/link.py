@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from ospbridge.session.datagrams import IDLE, LONG, Datagrams
+from ospbridge.session.spinning import Spinning
 from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.votes import Vote
-    from ospbridge.session.spinning import Spinning
 
 __all__ = ["Link"]
 
@@ -88,6 +88,11 @@ class Link(Datagrams):
     def successor(self, machine: ClientMachine) -> Self:
         """The same way for another machine."""
         return type(self)(self._socket, machine, port=self._port, spin=False, trace=self._trace)
+
+    def spin(self, *, enabled: bool) -> None:
+        """Whether a receive is tried before it sleeps, from here on."""
+        spins = SPINS if enabled else 0
+        self._spinning, self._waiting = Spinning(spins), Spinning(spins)
 
     # --- the parts, for those who run several machines side by side ------------------------------------------------
 

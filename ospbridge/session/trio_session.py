@@ -16,6 +16,7 @@ from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import turn_back
 from ospbridge.session.conversation import Conversation
+from ospbridge.session.equipping import equip
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.lost_agents import given_up
@@ -28,7 +29,7 @@ from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
     from ospbridge.osp.votes import Vote
+    from ospbridge.task.base import Task
 
 __all__ = ["TrioSession"]
 
@@ -265,6 +267,10 @@ class TrioSession:
     async def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
         await self._run(self.conversation.watch(names))
+
+    async def equip(self, tasks: Collection[Task]) -> None:
+        """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""
+        await self._run(equip(self.conversation, tasks))
 
     async def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""

@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 
 from ospbridge.daemon import keeping
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.equipping import equip
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import (
     ConfigurationError,
@@ -28,13 +27,14 @@ from ospbridge.session.trio_session import TrioSession
 from tests.daemon.stage import ONE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from ospbridge.simulator.udp import UdpSimulator
     from ospbridge.task.base import Task
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 20.0
+at_once = TrioSession.equip
 
 
 class Equipping:
@@ -46,18 +46,22 @@ class Equipping:
         self.errors: list[OspBridgeError] = []
         """Raised instead, one a time."""
 
-    async def __call__(self, session: TrioSession, tasks: Sequence[Task]) -> None:
+    async def __call__(self, session: TrioSession, tasks: Collection[Task]) -> None:
         self.reached.set()
         await self.may.wait()
         if self.errors:
             raise self.errors.pop(0)
-        await equip(session, tasks)
+        await at_once(session, tasks)
 
 
 @pytest.fixture
 def equipping(monkeypatch: pytest.MonkeyPatch) -> Equipping:
     made = Equipping()
-    monkeypatch.setattr(keeping, "equip", made)
+
+    async def equip_in_time(session: TrioSession, tasks: Collection[Task]) -> None:
+        await made(session, tasks)
+
+    monkeypatch.setattr(TrioSession, "equip", equip_in_time)
     return made
 
 
@@ -120,16 +124,16 @@ async def test_who_is_evicted_before_its_agents_are_there_lets_the_restart_settl
             away.append(await super().settle())
             return away[-1]
 
-    async def evicted(session: TrioSession, tasks: Sequence[Task]) -> None:
+    async def evicted(session: TrioSession, tasks: Collection[Task]) -> None:
         known.append(list(away))
         if len(known) == 1:
             async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
                 await other.restart_communication()
             await session.agents()
-        await equip(session, tasks)
+        await at_once(session, tasks)
 
     monkeypatch.setattr(keeping, "Absence", Looked)
-    monkeypatch.setattr(keeping, "equip", evicted)
+    monkeypatch.setattr(TrioSession, "equip", evicted)
     async with running(document) as conductor:
         await until(lambda: conductor.ready)
         assert known == [[], [False]]

@@ -1,0 +1,219 @@
+"""How environments of all kinds find their agents, as their options say: on simulators they join, or on daemons' hubs.
+
+What contradicts itself in the options is told here, before anybody is spoken to. What an environment does with its
+agents is the business of its kind. What only one of these ways needs is imported where it is taken.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gymnasium import logger
+
+from ospbridge.envs.annotating import check_annotates
+from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.scenarios import EnvScenario
+from ospbridge.envs.sharing import Terms, acquire, acquire_all
+from ospbridge.envs.tls_options import files_for, tls_files
+from ospbridge.errors import UsageError
+from ospbridge.osp.profile import profile_named
+from ospbridge.osp.timing import Limits
+from ospbridge.transport.addresses import parse_endpoint, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ospbridge.envs.group import DirectGroup
+    from ospbridge.envs.hub_group import HubGroup
+    from ospbridge.session.hub_client import HubClient
+    from ospbridge.session.hub_seat import HubSeat
+
+__all__ = ["Joining", "several"]
+
+
+class Joining:
+    """The options that all kinds have, as ``AgentEnv`` says them, but for one or several simulators or bridges.
+
+    Raises UsageError and ConfigurationError for what cannot be, and what a scenario raises.
+    """
+
+    def __init__(
+        self,
+        simulator: str | Sequence[str] | None,
+        bridge: str | Sequence[str] | None,
+        scenario: str | None,
+        *,
+        profile: str,
+        wait: float,
+        connect_timeout: float,
+        query_timeout: float,
+        step_timeout: float,
+        reset_timeout: float,
+        spin: bool,
+        trace: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        tls_ca: str | None,
+        annotates: bool,
+    ) -> None:
+        check_annotates(annotates, simulator)
+        simulators, bridges = several(simulator), several(bridge)
+        if simulators is not None and bridges is not None:
+            raise UsageError(
+                "both simulator and bridge were given",
+                hint="simulator joins directly, bridge goes through a daemon",
+            )
+        if simulators == () or bridges == ():
+            raise UsageError("an empty list of addresses was given", hint="name at least one")
+        try:
+            self._limits = Limits(
+                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        profile_named(profile)
+        if simulators is None:
+            _check_daemons_own(profile, self._limits, trace)
+        self._tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
+        self._simulators = simulators or ()
+        self._bridges = bridges or ()
+        self.direct = simulators is not None
+        """It joins simulators itself."""
+        self.addresses = self._simulators or self._bridges or ("the daemon",)
+        """Where its agents are, for people."""
+        self.spin = spin
+        self._rules = EnvScenario(scenario)
+        self._profile = profile
+        self._wait = wait
+        self._trace = None if trace is None else Path(trace)
+        self._annotates = annotates
+
+    # --- one agent -------------------------------------------------------------------------------------------------
+
+    def direct_seat(self, agent: str | None) -> DirectSeat:
+        """One agent of the only simulator, taken. Raises what joining raises, and AgentNotFound."""
+        rules = self._rules
+        terms = self._terms(self._simulators[0])
+        shared = acquire(terms, rules.agent(agent), self._trace, meant=rules.meant)
+        try:
+            task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
+            return DirectSeat(shared, task, terms)
+        except BaseException:
+            shared.release()
+            raise
+
+    def hub_seat(self, agent: str | None) -> HubSeat:
+        """One agent of the only daemon, taken. Raises what attaching raises, UsageError where it plays another task."""
+        rules = self._rules
+        client = self._client(*self._bridges)
+        seat = client.attach(rules.agent(agent), annotates=self._annotates, meant=rules.meant)
+        try:
+            rules.compare(seat.interface, seat.observation_space, seat.action_space)
+        except BaseException:
+            seat.close()
+            raise
+        return seat
+
+    # --- several agents --------------------------------------------------------------------------------------------
+
+    def direct_groups(self, agents: str | Sequence[str]) -> list[DirectGroup]:
+        """All free agents of each simulator that fit, taken. Raises as ``direct_seat`` does."""
+        groups: list[DirectGroup] = []
+        with ExitStack() as undo:
+            for at, simulator in enumerate(self._simulators):
+                groups.append(self._direct_group(simulator, agents, self._trace_of(at)))
+                undo.callback(groups[-1].close)
+            undo.pop_all()
+        return groups
+
+    def hub_groups(self, agents: str | Sequence[str]) -> list[HubGroup]:
+        """All agents of each daemon that fit, taken. Raises as ``hub_seat`` does."""
+        groups: list[HubGroup] = []
+        with ExitStack() as undo:
+            for bridge in self._bridges or (None,):
+                groups.append(self._hub_group(bridge, agents))
+                undo.callback(groups[-1].close)
+            undo.pop_all()
+        return groups
+
+    def _direct_group(self, simulator: str, agents: str | Sequence[str], trace: Path | None) -> DirectGroup:
+        from ospbridge.envs.group import DirectGroup
+
+        rules = self._rules
+        shared = acquire_all(self._terms(simulator), self._patterns(agents), trace, meant=rules.meant)
+        try:
+            return DirectGroup(shared, rules.task)
+        except BaseException:
+            shared.release()
+            raise
+
+    def _hub_group(self, bridge: str | None, agents: str | Sequence[str]) -> HubGroup:
+        from ospbridge.envs.hub_group import HubGroup
+
+        rules, annotates = self._rules, self._annotates
+        client = self._client(bridge)
+        # None named would mean the only free one.
+        attached = client.attach_all(self._patterns(agents) or ("*",), annotates=annotates, meant=rules.meant)
+        group = HubGroup(client, attached, annotates=annotates)
+        try:
+            for name, interface in group.interfaces.items():
+                rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])
+        except BaseException:
+            group.close()
+            raise
+        return group
+
+    # --- what these are made with ----------------------------------------------------------------------------------
+
+    def _patterns(self, agents: str | Sequence[str]) -> tuple[str, ...]:
+        return self._rules.agents(several(agents) or ())
+
+    def _terms(self, simulator: str) -> Terms:
+        _, server = resolve(parse_endpoint(simulator))
+        return Terms(server, self._profile, self._limits, self.spin, self._wait)
+
+    def _trace_of(self, at: int) -> Path | None:
+        """The datagrams of each simulator go to a file of their own: behind the first, NAME.1.SUFFIX and so on."""
+        file = self._trace
+        return file if file is None or not at else file.with_name(f"{file.stem}.{at}{file.suffix}")
+
+    def _client(self, bridge: str | None = None) -> HubClient:
+        from ospbridge.session.hub_client import HubClient
+
+        files = files_for(bridge, self._bridges, self._tls)
+        return HubClient.connect(
+            bridge, timeout=self._limits.connect, wait=self._wait, spin=self.spin, tls=files
+        )
+
+
+def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:
+    """Warn of what counts as the daemon has it. Raises UsageError for a file that nobody would write."""
+    if trace is not None:
+        raise UsageError(
+            f"trace={trace!r} was given, but this environment attaches to a daemon, and a simulator's datagrams are "
+            "the daemon's",
+            hint="have them written there, `ospbridge connect --trace FILE`, or join the simulator with simulator=...",
+        )
+    usual = Limits()
+    given = [
+        f"{name}_timeout={getattr(limits, name):g}"
+        for name in ("query", "step", "reset")
+        if getattr(limits, name) != getattr(usual, name)
+    ]
+    if profile != "auto":
+        given.append(f"profile={profile!r}")
+    if given:
+        logger.warn(
+            "not heeded: %s. This environment attaches to a daemon, whose own count; say it there, `ospbridge connect "
+            "--step-timeout SECONDS --reset-timeout SECONDS --profile NAME`, or leave it out",
+            ", ".join(given),
+        )
+
+
+def several(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """A setting that may be one or several."""
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,97 @@
+"""How environments of all kinds find their agents: what contradicts itself, or cannot count, is told at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import pytest
+
+import ospbridge
+from ospbridge.errors import ConfigurationError, HubNotFound, UsageError
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+assert ospbridge.__version__
+
+
+def single(**options: Any) -> Any:
+    return gymnasium.make("ospbridge/Agent-v0", **options)
+
+
+def vector(**options: Any) -> Any:
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, **options)
+
+
+def parallel(**options: Any) -> Any:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import parallel_env
+
+    return parallel_env(**options)
+
+
+kinds = pytest.mark.parametrize("made", [single, vector, parallel])
+
+
+@pytest.fixture
+def nobody(runtime_directory: Path) -> str:
+    """A hub that is not there: whoever comes so far has been content with the options."""
+    return f"unix:{runtime_directory / 'nobody'}"
+
+
+@kinds
+def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
+    made: Callable[..., Any], nobody: str
+) -> None:
+    for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
+        with pytest.raises(UsageError, match="query limit must be a positive number"):
+            made(query_timeout=-1.0, **way)
+        with pytest.raises(ConfigurationError, match="unknown profile 'nerdy'"):
+            made(profile="nerdy", **way)
+    with pytest.raises(UsageError, match="both simulator and bridge"):
+        made(simulator="127.0.0.1:1", bridge=nobody)
+
+
+@kinds
+def test_options_that_do_not_count_at_a_daemon_are_named_in_a_warning(
+    made: Callable[..., Any], nobody: str
+) -> None:
+    with (
+        pytest.warns(UserWarning, match=r"step_timeout=3, profile='nerd'.* daemon.* --step-timeout") as told,
+        pytest.raises(HubNotFound),
+    ):
+        made(bridge=nobody, step_timeout=3.0, reset_timeout=60.0, profile="nerd", connect_timeout=0.5)
+    assert len([each for each in told if "not heeded" in str(each.message)]) == 1
+    # What counts there too is no cause for a warning, which would be an error.
+    with pytest.raises(HubNotFound):
+        made(bridge=nobody, connect_timeout=0.5, spin=False, wait=0.1)
+
+
+@kinds
+def test_a_trace_that_a_daemon_would_have_to_write_is_refused_with_the_way_out(
+    made: Callable[..., Any], nobody: str, tmp_path: Path
+) -> None:
+    for way in ({"bridge": nobody}, {}):
+        with pytest.raises(UsageError, match=r"episodes\.jsonl' was given, but .* a daemon") as told:
+            made(trace=str(tmp_path / "episodes.jsonl"), **way)
+        assert "ospbridge connect --trace FILE" in told.value.hint
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+@pytest.mark.loopback
+def test_a_simulator_that_cannot_be_had_leaves_those_before_it_free() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3), port=0) as one,
+        UdpSimulator(SyntheticWorld(2, 3), port=0) as taken,
+    ):
+        with BlockingSession.connect(str(taken.address)) as other:
+            other.register("agent")
+            with pytest.raises(ospbridge.errors.AgentTaken):
+                vector(simulator=[str(one.address), str(taken.address)])
+        with BlockingSession.connect(str(one.address)) as session:
+            assert [entry.available for entry in session.agents()] == [True]

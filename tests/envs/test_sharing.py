@@ -1,0 +1,202 @@
+"""Environments of one agent in one thread: what each of them was given counts, or is refused."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ospbridge
+from ospbridge.envs import sharing
+from ospbridge.errors import (
+    AgentsInUse,
+    BarrierStuck,
+    ConfigurationError,
+    LocalProtocolError,
+    QueryTimeout,
+    UsageError,
+)
+from ospbridge.observe.trace import read_trace
+from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.kinds import parallel, single, step, vector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from ospbridge.task.base import Task
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as simulator:
+        yield str(simulator.address)
+
+
+def the_session() -> BlockingSession:
+    (shared,) = sharing._shared.values()
+    return shared.session
+
+
+# --- what can be honoured --------------------------------------------------------------------------------------------
+
+
+def test_the_limits_of_the_environment_that_was_reset_last_count(address: str) -> None:
+    patient = single(address, agent="agent1", step_timeout=20.0)
+    hasty = single(address, agent="agent1", step_timeout=0.4, reset_timeout=0.5)
+    hasty.reset(seed=1)
+    with BlockingSession.connect(address) as other:
+        other.register("agent2")
+        began = time.monotonic()
+        with pytest.raises(BarrierStuck):
+            step(hasty)
+        with pytest.raises(BarrierStuck):
+            hasty.reset(seed=2)
+        assert time.monotonic() - began < 10
+    patient.reset(seed=3)
+    assert the_session().machine.limits.step == 20.0
+    assert the_session().machine.limits.reset == 60.0
+    hasty.close()
+    step(patient)
+    patient.close()
+
+
+def test_making_a_twin_changes_nothing_for_the_one_that_plays(address: str) -> None:
+    playing = single(address, agent="agent1", step_timeout=20.0, query_timeout=4.0)
+    playing.reset(seed=1)
+    before = the_session().machine.limits
+    twin = single(address, agent="agent1", step_timeout=0.001, query_timeout=0.5, spin=False)
+    assert the_session().machine.limits == before
+    step(playing)
+    twin.close()
+    step(playing)
+    playing.close()
+
+
+def test_the_making_of_a_twin_has_the_limits_of_the_twin(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    equip = BlockingSession.equip
+
+    def noted(session: BlockingSession, tasks: Collection[Task]) -> None:
+        asked.append(session.machine.limits.query)
+        equip(session, tasks)
+
+    first = single(address, agent="agent1", query_timeout=4.0)
+    monkeypatch.setattr(BlockingSession, "equip", noted)
+    scenario = tmp_path / "eventful.toml"
+    scenario.write_text(
+        'name = "eventful"\n[[agent]]\n[agent.episode]\nterminated_on = ["/No/Such"]\n', encoding="utf-8"
+    )
+    with pytest.raises(ConfigurationError, match="has no event '/No/Such'"):
+        single(address, agent="agent1", query_timeout=0.5, scenario=str(scenario))
+    assert asked == [0.5]
+    assert the_session().machine.limits.query == 4.0
+    first.reset(seed=1)
+    step(first)
+    first.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody spins on a single core")
+def test_whether_to_spin_is_said_by_the_environment_that_was_reset_last(address: str) -> None:
+    spinning, sleeping = single(address, agent="agent1"), single(address, agent="agent1", spin=False)
+    for env, spins in ((spinning, True), (sleeping, False), (spinning, True)):
+        env.reset(seed=1)
+        step(env)
+        assert bool(the_session().link._spinning.most) is spins
+        assert bool(the_session().link._waiting.most) is spins
+    spinning.close()
+    sleeping.close()
+
+
+def test_a_rebuild_has_the_terms_of_the_environment_that_is_reset(address: str) -> None:
+    first = single(address, agent="agent1", query_timeout=4.0)
+    second = single(address, agent="agent1", query_timeout=3.0, spin=False, wait=2.0, profile="document")
+    first.reset(seed=1)
+    (shared,) = sharing._shared.values()
+    shared.give_up(QueryTimeout("it fell silent"))
+    before = shared.session
+    second.reset(seed=2)
+    assert shared.session is not before
+    assert shared.session.machine.limits.query == 3.0
+    assert shared.session.link._spinning.most == 0
+    assert (shared.terms.wait, shared.terms.profile) == (2.0, "document")
+    with pytest.raises(LocalProtocolError, match="was reset later"):
+        step(first)
+    first.reset(seed=3)
+    assert shared.session.machine.limits.query == 4.0
+    second.close()
+    first.close()
+
+
+# --- what cannot -----------------------------------------------------------------------------------------------------
+
+
+def test_another_profile_than_the_session_has_is_refused_with_the_way_out(address: str) -> None:
+    first = single(address, agent="agent1")
+    with pytest.raises(
+        UsageError, match=r"profile='nerd' was given, but .* agent 'agent1' .* 'document'"
+    ) as told:
+        single(address, agent="agent1", profile=NERD.name)
+    assert "profile='document'" in told.value.hint
+    assert "close the earlier one" in told.value.hint
+    for profile in ("document", "auto"):
+        single(address, agent="agent1", profile=profile).close()
+    first.reset(seed=1)
+    step(first)
+    first.close()
+
+
+def test_a_trace_of_its_own_is_refused_where_another_is_written_or_none(address: str, tmp_path: Path) -> None:
+    file, other = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    first = single(address, agent="agent1")
+    with pytest.raises(UsageError, match=r"second\.jsonl' was given, but .* writes no trace") as told:
+        single(address, agent="agent1", trace=str(other))
+    assert "made first" in told.value.hint
+    first.close()
+    first = single(address, agent="agent1", trace=str(file))
+    with pytest.raises(UsageError, match=r"second\.jsonl' was given, but .* its trace to '.*first\.jsonl'"):
+        single(address, agent="agent1", trace=str(other))
+    assert not other.exists()
+    first.close()
+
+
+def test_a_trace_goes_on_with_environments_that_name_it_in_another_way_or_not_at_all(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = single(address, agent="agent1", trace="first.jsonl")
+    for trace in (str(tmp_path / "first.jsonl"), None):
+        twin = single(address, agent="agent1", trace=trace)
+        before = len(list(read_trace(tmp_path / "first.jsonl")))
+        twin.reset(seed=1)
+        assert len(list(read_trace(tmp_path / "first.jsonl"))) > before
+        twin.close()
+    first.close()
+
+
+@pytest.mark.parametrize("made", [vector, parallel])
+def test_environments_of_several_agents_never_share_and_say_so(
+    made: Callable[..., Any], address: str
+) -> None:
+    env = made(address, agents="agent1")
+    for again in (made, single):
+        with pytest.raises(AgentsInUse, match=r"agent 'agent1' of .*, for whichever is free,") as told:
+            again(address)
+        assert "close that one first" in told.value.hint
+    env.close()
+    env = single(address, agent="agent1")
+    with pytest.raises(AgentsInUse, match=r"agent 'agent1' of .*, for 'agent2',") as told:
+        made(address, agents="agent2")
+    assert "close that one first" in told.value.hint
+    env.close()
