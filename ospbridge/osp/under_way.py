@@ -198,6 +198,10 @@ class StepUnderWay:
                 self.doubled = self.m.doubles = self.m.doubled = True
             if self.unsent and not self.unacked:
                 self.send_next()
+            elif not self.unacked and not self.early:
+                self.m.lateness.acknowledged_behind = 0
+            elif self._acknowledged_last(agent_id):
+                self._believe_rule(agent_id)
             return
         if agent_id in self.m.owed_acks:
             self.m.owed_acks.discard(agent_id)
@@ -214,6 +218,10 @@ class StepUnderWay:
             self.m.send_bytes(vote.done)
         early = bool(self.unacked or self.unsent)
         known = (early or self.m.disturbed) and self.m.recalls(reply)
+        if early and cut is None and not reply.observed and self._acknowledged_last(reply.agent_id):
+            self.early = True
+            self.strange.append(reply)
+            return
         if early and known:
             self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
             return
@@ -249,6 +257,25 @@ class StepUnderWay:
         if reply.observed:
             self.owed, self.owing = reply.observed, vote
 
+    def _acknowledged_last(self, agent_id: int) -> bool:
+        """Whether a completion before the acknowledgement is what this simulator makes of every step.
+
+        Only where one agent votes, and a clock tells afterwards whether this step ran.
+        """
+        m = self.m
+        return (
+            m.lateness.acknowledges_last
+            and m.clock.available
+            and not (m.shares_the_barrier or self.resent or self.doubled or m.lateness.awaits(agent_id))
+        )
+
+    def _believe_rule(self, agent_id: int) -> None:
+        """The acknowledgement came that this simulator sends last: the one completion before it is the step's."""
+        if len(self.strange) == 1 and agent_id not in self.done:
+            self.done[agent_id] = self.strange[0]
+            if self.m.recalls(self.strange[0]):
+                self.familiar.add(agent_id)
+
     def _value(self, reply: ValueContent) -> None:
         self.values[reply.value_id] = reply.content
         self.owed -= 1
@@ -268,6 +295,8 @@ class StepUnderWay:
         early = self._unknown()
         alone = not (self.resent or self.doubled or m.clock.available)
         if ran or (alone and early):
+            if ran and early and not (self.unacked or self.unsent):
+                m.lateness.acknowledged_behind += 1
             m.owed_acks |= self.unacked
             self.unacked.clear()
             self.done = early | self.done
