@@ -214,27 +214,15 @@ class StepUnderWay:
         if vote is None:
             self.m.unexpected(reply)
             return
-        if not reply.observed:
-            self.m.send_bytes(vote.done)
         early = bool(self.unacked or self.unsent)
         known = (early or self.m.disturbed) and self.m.recalls(reply)
-        if early and cut is None and not reply.observed and self._acknowledged_last(reply.agent_id):
-            self.early = True
-            self.strange.append(reply)
+        if early and cut is None and self._acknowledged_last(reply.agent_id):
+            self._completed_first(reply, vote)
             return
-        if early and known:
-            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
-            return
+        if early or not reply.observed:
+            self.m.send_bytes(vote.done)
         if early:
-            # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
-            # counted a vote twice. The clock will tell; what it carries is not believed.
-            self.early = True
-            self.m.lateness.came_behind(reply.agent_id, self.m.now)
-            self.strange.append(reply)
-            # Before all votes are even sent it can only be that one of them was counted twice.
-            if self.unsent:
-                self.doubled = self.m.doubled = True
-            self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+            self._too_early(reply, known=known)
             return
         if reply.agent_id in self.done:
             if self.done[reply.agent_id] != reply:
@@ -256,6 +244,28 @@ class StepUnderWay:
             self.cut[reply.agent_id] = cut
         if reply.observed:
             self.owed, self.owing = reply.observed, vote
+
+    def _completed_first(self, reply: StepCompleted, vote: Vote) -> None:
+        self.early = True
+        self.strange.append(reply)
+        if reply.observed:
+            self.owed, self.owing = reply.observed, vote
+        else:
+            self.m.send_bytes(vote.done)
+
+    def _too_early(self, reply: StepCompleted, *, known: bool) -> None:
+        if known:
+            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
+            return
+        # Acknowledgements precede completions on nearly every server: this one is late or doubled, or the barrier
+        # counted a vote twice. The clock will tell; what it carries is not believed.
+        self.early = True
+        self.m.lateness.came_behind(reply.agent_id, self.m.now)
+        self.strange.append(reply)
+        # Before all votes are even sent it can only be that one of them was counted twice.
+        if self.unsent:
+            self.doubled = self.m.doubled = True
+        self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
 
     def _acknowledged_last(self, agent_id: int) -> bool:
         """Whether a completion before the acknowledgement is what this simulator makes of every step.

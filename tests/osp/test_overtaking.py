@@ -208,3 +208,24 @@ def test_an_older_completion_is_not_believed_of_a_server_that_acknowledges_last(
         session.step()
     assert older
     assert session.client.do(session.talk.audit()) == ""
+
+
+def test_what_is_observed_of_a_server_that_always_acknowledges_last_is_taken_and_confirmed() -> None:
+    session = Repeating(DOCUMENT, shown=False)
+    seen: list[Datagram] = []
+    fault = session.pair.fault
+
+    def count(datagram: Datagram) -> Iterable[float]:
+        if datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED_ACK:
+            seen.append(datagram)
+        return fault(datagram)
+
+    session.client.do(session.talk.watch([SIMULATION_TIME]))
+    session.pair.fault = count
+    for number in range(1, RULE + 20):
+        took = session.step()
+        assert len(seen) >= number
+        assert took < 0.1 or number <= RULE
+    session.again()
+    assert session.step() < 0.1
+    assert session.client.do(session.talk.audit()) == ""
