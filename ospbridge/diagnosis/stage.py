@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.diagnosis.greeting import join
+from ospbridge.diagnosis.line import SILENCE
 from ospbridge.errors import AgentTaken, IncompleteListing, QueryTimeout
 from ospbridge.osp import roster
 from ospbridge.osp.listing import list_once, list_values
@@ -62,12 +63,15 @@ class Stage:
         self._others: list[Line] = []
         self._values: tuple[Line, tuple[ValueEntry, ...]] | None = None
         self._slowest = 0.0
+        self._early: dict[int, Reply] = {}
+        """Completions that came before the vote of their agent, or of another one, was acknowledged."""
 
     # --- connections -----------------------------------------------------------------------------------------------
 
     def rejoin(self) -> None:
         """Another line in place of one that was lost or is in an unknown state."""
         self.line.leave()
+        self._early.clear()
         self.line = join(self.place, self.profile, timeout=self.timeout)
 
     @contextmanager
@@ -184,12 +188,24 @@ class Stage:
 
     def vote(self, agent: AgentInterface, inputs: NDArray[np.float32] | None = None) -> bool:
         """Ask for a step; whether that was acknowledged."""
+        self._early.pop(agent.id, None)
         self.line.send(NextSimulationStep(agent.id, neutral(agent) if inputs is None else inputs))
-        return self.line.heard(NextSimulationStepAck) is not None
+        until = monotonic() + SILENCE
+        while (
+            reply := self.line.heard(NextSimulationStepAck, StepCompleted, wait=until - monotonic())
+        ) is not None:
+            if not isinstance(reply.message, StepCompleted):
+                return True
+            # A server may acknowledge the vote that ran a step behind that step.
+            self._early[reply.message.agent_id] = reply
+        return False
 
     def completion(self, wait: float | None = None) -> Reply | None:
         """One agent's share of a step, with what is pushed behind it, acknowledged; None if there is none."""
-        reply = self.line.heard(StepCompleted, wait=self.barrier if wait is None else wait)
+        if self._early:
+            reply: Reply | None = self._early.pop(next(iter(self._early)))
+        else:
+            reply = self.line.heard(StepCompleted, wait=self.barrier if wait is None else wait)
         if reply is None:
             return None
         assert isinstance(reply.message, StepCompleted)

@@ -138,7 +138,8 @@ class SharedSession:
                 f"and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
-        agents = self._joined_again(monotonic() + max(self.terms.wait, self.terms.limits.connect), away=away)
+        give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
+        agents = self._joined_again(give_up, away=away, ended=absence is not None)
         self.broken = self._unlike(agents)
         if self.broken:
             # Others may want what these environments cannot use, and so may those that are made anew.
@@ -151,21 +152,34 @@ class SharedSession:
         with _lock:
             _shared.setdefault(self.key, self)
 
-    def _joined_again(self, give_up: float, *, away: bool) -> tuple[AgentInterface, ...]:
+    def _joined_again(self, give_up: float, *, away: bool, ended: bool) -> tuple[AgentInterface, ...]:
         while True:
             wait = max(give_up - monotonic(), 0.0)
             session = _connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
             session.machine.lateness.learn_from(self.session.machine.lateness)
             self.session = session
             try:
-                return self.session.register(*(agent.name for agent in self.agents))
+                return self._registered_again(give_up if ended else 0.0)
             except (QueryTimeout, SessionLost):
                 # It fell silent again, or has gone again, while it was joined.
+                ended = ended or bool(self.session.over)
                 absence = Absence(self.session.server) if self.session.over else None
                 self.session.close()
                 away = absence is not None and absence.settled()
                 if monotonic() >= give_up or not (away or self.budget.spend(monotonic())):
                     raise
+
+    def _registered_again(self, give_up: float) -> tuple[AgentInterface, ...]:
+        pause, longest = BACKOFF
+        while True:
+            try:
+                return self.session.register(*(agent.name for agent in self.agents))
+            except AgentNotFound:
+                # A simulator that was just started answers before it has loaded its scene.
+                if monotonic() + pause >= give_up:
+                    raise
+            sleep(pause)
+            pause = min(2 * pause, longest)
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""

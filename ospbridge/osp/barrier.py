@@ -221,7 +221,12 @@ def _restored(m: ClientMachine, s: StepUnderWay, lost: Sequence[int]) -> Exchang
     if not s.unseen:
         for agent_id, came_at in s.late.items():
             m.lateness.came_behind(agent_id, came_at)
+    overtook = bool(lost) and not m.shares_the_barrier and s.overtook({a: s.done[a] for a in lost})
     result = yield from _filled(m, s, lost)
+    if overtook:
+        # Its completion did come: none is awaited any more.
+        m.lateness.acknowledged_behind += 1
+        return result
     # What came late may have been this step's, of an agent at rest: nothing more is awaited then.
     awaited = [agent_id for agent_id in lost if not (s.unseen and agent_id in s.late)]
     m.lateness.taken_for_lost(awaited, s.moved_at, doubted=s.unseen)

@@ -44,6 +44,8 @@ class InfoPieces:
         What comes twice was sent twice then, as where two kinds have the very same value, and not doubled on its way.
         """
         self._starts = (0, 0, 0)
+        self._first = 0
+        """What the first index of each kind is: 0, or 1 on servers that count so."""
         self._total = 0
         self._may_be_so = False
 
@@ -77,13 +79,16 @@ class InfoPieces:
         if not self._may_be_so or (repeated and not self._as_before):
             return message.index
         at = len(self._came)
-        if at >= self._total or message.index != self._within_kind(at):
+        if at == 0:
+            self._first = 1 if message.index == 1 else 0
+        within_kind = message.index - self._first
+        if at >= self._total or within_kind != self._within_kind(at):
             self._may_be_so = False
             return message.index
         self._came.append(message)
         if len(self._came) == self._total and self._head is not None:
             raise IndexedByKind(self._head, self._came)
-        return message.index if message.index == at else -1
+        return message.index if within_kind == at else -1
 
     def _within_kind(self, at: int) -> int:
         return at - max(start for start in self._starts if start <= at)

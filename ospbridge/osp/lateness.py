@@ -14,17 +14,22 @@ LATEST: Final = 30.0
 RESET_LATEST: Final = 10.0
 """Seconds behind a reset that was taken for done: what completes later was another."""
 
+RULE: Final = 3
+"""So many steps in a row are no accident of the network."""
+
 
 class Lateness:
     """Learned from what came after all, and from resets that took their time. Time is an argument."""
 
-    __slots__ = ("_begun", "_doubted", "_read_back", "behind", "reset_took")
+    __slots__ = ("_begun", "_doubted", "_read_back", "acknowledged_behind", "behind", "reset_took")
 
     def __init__(self) -> None:
         self.behind = 0.0
         """Seconds, at most, that a step's completion came behind what the clock showed."""
         self.reset_took = 0.0
         """Seconds that the longest reset took of which that is known."""
+        self.acknowledged_behind = 0
+        """Steps in a row whose vote was acknowledged only behind what the clock shows to be their completion."""
         self._read_back: dict[int, float] = {}
         """Of the latest step, agents whose completion was taken for lost: when the clock had moved."""
         self._doubted: set[int] = set()
@@ -36,6 +41,12 @@ class Lateness:
         """What a session before this one with the same simulator had seen."""
         self.behind = max(self.behind, before.behind)
         self.reset_took = max(self.reset_took, before.reset_took)
+        self.acknowledged_behind = before.acknowledged_behind
+
+    @property
+    def acknowledges_last(self) -> bool:
+        """This simulator tells what a step brought before it acknowledges the vote that ran it, as a rule."""
+        return self.acknowledged_behind >= RULE
 
     def taken_for_lost(self, agents: Iterable[int], moved_at: float, *, doubted: bool = False) -> None:
         """Completions of these agents are not awaited any more; the clock had moved then.

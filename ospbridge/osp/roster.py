@@ -54,7 +54,7 @@ def overview(
     entries = []
     for _, piece in sorted(pieces.items()):
         assert isinstance(piece, AgentOverviewNext)
-        entries.append(AgentEntry(piece.agent_id, piece.name, piece.type, piece.available == 1))
+        entries.append(AgentEntry(piece.agent_id, piece.name, piece.type, piece.available != 0))
     m.agent_names = {entry.id: entry.name for entry in entries}
     m.foreign = frozenset(
         entry.name for entry in entries if not entry.available and entry.id not in m.controlled

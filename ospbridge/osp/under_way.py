@@ -198,6 +198,10 @@ class StepUnderWay:
                 self.doubled = self.m.doubles = self.m.doubled = True
             if self.unsent and not self.unacked:
                 self.send_next()
+            elif not self.unacked and not self.early:
+                self.m.lateness.acknowledged_behind = 0
+            elif self._acknowledged_last(agent_id):
+                self._believe_rule(agent_id)
             return
         if agent_id in self.m.owed_acks:
             self.m.owed_acks.discard(agent_id)
@@ -210,23 +214,15 @@ class StepUnderWay:
         if vote is None:
             self.m.unexpected(reply)
             return
-        if not reply.observed:
-            self.m.send_bytes(vote.done)
         early = bool(self.unacked or self.unsent)
         known = (early or self.m.disturbed) and self.m.recalls(reply)
-        if early and known:
-            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
+        if early and cut is None and self._acknowledged_last(reply.agent_id):
+            self._completed_first(reply, vote)
             return
+        if early or not reply.observed:
+            self.m.send_bytes(vote.done)
         if early:
-            # Acknowledgements precede completions on every server: this one is late or doubled, or the barrier
-            # counted a vote twice. The clock will tell; what it carries is not believed.
-            self.early = True
-            self.m.lateness.came_behind(reply.agent_id, self.m.now)
-            self.strange.append(reply)
-            # Before all votes are even sent it can only be that one of them was counted twice.
-            if self.unsent:
-                self.doubled = self.m.doubled = True
-            self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+            self._too_early(reply, known=known)
             return
         if reply.agent_id in self.done:
             if self.done[reply.agent_id] != reply:
@@ -249,6 +245,47 @@ class StepUnderWay:
         if reply.observed:
             self.owed, self.owing = reply.observed, vote
 
+    def _completed_first(self, reply: StepCompleted, vote: Vote) -> None:
+        self.early = True
+        self.strange.append(reply)
+        if reply.observed:
+            self.owed, self.owing = reply.observed, vote
+        else:
+            self.m.send_bytes(vote.done)
+
+    def _too_early(self, reply: StepCompleted, *, known: bool) -> None:
+        if known:
+            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
+            return
+        # Acknowledgements precede completions on nearly every server: this one is late or doubled, or the barrier
+        # counted a vote twice. The clock will tell; what it carries is not believed.
+        self.early = True
+        self.m.lateness.came_behind(reply.agent_id, self.m.now)
+        self.strange.append(reply)
+        # Before all votes are even sent it can only be that one of them was counted twice.
+        if self.unsent:
+            self.doubled = self.m.doubled = True
+        self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+
+    def _acknowledged_last(self, agent_id: int) -> bool:
+        """Whether a completion before the acknowledgement is what this simulator makes of every step.
+
+        Only where one agent votes, and a clock tells afterwards whether this step ran.
+        """
+        m = self.m
+        return (
+            m.lateness.acknowledges_last
+            and m.clock.available
+            and not (m.shares_the_barrier or self.resent or self.doubled or m.lateness.awaits(agent_id))
+        )
+
+    def _believe_rule(self, agent_id: int) -> None:
+        """The acknowledgement came that this simulator sends last: the one completion before it is the step's."""
+        if len(self.strange) == 1 and agent_id not in self.done:
+            self.done[agent_id] = self.strange[0]
+            if self.m.recalls(self.strange[0]):
+                self.familiar.add(agent_id)
+
     def _value(self, reply: ValueContent) -> None:
         self.values[reply.value_id] = reply.content
         self.owed -= 1
@@ -268,6 +305,8 @@ class StepUnderWay:
         early = self._unknown()
         alone = not (self.resent or self.doubled or m.clock.available)
         if ran or (alone and early):
+            if ran and early and not (self.unacked or self.unsent):
+                m.lateness.acknowledged_behind += 1
             m.owed_acks |= self.unacked
             self.unacked.clear()
             self.done = early | self.done

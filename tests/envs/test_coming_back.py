@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.group import DirectGroup
 from ospbridge.errors import (
+    AgentNotFound,
     LocalProtocolError,
     OspBridgeError,
     QueryTimeout,
@@ -211,6 +213,40 @@ def test_a_simulator_that_dies_and_is_back_at_once_uses_up_no_rebuild() -> None:
         assert truncated
         assert "connection refused" in info["reason"]
     env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
+def test_a_restarted_simulator_may_still_load_its_scene_when_it_is_joined_again(
+    made: Callable[..., Any],
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        address = simulator.address
+        env = made(str(address))
+        env.reset(seed=1)
+    step(env)
+    with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port) as simulator:
+        controls = simulator.machine.controls
+        later, simulator.machine.controls = list(controls), []
+        loaded = threading.Timer(0.5, lambda: setattr(simulator.machine, "controls", later))
+        loaded.start()
+        env.reset(seed=2)
+        loaded.join()
+        step(env)
+        env.close()
+
+
+def test_an_agent_that_never_comes_back_is_missed_within_the_time_for_joining() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        address = simulator.address
+        env = single(str(address), connect_timeout=1.0)
+        env.reset(seed=1)
+    step(env)
+    with UdpSimulator(SyntheticWorld(2, 3, names=["other"]), host=address.host, port=address.port):
+        began = time.monotonic()
+        with pytest.raises(AgentNotFound, match="it offers other"):
+            env.reset(seed=2)
+        assert time.monotonic() - began < 5.0
+        env.close()
 
 
 def test_a_twin_is_told_of_events_and_values_though_the_other_has_built_the_session_anew(

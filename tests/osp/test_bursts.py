@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 AT_MOST: Final = 1000
 LATENCY: Final = 1e-4
+FROM_0_OR_1: Final = pytest.mark.parametrize("first", [0, 1])
 
 
 def run(machine: ClientMachine, exchange: Exchange[Any], answers: Callable[[bytes], list[Message]]) -> Any:
@@ -68,8 +70,22 @@ def test_pieces_may_count_from_1(agents: int) -> None:
     assert machine.now - began < DOCUMENT.patience
 
 
-def test_values_of_an_interface_may_count_anew_with_each_kind() -> None:
-    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True)
+@pytest.mark.parametrize("flag, free", [(0, False), (1, True), (2, True), (255, True)])
+def test_any_flag_but_0_says_that_an_agent_is_available(flag: int, free: bool) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2)
+
+    def answers(data: bytes) -> list[Message]:
+        return [
+            replace(reply, available=flag) if isinstance(reply, AgentOverviewNext) else reply
+            for reply in server.answers(data)
+        ]
+
+    assert [entry.available for entry in run(machine, roster.overview(machine), answers)] == [free, free]
+
+
+@FROM_0_OR_1
+def test_values_of_an_interface_may_count_anew_with_each_kind(first: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True, first=first)
     for _ in range(2):
         interface = run(machine, roster.agent_info(machine, 1), server.answers)
         found = [
@@ -86,9 +102,10 @@ def test_values_of_an_interface_may_count_anew_with_each_kind() -> None:
     assert machine.now < DOCUMENT.patience
 
 
+@FROM_0_OR_1
 @pytest.mark.parametrize("lost", range(9))
-def test_where_one_of_them_is_lost_they_are_asked_for_again(lost: int) -> None:
-    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True)
+def test_where_one_of_them_is_lost_they_are_asked_for_again(lost: int, first: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True, first=first)
 
     def answers(data: bytes) -> list[Message]:
         replies = server.answers(data)

@@ -10,6 +10,7 @@ import pytest
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
+from ospbridge.osp.lateness import RULE
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
@@ -138,3 +139,93 @@ def test_what_is_not_acknowledged_yet_is_not_believed_sooner_for_that(profile: P
     session.pair.fault = lose
     assert session.step() > 2.0
     assert lost
+
+
+class Repeating(Session):
+    """One agent of a server that acknowledges each vote behind what the step brought, and repeats its episode."""
+
+    def __init__(self, profile: Profile, *, shown: bool) -> None:
+        super().__init__(profile, 0, agents=1, shown=shown)
+
+    def _fault(self, datagram: Datagram) -> Iterable[float]:
+        return (
+            BEHIND_ALL
+            if not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_ACK
+            else 0.0,
+        )
+
+    def again(self) -> None:
+        self.number = 0
+        self.client.do(self.talk.reset(1))
+
+
+@BOTH
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_server_that_always_acknowledges_last_is_known_by_it_after_a_few_steps(
+    profile: Profile, shown: bool
+) -> None:
+    session = Repeating(profile, shown=shown)
+    took = [session.step() for _ in range(RULE)]
+    assert sum(took) < RULE * 0.6
+    took = [session.step() for _ in range(20)]
+    # The same once more: what it brings has come before.
+    session.again()
+    took += [session.step() for _ in range(20)]
+    assert max(took) < 0.1
+    assert session.client.do(session.talk.audit()) == ""
+
+
+@BOTH
+def test_one_that_does_so_no_more_is_not_known_by_it_any_longer(profile: Profile) -> None:
+    session = Repeating(profile, shown=False)
+    for _ in range(RULE + 1):
+        session.step()
+    lateness = session.talk.machine.lateness
+    assert lateness.acknowledges_last
+    session.pair.fault = lambda _: (0.0,)
+    session.step()
+    assert not lateness.acknowledges_last
+    assert session.client.do(session.talk.audit()) == ""
+
+
+@BOTH
+def test_an_older_completion_is_not_believed_of_a_server_that_acknowledges_last(profile: Profile) -> None:
+    session = Repeating(profile, shown=True)
+    older: list[bytes] = []
+    for _ in range(RULE + 3):
+        session.step()
+    fault = session.pair.fault
+
+    def late(datagram: Datagram) -> Iterable[float]:
+        if not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED and not older:
+            older.append(bytes(datagram.data))
+            # It comes again when the next vote awaits its acknowledgement.
+            return (0.0, 0.002)
+        return fault(datagram)
+
+    session.pair.fault = late
+    for _ in range(6):
+        session.step()
+    assert older
+    assert session.client.do(session.talk.audit()) == ""
+
+
+def test_what_is_observed_of_a_server_that_always_acknowledges_last_is_taken_and_confirmed() -> None:
+    session = Repeating(DOCUMENT, shown=False)
+    seen: list[Datagram] = []
+    fault = session.pair.fault
+
+    def count(datagram: Datagram) -> Iterable[float]:
+        if datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED_ACK:
+            seen.append(datagram)
+        return fault(datagram)
+
+    session.client.do(session.talk.watch([SIMULATION_TIME]))
+    session.pair.fault = count
+    for number in range(1, RULE + 20):
+        took = session.step()
+        assert len(seen) >= number
+        assert took < 0.1 or number <= RULE
+    session.again()
+    assert session.step() < 0.1
+    assert session.client.do(session.talk.audit()) == ""
