@@ -12,7 +12,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 
-if ray.__version__.startswith("2.47."):
+if ray.__version__.startswith(("2.47.", "2.48.")):
     from ray.rllib.env.tcp_client_inference_env_runner import _dummy_client as play
 else:
     from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client as play

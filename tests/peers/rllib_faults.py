@@ -74,7 +74,7 @@ class Server:
 
     @property
     def dialect(self) -> str:
-        return "json" if self._program.lines()[0]["ray"].startswith("2.47.") else "msgpack"
+        return "json" if self._program.lines()[0]["ray"].startswith(("2.47.", "2.48.")) else "msgpack"
 
     def told(self, what: str) -> list[Any]:
         return [line[what] for line in json_lines(self._told) if what in line]

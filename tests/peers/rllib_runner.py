@@ -20,7 +20,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 __all__ = ["Runner", "Telling"]
 
 Runner: Any
-if ray.__version__.startswith("2.47."):
+if ray.__version__.startswith(("2.47.", "2.48.")):
     from ray.rllib.env.tcp_client_inference_env_runner import TcpClientInferenceEnvRunner
 
     class Mended(TcpClientInferenceEnvRunner):  # type: ignore[misc]  # Ray says no types

@@ -62,7 +62,7 @@ def config(arguments: argparse.Namespace) -> PPOConfig:
             env_runner_cls=Runner if arguments.told is None else Telling,
             num_env_runners=arguments.runners,
             # Ray 2.47 asks the local one for the spaces. It listens at the base port then, and samples nothing.
-            create_local_env_runner=not arguments.runners or ray.__version__.startswith("2.47."),
+            create_local_env_runner=not arguments.runners or ray.__version__.startswith(("2.47.", "2.48.")),
             # On a busy machine a runner that does not listen yet would be taken for dead.
             validate_env_runners_after_construction=False,
             # A simulator may be slow: no sample is ever given up.
