@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import ScenarioInvalid
+from ospbridge.osp.clock import ITERATIONS
 from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import TIME_STEP, SourceKind
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ospbridge.task.scenario import AgentScenario, Scenario, Source
 
 __all__ = ["Findings", "held_against", "importable"]
-
-ITERATIONS = "/Simulation/IterationsPerStep"
 
 
 @dataclass(slots=True)

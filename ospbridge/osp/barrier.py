@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncertain
+from ospbridge.osp.holding import hold_back
 from ospbridge.osp.lost_completions import late_after_all
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
-from ospbridge.osp.timekeeping import audit, learned_clock, start_clock
+from ospbridge.osp.timekeeping import as_announced, audit, learned_clock, start_clock
+from ospbridge.osp.unasked import denies_reset
 from ospbridge.osp.under_way import StepUnderWay
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
         yield from start_clock(m)
     m.vote_outstanding = True
     m.doubled = m.reset_within = False
-    if not m.guarded and (m.clock.size is not None or m.clock.missing):
+    if not (m.guarded or m.reset_told) and (m.clock.size is not None or m.clock.missing):
         way = m.way(votes)
         way.begin(m.now)
         return (yield from go_on(m, votes, way))
@@ -112,11 +114,15 @@ def _by_messages(
             m.anomaly("a step met silence")
             return (yield from _recover(m, s, limit))
         s.take(reply)
+        if s.held:
+            yield from hold_back(m, s)
+            quiet_at = min(m.now + m.profile.patience, limit)
         if s.owed:
             quiet_at = min(m.now + m.profile.patience, limit)
         if not s.finished:
             reply = yield quiet_at
-    if m.guarded or m.clock.size is None:
+    m.lateness.step_ran(m.now - s.voted)
+    if m.guarded or m.reset_told or m.clock.size is None:
         if not (yield from _verify(m, s)):
             return (yield from _recover(m, s, limit))
         yield from _not_late(m, s, limit)
@@ -162,17 +168,25 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         return True
     once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)
     moved = m.clock.judge(time)
+    if m.reset_told and not denies_reset(m, moved):
+        m.clock.believe(None)
+        return True
     if moved is Moved.NO:
         look_for_a_reset(m)
         s.distrust()
         return False
     if moved is Moved.OTHERWISE:
         raise uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
-    if s.doubled and not once:
+    if s.doubled and not once and not (yield from _took_one(m, time)):
         raise uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     yield from not_undone(m, s)
     m.clock.believe(time)
     return True
+
+
+def _took_one(m: ClientMachine, time: float) -> Exchange[bool]:
+    """Whether a first step whose vote was acknowledged twice ran once, by what the simulator says of its steps."""
+    return not m.shares_the_barrier and (yield from as_announced(m, time))
 
 
 def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
@@ -190,7 +204,7 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
     for agent_id in dict.fromkeys((*s.disputed, *s.familiar, *s.cut)):
         cut = None if agent_id in s.disputed or agent_id in s.familiar else s.cut.get(agent_id)
         try:
-            whole = yield from restore(m, s.votes[agent_id].agent, cut)
+            whole = yield from restore(m, s.votes[agent_id].agent, cut, stray=s.take)
         except OspBridgeError as error:
             lost_session = isinstance(error, SessionLost)
             if (
@@ -245,11 +259,7 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
     waits = m.waits()
     asked_others = False
     while True:
-        if s.owed:
-            # Pushed values are lost; they can be read at any time, unlike the step.
-            s.owed = 0
-            if s.owing is not None:
-                m.send_bytes(s.owing.done)
+        s.forgo_values()
         missing = s.missing
         asks_first = s.may_ask_first
         if missing and not asks_first:
@@ -270,6 +280,9 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
         if not s.finished:
             until = min(m.now + waits.next(), limit)
             while not s.finished:
+                if s.held:
+                    yield from hold_back(m, s)
+                    until = min(m.now + waits.next(), limit)
                 reply = yield until
                 if reply is None:
                     break

@@ -126,6 +126,12 @@ class ClientMachine:
         """A vote was acknowledged more often than it was sent."""
         self.doubled = False
         """So it was with one of the latest step, or with one behind it."""
+        self.overcounted = False
+        """That vote may count for the next step, which would run before all of its votes are in (``holding``)."""
+        self.latest_in_doubt = False
+        """Or it counted in the latest step, which ran too early then: the next one tells that, too."""
+        self.reset_told = False
+        """A reset was completed that this session did not ask for, if the clock agrees: that may be a late copy."""
         self.lateness = Lateness()
         self.no_later = inf
         """When every question must be over, whatever its own limit is."""
@@ -318,6 +324,7 @@ class ClientMachine:
             or (clock.size is None and not clock.missing)
             or self.suspect
             or self.resets_outstanding
+            or self.reset_told
             or self._exchange is not None
             or self.lost is not None
         ):

@@ -13,13 +13,16 @@ from typing import Final
 
 from ospbridge.osp.number_text import with_point
 
-__all__ = ["SIMULATION_TIME", "Moved", "StepClock"]
+__all__ = ["ITERATIONS", "SIMULATION_TIME", "TIME_STEP_SIZE", "Moved", "StepClock"]
 
 UNEVEN: Final = 0.25
 """Of a step: clocks print few digits, and steps may be small."""
 EXACT: Final = 0.01
 """Of a step: so near do all steps of a clock come that counts them."""
 SIMULATION_TIME: Final = "/Simulation/SimulationTime"
+TIME_STEP_SIZE: Final = "/Simulation/TimeStepSize"
+ITERATIONS: Final = "/Simulation/IterationsPerStep"
+"""Steps of that size that the world makes with each step of the barrier."""
 
 
 class Moved(Enum):
@@ -116,6 +119,16 @@ class StepClock:
             return False
         return (time - self.base) / self.size < self.count - UNEVEN
 
+    def ran_ahead(self, time: float) -> bool:
+        """Whether no next step brings it there: that may be an old answer of the episode before."""
+        shown = self.steps_shown(time)
+        return shown is not None and shown not in (self.count, self.count + 1)
+
+    @property
+    def tells_resets(self) -> bool:
+        """Where it stands behind the next step says whether the world was reset before that."""
+        return self.size is not None and self.zeroed and self.count > 1
+
     def would_learn(self, time: float) -> bool:
         """Whether a first step that brought it to ``time`` would tell how long steps take."""
         return self.size is None and self.base is not None and time != self.base
@@ -143,13 +156,17 @@ class StepClock:
         return Moved.ONCE if shown == self.count + 1 else Moved.OTHERWISE
 
     def as_usual(self, time: float) -> bool:
-        """Whether the first step took as long as each one of the episode before, and not two of them.
+        """Whether the first step took as long as each one of the episode before, and not two of them."""
+        return self.usual is not None and self.took(time, self.usual)
+
+    def took(self, time: float, size: float) -> bool:
+        """Whether ``size`` seconds have passed since the base, and not twice as many.
 
         Clocks of few digits cannot tell.
         """
-        if self.base is None or self.usual is None or self.resolution > UNEVEN * self.usual:
+        if self.base is None or self.resolution > UNEVEN * size:
             return False
-        return abs(time - self.base - self.usual) <= EXACT * self.usual + self.resolution
+        return abs(time - self.base - size) <= EXACT * size + self.resolution
 
     def _several(self, time: float) -> bool:
         """Whether the first step took as long as several steps of the episode before."""

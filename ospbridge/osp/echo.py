@@ -61,6 +61,10 @@ class InputSeen:
     def clamped(self, given: float) -> float:
         return min(max(given, self.low), self.high) if self.low < self.high else given
 
+    def doubts_it(self, given: float, read: float) -> bool:
+        """Whether that would be a contradiction; nothing is learned from it."""
+        return self.sure and not self._fits(self.clamped(given), read)
+
     def contradiction(self, given: float, read: float) -> tuple[float, float] | None:
         """What was given in a step, and what was read that cannot come of it: in this step, or earlier in its episode.
 

@@ -22,6 +22,7 @@ from ospbridge.osp.timekeeping import (
     must_settle,
     read_clock,
 )
+from ospbridge.osp.unasked import denies_reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +152,8 @@ def _looked(m: ClientMachine, s: StepUnderWay, look: Look) -> Exchange[tuple[flo
             m, "the world was reset in the middle of it, by another client or by a doubled request"
         )
     moved = Moved.UNKNOWN if time is None else m.clock.judge(time)
+    if m.reset_told and time is not None and not denies_reset(m, moved):
+        raise uncertain(m, "the world was reset in the middle of it, by another client")
     if moved is Moved.NO and not s.unacked:
         look_for_a_reset(m)
     if moved is not Moved.ONCE:

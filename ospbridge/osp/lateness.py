@@ -1,4 +1,7 @@
-"""How long completions of a simulator took to come, beyond what could be seen: so long is waited before one is lost."""
+"""How long completions of a simulator took to come, beyond what could be seen: so long is waited before one is lost.
+
+And what else a session learns of the network, and hands on to the next one with the same simulator.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ LATEST: Final = 30.0
 RESET_LATEST: Final = 10.0
 """Seconds behind a reset that was taken for done: what completes later was another."""
 
+FADING: Final = 0.99
+"""Of how long a step took, which is left of it with the next one."""
 RULE: Final = 3
 """So many steps in a row are no accident of the network."""
 
@@ -21,7 +26,16 @@ RULE: Final = 3
 class Lateness:
     """Learned from what came after all, and from resets that took their time. Time is an argument."""
 
-    __slots__ = ("_begun", "_doubted", "_read_back", "acknowledged_behind", "behind", "reset_took")
+    __slots__ = (
+        "_begun",
+        "_doubted",
+        "_read_back",
+        "acknowledged_behind",
+        "answers_between_votes",
+        "behind",
+        "reset_took",
+        "step_took",
+    )
 
     def __init__(self) -> None:
         self.behind = 0.0
@@ -30,6 +44,10 @@ class Lateness:
         """Seconds that the longest reset took of which that is known."""
         self.acknowledged_behind = 0
         """Steps in a row whose vote was acknowledged only behind what the clock shows to be their completion."""
+        self.answers_between_votes = True
+        """Questions are answered while votes are missing."""
+        self.step_took = 0.0
+        """Seconds from the last vote to the last completion, of steps that went as they should; 0: not known."""
         self._read_back: dict[int, float] = {}
         """Of the latest step, agents whose completion was taken for lost: when the clock had moved."""
         self._doubted: set[int] = set()
@@ -42,6 +60,8 @@ class Lateness:
         self.behind = max(self.behind, before.behind)
         self.reset_took = max(self.reset_took, before.reset_took)
         self.acknowledged_behind = before.acknowledged_behind
+        self.answers_between_votes = before.answers_between_votes
+        self.step_took = before.step_took
 
     @property
     def acknowledges_last(self) -> bool:
@@ -76,6 +96,10 @@ class Lateness:
         """A completion came of that agent's latest step."""
         self._read_back.pop(agent_id, None)
         self._doubted.discard(agent_id)
+
+    def step_ran(self, seconds: float) -> None:
+        """A step was completed so long behind its last vote; an exception is forgotten again."""
+        self.step_took = max(seconds, FADING * self.step_took)
 
     def came(self, behind: float) -> None:
         """A completion, or its values, came so long behind what the clock showed."""

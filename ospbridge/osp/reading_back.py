@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["replaced"]
 
+CALM: Final = 0.1
+"""Seconds that answers of long ago are given to come."""
 LISTINGS_AT_MOST: Final = 3
 """So often is looked for inputs in a session: a repository may not have them."""
 
@@ -34,15 +36,19 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
             continue
         yield from _find(m, vote, agent)
         for at in agent.telling(vote.inputs):
-            value_id = agent.ids[at]
+            value_id, given = agent.ids[at], float(vote.inputs[at])
             assert value_id is not None
             text = yield from settled_value(m, value_id)
             try:
+                if agent.inputs[at].doubts_it(given, number(text or "")):
+                    # Copies of an answer of long ago agree with each other, too: look when they are through.
+                    yield from _calm(m)
+                    text = yield from settled_value(m, value_id)
                 read = number(text or "")
             except ValueError:
                 agent.ids[at] = None
                 continue
-            found = agent.inputs[at].contradiction(float(vote.inputs[at]), read)
+            found = agent.inputs[at].contradiction(given, read)
             if found is not None:
                 given, read = found
                 return (
@@ -51,6 +57,16 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
                 )
         agent.remember(vote.inputs)
     return ""
+
+
+def _calm(m: ClientMachine) -> Exchange[None]:
+    """Let come what is on its way."""
+    until = m.now + CALM
+    while m.now < until:
+        reply = yield until
+        if reply is None:
+            return
+        m.unexpected(reply)
 
 
 def _find(m: ClientMachine, vote: Vote, agent: AgentEcho) -> Exchange[None]:

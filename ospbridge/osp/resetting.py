@@ -223,6 +223,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     """Learn where the clock stands behind the reset. False where what completed was an older one."""
     took_until = r.completed_at or m.now
     m.resets_owed = r.owed
+    m.reset_told = m.latest_in_doubt = False
     m.clock.forget()
     m.suspect = ""
     yield from start_clock(m)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from ospbridge.errors import QueryTimeout
+from ospbridge.errors import IncompleteListing, QueryTimeout
 from ospbridge.osp.asking import get_value, settled_value
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE
 from ospbridge.osp.listing import find_value
+from ospbridge.osp.number_text import number
+from ospbridge.osp.unasked import reset_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
 __all__ = [
+    "as_announced",
     "audit",
     "does_not_count_steps",
     "fresh_clock",
@@ -79,13 +82,15 @@ def must_settle(m: ClientMachine, time: float) -> bool:
 def _looked_again(
     m: ClientMachine, time: float, stray: Callable[[Reply], None] | None = None
 ) -> Exchange[float]:
-    """What the clock shows after all, where ``time`` is less than it has shown already: that may be an old answer.
+    """What the clock shows after all, where ``time`` may be the answer to a question of long ago.
 
-    What is more than it should show is taken as it is: no old answer of this episode shows that.
+    Where it is less than it has shown already, or, on a network that disturbs, more than it can show.
     """
-    if not m.clock.went_back(time):
+    back = m.clock.went_back(time)
+    if not back and not (m.disturbed and m.clock.ran_ahead(time)):
         return time
-    _came_late(m, f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
+    if back and not m.reset_told:
+        _came_late(m, f"{SIMULATION_TIME} went back to {time:.9g} s, or an answer came late")
     settled = yield from settled_clock(m, stray)
     return time if settled is None else settled
 
@@ -94,6 +99,29 @@ def _came_late(m: ClientMachine, told: str) -> None:
     """Where an answer comes so late, a vote may too."""
     m.punctual = False
     m.anomaly(told)
+
+
+def as_announced(m: ClientMachine, time: float) -> Exchange[bool]:
+    """Whether a first step that brought the clock to ``time`` took as long as the simulator says that steps take."""
+    size = 1.0
+    for name, needed in ((TIME_STEP_SIZE, True), (ITERATIONS, False)):
+        if m.repository_mute:
+            return False
+        try:
+            entry = yield from find_value(m, name)
+            text = (yield from settled_value(m, entry.id)) if entry else None
+        except IncompleteListing:
+            return False
+        except QueryTimeout:
+            m.mute_questions += 1
+            return False
+        if entry is None and not needed:
+            continue
+        try:
+            size *= number(text or "")
+        except ValueError:
+            return False
+    return isfinite(size) and size > 0 and m.clock.took(time, size)
 
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
@@ -127,6 +155,11 @@ def audit(m: ClientMachine) -> Exchange[str]:
         return m.suspect
     if m.vote_outstanding:
         return "a vote of an earlier step is still outstanding"
+    if m.latest_in_doubt:
+        m.suspect = (
+            "a vote of the latest step was acknowledged twice: it may have run before all votes were in"
+        )
+        return m.suspect
     time = yield from read_clock(m)
     if time is None:
         return ""
@@ -139,6 +172,9 @@ def audit(m: ClientMachine) -> Exchange[str]:
         does_not_count_steps(m)
         return m.suspect
     shown = clock.steps_shown((yield from _looked_again(m, time)))
+    if m.reset_told and shown != clock.count:
+        reset_by_others(m)
+        return m.suspect
     if shown is not None and shown != clock.count:
         m.suspect = f"{m.clock.count} steps were given, the clock shows {shown}"
         m.anomaly(m.suspect)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import SessionEvicted, SessionLost
+from ospbridge.osp.clock import Moved
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     AgentInfoAck,
@@ -24,11 +25,12 @@ from ospbridge.osp.messages import (
     ValueContent,
     ValueInfoAck,
 )
+from ospbridge.osp.overcounting import can_hold_back, counted_twice, holds_back
 
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Reply
 
-__all__ = ["LISTED", "RESET_COMPLETED", "unasked"]
+__all__ = ["LISTED", "RESET_COMPLETED", "denies_reset", "reset_by_others", "unasked"]
 
 RESET_COMPLETED: Final = {
     Code.RESET_SIMULATION_COMPLETED: Code.RESET_SIMULATION_COMPLETED_ACK,
@@ -66,9 +68,10 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
             m.resets_owed -= 1
             m.reset_within = m.vote_outstanding
             return
-        m.clock.forget()
-        m.resets_outstanding = 0
-        m.notices.reset("the world was reset without this session having asked")
+        if m.clock.tells_resets and not m.foreign:
+            m.reset_told = True
+        else:
+            reset_by_others(m)
     elif isinstance(message, StepCompleted):
         m.send(StepCompletedAck(message.agent_id))
         m.lateness.came_behind(message.agent_id, m.now)
@@ -108,6 +111,24 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
             m.attention.shown()
 
 
+def reset_by_others(m: ClientMachine) -> None:
+    """The world was reset, and this session had no part in it."""
+    m.reset_told = False
+    m.clock.forget()
+    m.resets_outstanding = 0
+    m.notices.reset("the world was reset without this session having asked")
+
+
+def denies_reset(m: ClientMachine, moved: Moved) -> bool:
+    """What the clock says of a step tells whether there was the reset that was told of, which is dealt with then."""
+    if moved is Moved.OTHERWISE:
+        reset_by_others(m)
+        return False
+    m.reset_told = False
+    m.anomaly("a reset was completed twice")
+    return True
+
+
 def _surplus_acknowledgement(m: ClientMachine, agent_id: int) -> None:
     """Between steps, a vote was acknowledged: late, or once more."""
     m.punctual = False
@@ -115,8 +136,9 @@ def _surplus_acknowledgement(m: ClientMachine, agent_id: int) -> None:
     if agent_id in m.owed_acks:
         m.owed_acks.discard(agent_id)
         return
-    m.doubles = m.doubled = True
-    if m.shares_the_barrier and not m.suspect:
+    last = agent_id == next(reversed(m.controlled))
+    counted_twice(m, too_late=last and (holds_back(m) or not m.profile.pipelining))
+    if m.shares_the_barrier and not can_hold_back(m) and not m.suspect:
         m.suspect = (
             f"a vote of agent {agent_id} was acknowledged once more than it was sent: the simulator may count it "
             "for a vote that is still to come"

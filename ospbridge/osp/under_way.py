@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
+from ospbridge.osp.overcounting import can_hold_back, counted_twice, holds_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,7 @@ class StepUnderWay:
         "early",
         "familiar",
         "followed",
+        "last",
         "late",
         "m",
         "moved_at",
@@ -45,6 +47,7 @@ class StepUnderWay:
         "owing",
         "resent",
         "seen_moved",
+        "sequential",
         "shown",
         "silent",
         "strange",
@@ -53,6 +56,7 @@ class StepUnderWay:
         "unseen",
         "unsent",
         "values",
+        "voted",
         "votes",
         "waited",
     )
@@ -74,7 +78,13 @@ class StepUnderWay:
         self.disowned: dict[int, StepCompleted] = {}
         """Completions that the clock has disowned."""
         self.disowned_at = 0.0
+        self.voted = self.began
+        """When the latest vote was sent."""
         self.votes = {vote.agent_id: vote for vote in votes}
+        self.last = votes[-1].agent_id
+        """The agent whose vote is sent behind all others ..."""
+        self.sequential = not m.profile.pipelining
+        """... and only when these are acknowledged."""
         self.unsent = deque(votes if way is None else way.unsent)
         self.unacked = set() if way is None else way.unacknowledged
         self.done = {} if way is None else way.completions
@@ -90,7 +100,8 @@ class StepUnderWay:
         self.early = False
         self.strange: list[StepCompleted] = []
         """Completions that came too early to be this step's."""
-        self.doubled = False
+        self.doubled = m.overcounted and m.shares_the_barrier and not can_hold_back(m)
+        """A vote may have been counted for another one of ours, and nothing will tell."""
         self.resent = False
         self.silent = False
         """The simulator did not answer the latest question."""
@@ -114,7 +125,9 @@ class StepUnderWay:
             return True
         if not m.shares_the_barrier:
             return False
-        return self.doubled or (self.early and m.doubles)
+        # A vote that is not acknowledged may have been lost on a step that ran without it: then none is left over.
+        lost = m.overcounted and bool(self.unacked)
+        return self.doubled or (self.early and m.doubles) or lost or bool(self.unsent)
 
     @property
     def overtaken(self) -> bool:
@@ -124,6 +137,11 @@ class StepUnderWay:
         """
         m = self.m
         return bool(m.foreign) and not self.waited and (m.doubles or not m.punctual)
+
+    @property
+    def held(self) -> bool:
+        """Only the last vote is missing, and is held back (see ``holding``)."""
+        return len(self.unsent) == 1 and not self.unacked and holds_back(self.m)
 
     @property
     def hasty(self) -> bool:
@@ -161,13 +179,15 @@ class StepUnderWay:
     def send(self) -> None:
         """The first vote, or all of them."""
         self.send_next()
-        if self.m.profile.pipelining:
-            while self.unsent:
-                self.send_next()
+        if holds_back(self.m):
+            self.sequential = True
+        while not self.sequential and self.unsent:
+            self.send_next()
 
     def send_next(self) -> None:
         vote = self.unsent.popleft()
         self.unacked.add(vote.agent_id)
+        self.voted = self.m.now
         self.m.send_bytes(vote.datagram)
 
     def take(self, reply: Reply) -> None:
@@ -197,7 +217,8 @@ class StepUnderWay:
                 # which was only late, and counts for a step that is still to come.
                 self.doubled = self.m.doubles = self.m.doubled = True
             if self.unsent and not self.unacked:
-                self.send_next()
+                if not self.held:
+                    self.send_next()
             elif not self.unacked and not self.early:
                 self.m.lateness.acknowledged_behind = 0
             elif self._acknowledged_last(agent_id):
@@ -206,7 +227,9 @@ class StepUnderWay:
         if agent_id in self.m.owed_acks:
             self.m.owed_acks.discard(agent_id)
         elif agent_id in self.votes:
-            self.doubled = self.m.doubles = self.m.doubled = True
+            # The copy of a last vote counts for the next step, if at all: without that vote this one does not run.
+            counted_twice(self.m, too_late=self.sequential and not self.unsent and agent_id == self.last)
+            self.doubled = self.doubled or not can_hold_back(self.m)
         self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
 
     def _completion(self, reply: StepCompleted, cut: Truncated | None) -> None:
@@ -291,6 +314,13 @@ class StepUnderWay:
         self.owed -= 1
         if not self.owed and self.owing is not None:
             self.m.send_bytes(self.owing.done)
+
+    def forgo_values(self) -> None:
+        """Pushed values are lost; they can be read at any time, unlike the step."""
+        if self.owed:
+            self.owed = 0
+            if self.owing is not None:
+                self.m.send_bytes(self.owing.done)
 
     def believe_early(self, *, ran: bool) -> None:
         """The repository does not show what the step brought: believe what came before its acknowledgement.

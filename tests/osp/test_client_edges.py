@@ -336,6 +336,7 @@ def test_an_acknowledgement_that_was_owed_casts_no_doubt_when_it_comes_between_s
     give(machine, NextSimulationStepAck(1))
     assert (machine.owed_acks, machine.doubles, machine.suspect) == (set(), False, "")
     assert not machine.punctual
+    machine.lateness.answers_between_votes = False
     give(machine, NextSimulationStepAck(1))
     assert machine.doubles
     assert "agent 1 was acknowledged once more than it was sent" in machine.suspect

@@ -92,6 +92,48 @@ def test_once_the_episode_has_begun_a_reset_is_somebody_else_s(
     assert machine.clock.base is None
 
 
+@BOTH
+@pytest.mark.parametrize("behind", [1e-3, 1.05e-3, 1.1e-3, 1.15e-3, 0.03])
+def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
+    profile: Profile, behind: float
+) -> None:
+    session = Session(profile)
+    session.twice(*COMPLETED, behind=behind)
+    session.reset(1)
+    for number in range(1, 5):
+        if number == 3:
+            session.pair.settle(max(behind - 1e-3, 0.0))
+        assert session.step() == expected(REST, number, 3, seed=1).tolist()
+    session.pair.settle(0.1)
+    for number in range(5, 7):
+        assert session.step() == expected(REST, number, 3, seed=1).tolist()
+    assert not session.told_of_a_reset()
+    assert session.client.do(session.talk.audit()) == ""
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+@pytest.mark.parametrize("when", ["before a step", "at the end"])
+def test_a_reset_by_somebody_who_controls_nothing_is_told_and_disturbs_nothing(steps: int, when: str) -> None:
+    session = Session(NERD)
+    session.reset(1)
+    for _ in range(steps):
+        session.step()
+    other = session.pair.client(NERD).connect()
+    session.pair.to_handler(bytes([ASKED, 0, 0, 0, 0]), other.conversation.handler.port, other.address)
+    session.pair.settle(0.1)
+    assert session.pair.ledger[-1]["kind"] == "reset"
+    if when == "before a step":
+        session.step()
+    assert session.client.do(session.talk.audit()) == ""
+    assert session.told_of_a_reset()
+    machine = session.client.conversation.machine
+    assert not machine.guarded
+    session.reset(2)
+    for number in range(1, 4):
+        assert session.step() == expected(REST, number, 3, seed=2).tolist()
+    assert not session.told_of_a_reset()
+
+
 @pytest.mark.parametrize("behind", [2.1e-4, 2.4e-4, 2.8e-4])
 def test_a_first_step_that_a_reset_undoes_which_comes_twice_is_not_believed(behind: float) -> None:
     """The copy arrives behind the reset, while the first vote is on its way or its completion comes back."""

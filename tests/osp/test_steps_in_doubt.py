@@ -10,7 +10,7 @@ from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.asking import set_value
 from ospbridge.osp.client import ClientMachine
-from ospbridge.osp.clock import StepClock
+from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
 from ospbridge.osp.messages import (
@@ -68,6 +68,17 @@ def silence(machine: ClientMachine) -> None:
     """Nothing comes until the machine acts."""
     assert machine.deadline is not None
     machine.handle_timer(machine.deadline)
+
+
+def find_nothing(machine: ClientMachine) -> None:
+    """What is looked for is not there, however often."""
+    for _ in range(20):
+        if machine.finished:
+            return
+        give(machine, ValueIds(0))
+        if not machine.finished:
+            silence(machine)
+    raise AssertionError("it looks for ever")
 
 
 def until_the_end(machine: ClientMachine) -> None:
@@ -173,11 +184,49 @@ def test_a_world_that_was_reset_in_the_middle_of_a_step_leaves_it_in_doubt() -> 
 # --- completions that are not believed -----------------------------------------------------------------------------
 
 
-def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt() -> None:
+SIZE, ITERATED = ValueEntry(8, TIME_STEP_SIZE, "Double"), ValueEntry(9, ITERATIONS, "Int")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [[], [ValueContent(8, "0.01")] * 2, [ValueContent(8, "small")] * 2],
+    ids=["nothing", "less", "no_number"],
+)
+def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt(told: list[Message]) -> None:
     machine, _ = stepping(guarded=True)
     machine.clock.size = None
-    give(machine, ACK, ACK, brought(0.5), *[at(0.02)] * 3)
+    if told:
+        machine.values[TIME_STEP_SIZE] = SIZE
+    give(machine, ACK, ACK, brought(0.5), *[at(0.02)] * 3, *told)
+    find_nothing(machine)
     with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
+        machine.result()
+
+
+@pytest.mark.parametrize("iterations", ["", "1", "2", "1,0"])
+def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_long_as_the_simulator_says(
+    iterations: str,
+) -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    machine.values[TIME_STEP_SIZE] = SIZE
+    told = []
+    if iterations:
+        machine.values[ITERATIONS] = ITERATED
+        told = [ValueContent(9, iterations)] * 2
+    shown = 0.02 if iterations == "2" else 0.01
+    give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *[ValueContent(8, "0.01")] * 2, *told)
+    find_nothing(machine)
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+
+
+def test_a_repository_that_is_silent_to_how_long_steps_take_leaves_the_first_one_in_doubt() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
+    until_the_end(machine)
+    assert machine.mute_questions == 1
+    with pytest.raises(StepUncertain, match="not known how long a step takes"):
         machine.result()
 
 
@@ -190,6 +239,7 @@ def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_
     machine.clock.size, machine.clock.usual = None, 0.01
     machine.foreign = foreign
     give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3)
+    find_nothing(machine)
     if shown == 0.01 and not foreign:
         np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
         assert not machine.suspect
@@ -225,10 +275,18 @@ def test_what_repeats_datagrams_is_not_blamed_for_a_doubt_of_a_later_step() -> N
     machine.result()
     assert machine.doubles
     machine.begin(barrier.step(machine, [vote]), 0.0)
-    give(machine, ACK, brought(0.75), at(0.03))
+    give(machine, ACK, brought(0.75), *[at(0.03)] * 3)
     with pytest.raises(StepUncertain) as caught:
         machine.result()
     assert not caught.value.by_network
+
+
+def test_what_the_clock_showed_long_ago_ends_no_episode() -> None:
+    """A copy of an answer of the episode before comes in place of the answer."""
+    machine, _ = stepping(guarded=True)
+    machine.anomaly("a network that disturbs")
+    give(machine, ACK, brought(0.5), at(0.73), *[at(0.01)] * 2)
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
 
 
 def test_a_seed_leaves_it_known_how_long_steps_take() -> None:
@@ -338,10 +396,30 @@ def test_an_input_that_reads_back_as_anothers_leaves_the_step_in_doubt(text: str
     machine.begin(barrier.step(machine, [vote]), 0.0)
     give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, text), ValueContent(7, text))
     if other:
+        # It may have been the answer to a question of long ago.
+        assert not machine.finished
+        give(machine, ValueContent(7, text))
+        silence(machine)
+        give(machine, ValueContent(7, text), ValueContent(7, text))
         with pytest.raises(StepUncertain, match=r"/in of agent 'agent' reads 0\.25, it was given 0\.5"):
             machine.result()
     else:
         assert machine.result().completions.keys() == {1}
+
+
+def test_an_input_that_read_as_anothers_once_leaves_the_step_in_no_doubt() -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.anomaly("a network that disturbs")
+    agent = machine.echo.of(vote, as_given=True)
+    agent.found([7])
+    agent.inputs[0].sure = True
+    agent.remember(np.array([0.25], np.float32))
+    vote.fill([0.5])
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, ACK, brought(0.5), at(0.01), *[ValueContent(7, "0.25")] * 2)
+    silence(machine)
+    give(machine, *[ValueContent(7, "0.5")] * 2)
+    assert machine.result().completions.keys() == {1}
 
 
 def test_of_the_inputs_that_were_given_the_latest_are_remembered() -> None:

@@ -1,0 +1,34 @@
+"""Votes of ours that were acknowledged twice: when it can be told whether they were counted twice (see ``holding``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ospbridge.osp.client import ClientMachine
+
+__all__ = ["can_hold_back", "counted_twice", "holds_back"]
+
+
+def can_hold_back(m: ClientMachine) -> bool:
+    """While the last of several votes is missing it can be seen whether the world waits for it."""
+    return (
+        len(m.controlled) > 1
+        and not m.foreign
+        and m.clock.available
+        and m.clock.base is not None
+        and m.lateness.answers_between_votes
+    )
+
+
+def holds_back(m: ClientMachine) -> bool:
+    """Each step looks whether it does."""
+    return m.doubles and can_hold_back(m)
+
+
+def counted_twice(m: ClientMachine, *, too_late: bool) -> None:
+    """A vote was acknowledged once more than it was sent. ``too_late``: it cannot count for the latest step."""
+    m.doubles = m.doubled = True
+    if can_hold_back(m):
+        m.overcounted = True
+        m.latest_in_doubt = m.latest_in_doubt or not too_late
