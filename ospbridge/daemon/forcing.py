@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 from ospbridge.observe import logs
 from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.budget import Budget
@@ -41,12 +41,10 @@ class Forcing:
         """Restart the communication where another client holds an agent that is wanted; True: ``session`` is over."""
         if not self._settings.force_restart:
             return False
-        patterns = self._settings.agents or ("*",)
-        held = [
-            entry.name
-            for entry in await session.agents()
-            if not entry.available and any(fits(entry.name, pattern) for pattern in patterns)
-        ]
+        agents = await session.agents()
+        names = [entry.name for entry in agents]
+        wanted = chosen(names, self._settings.agents) if self._settings.agents else names
+        held = [entry.name for entry in agents if not entry.available and entry.name in wanted]
         return bool(held) and await self.restart(session, held, "they are wanted")
 
     async def restart(self, session: TrioSession, held: Sequence[str], reason: str) -> bool:

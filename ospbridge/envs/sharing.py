@@ -24,7 +24,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
     UsageError,
 )
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 from ospbridge.osp.profile import profile_named
 from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
@@ -85,6 +85,11 @@ class SharedSession:
     def agent(self) -> AgentInterface:
         """The only agent, of a session that single environments share."""
         return self.agents[0]
+
+    def meant_by(self, agent: str) -> bool:
+        """Whether a name or glob means the only agent, among all that its simulator has."""
+        there = [entry.name for entry in self.session.conversation.agents]
+        return self.agent.name in chosen((*there, self.agent.name), (agent,))
 
     def heed(self, terms: Terms) -> None:
         """These are in force from here on, for rebuilding it too."""
@@ -212,8 +217,7 @@ def acquire(
     """
     here = _of_this_thread(terms.simulator)
     for shared in here:
-        alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
-        if alone:
+        if not shared.exclusive and (agent is None or shared.meant_by(agent)):
             _check_profile(shared, terms.profile)
             _check_trace(shared, trace)
             shared.users += 1

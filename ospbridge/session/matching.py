@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, AgentTaken
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -46,7 +46,8 @@ def choose(
         return free
     names: list[str] = []
     for pattern in patterns:
-        hits = among([entry for entry in agents if fits(entry.name, pattern)], meant)
+        names_meant = chosen([entry.name for entry in agents], (pattern,))
+        hits = among([entry for entry in agents if entry.name in names_meant], meant)
         if not hits:
             raise unknown(agents, pattern, server=server)
         usable = [e.name for e in hits if e.available or e.name in mine]
@@ -61,7 +62,8 @@ def choose(
 
 def among(agents: Sequence[AgentEntry], meant: Sequence[Match]) -> Sequence[AgentEntry]:
     """Those that are meant, where any is."""
-    return [entry for entry in agents if any(kind.fits(entry) for kind in meant)] or agents
+    ids = {entry.id for kind in meant for entry in kind.among(agents)}
+    return [entry for entry in agents if entry.id in ids] or agents
 
 
 def left_out(agents: Sequence[AgentEntry], mine: Container[int], names: Container[str]) -> dict[str, int]:
