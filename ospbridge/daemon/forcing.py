@@ -36,6 +36,8 @@ class Forcing:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._budget = Budget(trio.current_time(), capacity=RESTARTS)
+        self._refused = False
+        """A restart was not allowed so soon, and that was said: whoever waits for agents looks often."""
 
     async def free(self, session: TrioSession) -> bool:
         """Restart the communication where another client holds an agent that is wanted; True: ``session`` is over."""
@@ -43,7 +45,11 @@ class Forcing:
             return False
         agents = await session.agents()
         names = [entry.name for entry in agents]
-        wanted = chosen(names, self._settings.agents) if self._settings.agents else names
+        patterns = self._settings.agents
+        if not all(chosen(names, (pattern,)) for pattern in patterns):
+            # Nothing is gained by it before all of them are there.
+            return False
+        wanted = chosen(names, patterns) if patterns else names
         held = [entry.name for entry in agents if not entry.available and entry.name in wanted]
         return bool(held) and await self.restart(session, held, "they are wanted")
 
@@ -52,10 +58,15 @@ class Forcing:
         if not self._settings.force_restart or session.closed:
             return False
         if not self._budget.spend(trio.current_time()):
-            log.warning(
-                "the communication is not restarted again so soon", **self._settings.whose, agents=list(held)
-            )
+            if not self._refused:
+                log.warning(
+                    "the communication is not restarted again so soon",
+                    **self._settings.whose,
+                    agents=list(held),
+                )
+            self._refused = True
             return False
+        self._refused = False
         log.warning(
             "the communication is restarted", **self._settings.whose, agents=list(held), reason=reason
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken
 from ospbridge.interface import chosen
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentEntry, Endpoint, Match
 
 __all__ = ["choose", "left_out", "unknown"]
+
+NO_SCENE: Final = (
+    "a simulator that was just started may have to load its scene yet; try again, or load one that has agents"
+)
 
 
 def choose(
@@ -42,7 +46,7 @@ def choose(
                     f"every agent of {server} is controlled by other clients: {', '.join(taken)}",
                     agents=taken,
                 )
-            raise AgentNotFound(f"{server} offers no agents at all")
+            raise AgentNotFound(f"{server} offers no agents at all", hint=NO_SCENE)
         return free
     names: list[str] = []
     for pattern in patterns:
@@ -79,7 +83,7 @@ def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> Age
     names = [entry.name for entry in agents]
     near = difflib.get_close_matches(name, names, n=1)
     offered = ", ".join(names) if names else "no agents at all"
+    hint = f"did you mean {near[0]!r}?" if near else ""
     return AgentNotFound(
-        f"{server} has no agent {name!r}; it offers {offered}",
-        hint=f"did you mean {near[0]!r}?" if near else "",
+        f"{server} has no agent {name!r}; it offers {offered}", hint=hint if names else NO_SCENE
     )
