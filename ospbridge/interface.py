@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
 __all__ = [
@@ -31,15 +33,30 @@ __all__ = [
     "StepOutcome",
     "ValueEntry",
     "ValueReading",
+    "chosen",
     "fits",
 ]
 
 DEFAULT_PORT = 45454
+Agent = TypeVar("Agent", bound="AgentEntry | AgentInterface")
 
 
 def fits(name: str, pattern: str) -> bool:
     """Whether a name is meant by a name or shell glob; a name may itself look like a glob."""
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+def chosen(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Those of ``names`` that names or shell globs mean: in the order of these, each once.
+
+    A name may itself look like a glob: where it is there as it is written, it alone is meant.
+    """
+    known = list(dict.fromkeys(names))
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        hits = [pattern] if pattern in known else [name for name in known if fits(name, pattern)]
+        found.update(dict.fromkeys(hits))
+    return list(found)
 
 
 class DrawnSeed(int):
@@ -56,8 +73,13 @@ class Match:
     type: str = "*"
 
     def fits(self, agent: AgentEntry | AgentInterface) -> bool:
-        """Whether an agent is one of these."""
+        """Whether an agent is one of these, as far as it alone can tell."""
         return fits(agent.name, self.name) and fits(agent.type, self.type)
+
+    def among(self, agents: Sequence[Agent]) -> list[Agent]:
+        """Those of all that there are: one that is called as ``name`` is written counts, and others that fit do not."""
+        names = chosen([agent.name for agent in agents], (self.name,))
+        return [agent for agent in agents if agent.name in names and fits(agent.type, self.type)]
 
     def __str__(self) -> str:
         return repr(self.name) + (f" of type {self.type!r}" if self.type != "*" else "")

@@ -76,7 +76,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--wait",
         type=click.FloatRange(0.0, 365 * LONGEST),
         metavar="SECONDS",
-        help="How long the simulator may be absent. Default: for ever.",
+        help="How long the simulator may be absent, or without the agents; 0: one try. Default: for ever.",
     ),
     click.option(
         "--force-restart",

@@ -59,7 +59,7 @@ def status(
     if not found.ready:
         raise SimulatorNotFound(
             f"the daemon is not ready: {found.connection}",
-            hint=f"start the simulator at {found.simulator}, or wait longer with --wait",
+            hint=f"wait longer with --wait; else {found.hint or f'see to the simulator at {found.simulator}'}",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,28 +23,28 @@ def choose(
 
     Raises AgentNotFound, AgentTaken where another process has one of them, UsageError where several are free.
     """
-    chosen: list[HeldAgent] = []
+    wanted: list[HeldAgent] = []
     for pattern in patterns:
-        # A name may itself look like a pattern.
-        hits = {pattern: agents[pattern]} if pattern in agents else _fitting(agents, pattern)
-        chosen += [held for held in _among(hits, meant).values() if held not in chosen]
+        hits = _among(_fitting(agents, pattern), meant)
+        wanted += [held for held in hits.values() if held not in wanted]
     if not patterns:
-        chosen = [_only_free(_among(agents, meant), driver)]
-    for held in chosen:
+        wanted = [_only_free(_among(agents, meant), driver)]
+    for held in wanted:
         holder = _holder(held, driver)
         if holder is not None:
             raise _taken(held, holder)
-    return chosen
+    return wanted
 
 
 def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[str, HeldAgent]:
     """Those that are meant, where any is."""
-    found = {name: held for name, held in agents.items() if any(kind.fits(held.interface) for kind in meant)}
-    return found or agents
+    interfaces = [held.interface for held in agents.values()]
+    names = {interface.name for kind in meant for interface in kind.among(interfaces)}
+    return {name: held for name, held in agents.items() if name in names} or agents
 
 
 def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> Mapping[str, HeldAgent]:
-    hits = {name: held for name, held in agents.items() if fits(name, pattern)}
+    hits = {name: agents[name] for name in chosen(agents, (pattern,))}
     if not hits:
         raise AgentNotFound(
             f"the daemon has no agent {pattern!r}; it has {', '.join(agents) or 'none at all'}",

@@ -100,6 +100,11 @@ class Conductor:
         return self._keeper.connection
 
     @property
+    def connection_hint(self) -> str:
+        """What to do where it is not joined, as far as that is known."""
+        return self._keeper.hint
+
+    @property
     def busy_since(self) -> float | None:
         """When the step or reset began that is under way."""
         return self._keeper.busy_since if self._keeper.busy else None
@@ -300,7 +305,7 @@ class Conductor:
         try:
             await self._keeper.run()
         except OspBridgeError as error:
-            self._keeper.connection = f"given up: {error.message}"
+            self._keeper.connection, self._keeper.hint = f"given up: {error.message}", error.hint
             raise
 
     def _changed(self) -> None:

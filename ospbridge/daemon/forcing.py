@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 from ospbridge.observe import logs
 from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session.budget import Budget
@@ -36,17 +36,21 @@ class Forcing:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._budget = Budget(trio.current_time(), capacity=RESTARTS)
+        self._refused = False
+        """A restart was not allowed so soon, and that was said: whoever waits for agents looks often."""
 
     async def free(self, session: TrioSession) -> bool:
         """Restart the communication where another client holds an agent that is wanted; True: ``session`` is over."""
         if not self._settings.force_restart:
             return False
-        patterns = self._settings.agents or ("*",)
-        held = [
-            entry.name
-            for entry in await session.agents()
-            if not entry.available and any(fits(entry.name, pattern) for pattern in patterns)
-        ]
+        agents = await session.agents()
+        names = [entry.name for entry in agents]
+        patterns = self._settings.agents
+        if not all(chosen(names, (pattern,)) for pattern in patterns):
+            # Nothing is gained by it before all of them are there.
+            return False
+        wanted = chosen(names, patterns) if patterns else names
+        held = [entry.name for entry in agents if not entry.available and entry.name in wanted]
         return bool(held) and await self.restart(session, held, "they are wanted")
 
     async def restart(self, session: TrioSession, held: Sequence[str], reason: str) -> bool:
@@ -54,10 +58,15 @@ class Forcing:
         if not self._settings.force_restart or session.closed:
             return False
         if not self._budget.spend(trio.current_time()):
-            log.warning(
-                "the communication is not restarted again so soon", **self._settings.whose, agents=list(held)
-            )
+            if not self._refused:
+                log.warning(
+                    "the communication is not restarted again so soon",
+                    **self._settings.whose,
+                    agents=list(held),
+                )
+            self._refused = True
             return False
+        self._refused = False
         log.warning(
             "the communication is restarted", **self._settings.whose, agents=list(held), reason=reason
         )

@@ -200,6 +200,7 @@ class HubServer:
             rebuilds_by_reason=dict(conductor.measures.rebuilds),
             clients=self._clients,
             name=conductor.settings.name,
+            hint=conductor.connection_hint,
         )
 
 

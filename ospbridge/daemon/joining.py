@@ -1,4 +1,4 @@
-"""Joining the simulator, however long that takes: connect, take the agents; wait while there is nobody to join."""
+"""Joining the simulator, however long that takes: connect, take the agents; wait while it, or one of them, is away."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from ospbridge.errors import (
     SimulatorNotFound,
     VersionRefused,
 )
+from ospbridge.interface import chosen
 from ospbridge.observe import logs
 from ospbridge.session.trio_session import TrioSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ospbridge.daemon.forcing import Forcing
     from ospbridge.daemon.settings import Settings
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.budget import Budget
 
-__all__ = ["join"]
+__all__ = ["awaited", "join"]
 
 log = logs.get(__name__)
 LINGER: Final = 0.002
@@ -40,6 +41,10 @@ only: the scheduler takes as long as a short step."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
 """Seconds: a simulator that comes back is joined within two."""
+LONGEST_PAUSE_FOR_AGENTS: Final = 5.0
+"""Seconds: each look at which agents there are is a session of its own, which the simulator opens and closes."""
+SHORTEST_TRY: Final = 0.5
+"""Seconds for an answer to INIT, however little is left: a real server takes a tenth of one."""
 
 
 async def join(
@@ -51,14 +56,16 @@ async def join(
     forcing: Forcing,
     trace: TraceWriter | None,
     tally: Tally,
-    report: Callable[[str], None],
+    report: Callable[[OspBridgeError], None],
 ) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
     """A session that controls the agents asked for.
 
-    Waits for an absent simulator, which costs nothing. What cannot be mended by waiting is raised, at the first
-    time also what may be a mistake of the user's: an unknown host, agents that do not exist, are taken, or are too few.
-    ``number`` counts sessions from 1. ``budget`` is given back what the loss of a session before has cost, where the
-    simulator was away; ``away`` says that this has been seen already.
+    Waits for an absent simulator, which costs nothing, and for agents that it has not yet, or that others control: who
+    starts a daemon before the simulator has loaded its scene is no worse off than who starts it before the simulator.
+    What cannot be mended by waiting is raised, at the first time also what may be a mistake of the user's: an unknown
+    host, fewer agents than a quorum. ``number`` counts sessions from 1. ``budget`` is given back what the loss of a
+    session before has cost, where the simulator was away; ``away`` says that this has been seen already. ``report`` is
+    called with what is in the way.
     """
     patience = Patience(
         settings.wait, first=FIRST_PAUSE, longest=LONGEST_PAUSE, say=partial(_waiting, settings)
@@ -67,6 +74,7 @@ async def join(
     away = away or first
     while True:
         error: OspBridgeError
+        longest = LONGEST_PAUSE
         try:
             session = await _connected(settings, patience.left, trace, tally)
         except VersionRefused:
@@ -85,11 +93,15 @@ async def join(
                 if await forcing.free(session):
                     continue
                 return session, await _registered(session, settings, number=number)
-            except (AgentNotFound, AgentTaken, ConfigurationError) as unfit:
+            except (AgentNotFound, AgentTaken) as missing:
+                await session.aclose()
+                error = missing
+                longest = LONGEST_PAUSE_FOR_AGENTS
+            except ConfigurationError as wrong:
                 await session.aclose()
                 if first:
                     raise
-                error = unfit
+                error = wrong
             except OspBridgeError as broken:
                 await session.aclose()
                 if not budget.spend(trio.current_time()):
@@ -101,24 +113,28 @@ async def join(
             except BaseException:
                 await session.aclose()
                 raise
-        report(error.message)
-        await patience.after(error)
+        report(error)
+        await patience.after(error, longest=longest)
+
+
+def awaited(error: OspBridgeError) -> str:
+    """What is waited for that ``join`` reports as missing."""
+    return "agents" if isinstance(error, (AgentNotFound, AgentTaken)) else "the simulator"
 
 
 def _waiting(settings: Settings, error: OspBridgeError, waited: float) -> None:
-    log.info(
-        "waiting for the simulator",
-        **settings.whose,
-        reason=error.message,
-        hint=error.hint,
-        waited=waited,
-    )
+    told = {"reason": error.message, "hint": error.hint, "waited": waited}
+    if awaited(error) == "agents":
+        # It may be that nobody will ever bring them: a name may be mistyped.
+        log.warning("waiting for agents", **settings.whose, **told)
+    else:
+        log.info("waiting for the simulator", **settings.whose, **told)
 
 
 async def _connected(settings: Settings, left: float, trace: TraceWriter | None, tally: Tally) -> TrioSession:
     limits = settings.limits
     if left < limits.connect:
-        limits = replace(limits, connect=max(left, FIRST_PAUSE))
+        limits = replace(limits, connect=max(left, SHORTEST_TRY))
     return await TrioSession.connect(
         settings.simulator,
         profile=settings.profile,
@@ -130,13 +146,27 @@ async def _connected(settings: Settings, left: float, trace: TraceWriter | None,
     )
 
 
+def _too_few(session: TrioSession, settings: Settings, *, free: Sequence[str]) -> OspBridgeError:
+    """Fewer agents are free than must wait for the first reset: others may let go of theirs, or there are no more."""
+    there = {entry.name for entry in session.conversation.agents}
+    wanted = chosen(sorted(there), settings.agents) if settings.agents else sorted(there)
+    if len(wanted) < settings.quorum:
+        return ConfigurationError(
+            f"a quorum of {settings.quorum} can never be met: {len(wanted)} agents",
+            hint="lower --quorum, or take more agents with --agent",
+        )
+    taken = [name for name in wanted if name not in free]
+    return AgentTaken(
+        f"a quorum of {settings.quorum} needs more than the {len(free)} agents of {session.server} that are free; "
+        f"controlled by other clients: {', '.join(taken)}",
+        agents=taken,
+    )
+
+
 async def _registered(session: TrioSession, settings: Settings, *, number: int) -> tuple[AgentInterface, ...]:
     names = await session.matching(settings.agents)
     if number == 1 and len(names) < settings.quorum:
-        raise ConfigurationError(
-            f"a quorum of {settings.quorum} can never be met: {len(names)} agents",
-            hint="lower --quorum, or take more agents with --agent",
-        )
+        raise _too_few(session, settings, free=names)
     interfaces = await session.register(*names)
     log.info(
         "joined",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.forcing import Forcing
-from ospbridge.daemon.joining import join
+from ospbridge.daemon.joining import awaited, join
 from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.patience import Patience
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
@@ -59,6 +59,8 @@ class SessionKeeper:
         self.broken = ""
         """Why the session must be rebuilt."""
         self.connection = "not joined yet"
+        self.hint = ""
+        """What to do where it is not joined; empty where that is not known, and where it is."""
         self.number = 0
         """Of the latest session; the log tells them apart by it."""
         self.busy = False
@@ -92,7 +94,7 @@ class SessionKeeper:
         if not self.ready:
             raise SimulatorNotFound(
                 f"the daemon has not joined {self._settings.simulator} ({self.broken or self.connection})",
-                hint="start the simulator, then see `ospbridge status --wait 30`",
+                hint=f"`ospbridge status --wait 30` tells when it has; else {self.hint or 'see its log for why'}",
             )
 
     @asynccontextmanager
@@ -176,7 +178,7 @@ class SessionKeeper:
                 # Only now: whoever finds it joined may attach.
                 self.session = session
                 self.broken = ""
-                self.connection = "joined"
+                self.connection, self.hint = "joined", ""
                 self._joined()
                 await self._keep(session)
                 if self._stuck and session.machine.foreign:
@@ -198,7 +200,7 @@ class SessionKeeper:
                 self.session = None
                 self._measures.left(session.machine.retries)
                 await session.aclose()
-            self.connection = self.broken
+            self.connection, self.hint = self.broken, "" if unfit is None else unfit.hint
             if unfit is not None:
                 patience = patience or self._patience()
                 await patience.after(unfit)
@@ -226,8 +228,9 @@ class SessionKeeper:
 
         return Patience(self._settings.wait, first=UNFIT_PAUSE, longest=LONGEST_UNFIT_PAUSE, say=say)
 
-    def _not_joined(self, reason: str) -> None:
-        self.connection = f"waiting for the simulator: {reason}"
+    def _not_joined(self, error: OspBridgeError) -> None:
+        self.connection = f"waiting for {awaited(error)}: {error.message}"
+        self.hint = error.hint
 
     async def _keep(self, session: TrioSession) -> None:
         """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""

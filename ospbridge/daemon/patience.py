@@ -47,13 +47,13 @@ class Patience:
         """Seconds for which to go on."""
         return float("inf") if self._wait is None else self._started + self._wait - trio.current_time()
 
-    async def after(self, error: OspBridgeError) -> None:
-        """Pause, or raise ``error`` where the time is over."""
+    async def after(self, error: OspBridgeError, *, longest: float | None = None) -> None:
+        """Pause, or raise ``error`` where the time is over. ``longest``: for the next pauses, where not the usual."""
         if self.left <= 0:
             raise error
         self._mention(error)
         await trio.sleep(max(0.0, min(self._pause, self.left)))
-        self._pause = min(2 * self._pause, self._longest)
+        self._pause = min(2 * self._pause, self._longest if longest is None else longest)
 
     def _mention(self, error: OspBridgeError) -> None:
         now = trio.current_time()

@@ -24,7 +24,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
     UsageError,
 )
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 from ospbridge.osp.profile import profile_named
 from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ospbridge.errors import OspBridgeError
     from ospbridge.interface import AgentInterface, Endpoint, Match
     from ospbridge.observe.trace import TraceWriter
+    from ospbridge.osp.profile import Profile
     from ospbridge.osp.timing import Limits
 
 __all__ = ["SharedSession", "Terms", "acquire", "acquire_all"]
@@ -67,6 +68,8 @@ class SharedSession:
     session: BlockingSession
     agents: tuple[AgentInterface, ...]
     key: tuple[object, ...]
+    profile: Profile
+    """That of the simulator when it was joined first, which spaces were made by and environments have agreed to."""
     trace: TraceWriter | None = None
     users: int = 0
     owner: object = None
@@ -85,6 +88,11 @@ class SharedSession:
     def agent(self) -> AgentInterface:
         """The only agent, of a session that single environments share."""
         return self.agents[0]
+
+    def meant_by(self, agent: str) -> bool:
+        """Whether a name or glob means the only agent, among all that its simulator has."""
+        there = [entry.name for entry in self.session.conversation.agents]
+        return self.agent.name in chosen((*there, self.agent.name), (agent,))
 
     def heed(self, terms: Terms) -> None:
         """These are in force from here on, for rebuilding it too."""
@@ -125,8 +133,9 @@ class SharedSession:
     def rebuild(self) -> None:
         """Leave what is left of the session and join again.
 
-        Raises SessionLost where the budget is spent, and where an agent came back with another interface; the next
-        reset asks for them again then. And whatever joining and registering raise.
+        Raises SessionLost where the budget is spent, and where an agent came back with another interface, or the
+        simulator as another kind of server; the next reset asks for them again then. And whatever joining and
+        registering raise.
         """
         self.session.close()
         absence, self._absence = self._absence, None
@@ -183,6 +192,12 @@ class SharedSession:
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""
+        found = self.session.profile
+        if found is not self.profile:
+            return (
+                f"{self.terms.simulator} came back as a server of profile {found.name!r}, and the environments of this "
+                f"session were made for {self.profile.name!r}"
+            )
         changed = [repr(new.name) for old, new in zip(self.agents, agents, strict=True) if not new.like(old)]
         if not changed:
             return ""
@@ -212,8 +227,7 @@ def acquire(
     """
     here = _of_this_thread(terms.simulator)
     for shared in here:
-        alone = not shared.exclusive and (agent is None or fits(shared.agent.name, agent))
-        if alone:
+        if not shared.exclusive and (agent is None or shared.meant_by(agent)):
             _check_profile(shared, terms.profile)
             _check_trace(shared, trace)
             shared.users += 1
@@ -256,7 +270,7 @@ def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
 
 
 def _check_profile(shared: SharedSession, asked: str) -> None:
-    wanted, spoken = profile_named(asked), shared.session.profile
+    wanted, spoken = profile_named(asked), shared.profile
     if wanted is not None and wanted is not spoken:
         raise UsageError(
             f"profile={asked!r} was given, but {_taken_before(shared)}, which speaks {spoken.name!r}",
@@ -312,7 +326,7 @@ def _join(
         interfaces = session.register(*choose(session))
         stack.pop_all()
     key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
-    shared = SharedSession(terms, session, interfaces, key, writer, users=1)
+    shared = SharedSession(terms, session, interfaces, key, session.profile, writer, users=1)
     with _lock:
         _shared[key] = shared
     return shared

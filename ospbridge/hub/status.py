@@ -133,3 +133,5 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     """Connections to the hub."""
     name: str = ""
     """What the simulator is called where the daemon has several."""
+    hint: str = ""
+    """What to do where the simulator is not joined; empty where that is not known, and where it is joined."""

@@ -14,6 +14,7 @@ from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
 from ospbridge.osp.profile import InitForm
 from ospbridge.osp.server_agent import COMPLETED_HEAD, AgentControl
 from ospbridge.osp.server_commands import COMMANDS
+from ospbridge.osp.text import decode_text, encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -253,10 +254,15 @@ class Handler:
 
     def string(self, data: bytes, offset: int) -> str:
         raw = data[offset:].partition(b"\0")[0]
-        return (_ascii(raw) if self.profile.ascii_only else raw).decode("latin-1")
+        return decode_text(_ascii(raw) if self.profile.ascii_only else raw)
 
     def text(self, text: str) -> bytes:
-        raw = text.partition("\0")[0].encode("latin-1", "replace")
+        text = text.partition("\0")[0]
+        try:
+            raw = encode_text(text)
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, of a world's own: no reason to say nothing at all.
+            raw = text.encode("utf-8", "replace")
         return (_ascii(raw) if self.profile.ascii_only else raw) + b"\0"
 
     def send(self, data: bytes) -> None:

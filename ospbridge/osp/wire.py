@@ -1,7 +1,7 @@
 """The four data types of OSP datagrams: bytes, integers, floats and strings (OSP 1.1, section 3).
 
-Integers and floats are 4 bytes, little-endian; strings end with a zero byte. Strings are read as Latin-1, because the
-protocol names no encoding: every byte sequence is then a string and comes back unchanged.
+Integers and floats are 4 bytes, little-endian; strings end with a zero byte. Every other byte sequence is a string, and
+comes back unchanged (see ``text``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.osp.codes import DATAGRAM_END
+from ospbridge.osp.text import decode_text, encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +32,11 @@ INT_MAX: Final = 2**31 - 1
 def encode_string(text: str) -> bytes:
     """``text`` with its terminating zero. Raises LocalProtocolError for what a string cannot hold."""
     try:
-        raw = text.encode("latin-1")
+        raw = encode_text(text)
     except UnicodeEncodeError as error:
         raise LocalProtocolError(
-            f"cannot send {text!r}: character {text[error.start]!r} has no single-byte form",
-            hint="OSP strings hold single bytes; use ASCII",
+            f"cannot send {text!r}: {text[error.start]!r} is half of a character and has no bytes",
+            hint="OSP strings are sent as UTF-8; give the whole character",
         ) from None
     if b"\0" in raw:
         raise LocalProtocolError(f"cannot send {text!r}: a zero byte ends an OSP string")
@@ -122,7 +123,7 @@ class Reader:
                 raise self.error(f"expected {what}, a string with its terminating zero")
             self.missing = True
             end = self._end
-        text = self.data[self.offset : end].decode("latin-1")
+        text = decode_text(self.data[self.offset : end])
         self.offset = min(end + 1, self._end)
         return text
 

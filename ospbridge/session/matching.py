@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentEntry, Endpoint, Match
 
 __all__ = ["choose", "left_out", "unknown"]
+
+NO_SCENE: Final = (
+    "a simulator that was just started may have to load its scene yet; try again, or load one that has agents"
+)
 
 
 def choose(
@@ -42,11 +46,12 @@ def choose(
                     f"every agent of {server} is controlled by other clients: {', '.join(taken)}",
                     agents=taken,
                 )
-            raise AgentNotFound(f"{server} offers no agents at all")
+            raise AgentNotFound(f"{server} offers no agents at all", hint=NO_SCENE)
         return free
     names: list[str] = []
     for pattern in patterns:
-        hits = among([entry for entry in agents if fits(entry.name, pattern)], meant)
+        names_meant = chosen([entry.name for entry in agents], (pattern,))
+        hits = among([entry for entry in agents if entry.name in names_meant], meant)
         if not hits:
             raise unknown(agents, pattern, server=server)
         usable = [e.name for e in hits if e.available or e.name in mine]
@@ -61,7 +66,8 @@ def choose(
 
 def among(agents: Sequence[AgentEntry], meant: Sequence[Match]) -> Sequence[AgentEntry]:
     """Those that are meant, where any is."""
-    return [entry for entry in agents if any(kind.fits(entry) for kind in meant)] or agents
+    ids = {entry.id for kind in meant for entry in kind.among(agents)}
+    return [entry for entry in agents if entry.id in ids] or agents
 
 
 def left_out(agents: Sequence[AgentEntry], mine: Container[int], names: Container[str]) -> dict[str, int]:
@@ -77,7 +83,7 @@ def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> Age
     names = [entry.name for entry in agents]
     near = difflib.get_close_matches(name, names, n=1)
     offered = ", ".join(names) if names else "no agents at all"
+    hint = f"did you mean {near[0]!r}?" if near else ""
     return AgentNotFound(
-        f"{server} has no agent {name!r}; it offers {offered}",
-        hint=f"did you mean {near[0]!r}?" if near else "",
+        f"{server} has no agent {name!r}; it offers {offered}", hint=hint if names else NO_SCENE
     )

@@ -15,6 +15,8 @@ from ospbridge.errors import (
     ConfigurationError,
     LocalProtocolError,
     QueryTimeout,
+    SessionLost,
+    SimulatorNotFound,
     UsageError,
 )
 from ospbridge.observe.trace import read_trace
@@ -154,6 +156,44 @@ def test_another_profile_than_the_session_has_is_refused_with_the_way_out(addres
     first.reset(seed=1)
     step(first)
     first.close()
+
+
+def test_no_rebuild_gives_environments_another_profile_than_they_were_made_for() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
+        host, port = simulator.address.host, simulator.address.port
+        address = str(simulator.address)
+        strict = single(address, profile="document", connect_timeout=0.5)
+        any_kind = single(address)
+        strict.reset(seed=1)
+    step(strict)
+    with UdpSimulator(SyntheticWorld(2, 3), host=host, port=port, profile=NERD):
+        for _ in range(2):
+            with pytest.raises(SessionLost, match=r"came back as .* 'nerd', .* made for 'document'") as told:
+                any_kind.reset(seed=2)
+            assert "make it anew" in told.value.hint
+        with pytest.raises(SimulatorNotFound):
+            strict.reset(seed=3)
+        with single(address) as anew:
+            anew.reset(seed=4)
+            step(anew)
+    with UdpSimulator(SyntheticWorld(2, 3), host=host, port=port, profile=DOCUMENT):
+        for env in (any_kind, strict):
+            env.reset(seed=5)
+            step(env)
+            env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
+def test_spaces_are_never_those_of_another_kind_of_server(made: Callable[..., Any]) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=NERD) as simulator:
+        host, port = simulator.address.host, simulator.address.port
+        env = made(str(simulator.address))
+        env.reset(seed=1)
+    step(env)
+    with UdpSimulator(SyntheticWorld(2, 3), host=host, port=port, profile=DOCUMENT):
+        with pytest.raises(SessionLost, match="came back as a server of profile 'document'"):
+            env.reset(seed=2)
+        env.close()
 
 
 def test_a_trace_of_its_own_is_refused_where_another_is_written_or_none(address: str, tmp_path: Path) -> None:

@@ -37,8 +37,12 @@ def test_strings_end_with_a_zero() -> None:
 
 
 def test_strings_hold_every_byte_but_zero() -> None:
-    text = bytes(range(1, 256)).decode("latin-1")
-    assert Reader(b"_" + encode_string(text)).string("text") == text
+    raw = bytes(range(1, 256)) + b"\0"
+    assert encode_string(Reader(b"_" + raw).string("text")) == raw
+
+
+def test_strings_hold_every_character_but_zero() -> None:
+    assert Reader(b"_" + encode_string("Kn\xf6chel \N{SNOWMAN}")).string("text") == "Kn\xf6chel \N{SNOWMAN}"
 
 
 def test_a_string_with_a_zero_inside_is_not_sent() -> None:
@@ -46,9 +50,9 @@ def test_a_string_with_a_zero_inside_is_not_sent() -> None:
         encode_string("a\0b")
 
 
-def test_a_string_beyond_single_bytes_is_not_sent() -> None:
-    with pytest.raises(LocalProtocolError, match="'\N{SNOWMAN}' has no single-byte form"):
-        encode_string("ab\N{SNOWMAN}")
+def test_half_of_a_character_is_not_sent() -> None:
+    with pytest.raises(LocalProtocolError, match="half of a character"):
+        encode_string("ab\ud800")
 
 
 def test_a_reader_goes_from_field_to_field() -> None:

@@ -88,3 +88,24 @@ def test_what_is_meant_and_taken_is_not_replaced_by_what_is_not_meant(patterns: 
     agents = [AgentEntry(1, "arm", "Arm", False), AgentEntry(2, "leg", "Leg", True)]
     with pytest.raises(AgentTaken, match="arm"):
         choose(agents, patterns, server=SERVER, mine=(), available=True, meant=[Match(type="Arm")])
+
+
+@pytest.mark.parametrize(
+    "patterns, meant, names",
+    [
+        (("robot[1]",), (), ("robot[1]",)),
+        (("a*", "robot?"), (), ("a*", "robot1")),
+        (("a?",), (), ("ab", "a*")),
+        (("robot*",), [Match(name="robot[1]")], ("robot[1]",)),
+        ((), [Match(name="a*")], ("a*",)),
+        ((), [Match(name="a*", type="Leg")], ("ab", "robot1", "robot[1]", "a*")),
+    ],
+)
+def test_a_name_that_looks_like_a_glob_means_the_agent_that_is_called_so(
+    patterns: tuple[str, ...], meant: list[Match], names: tuple[str, ...]
+) -> None:
+    agents = [
+        AgentEntry(number, name, "Arm", True)
+        for number, name in enumerate(["ab", "robot1", "robot[1]", "a*"], 1)
+    ]
+    assert choose(agents, patterns, server=SERVER, mine=(), available=True, meant=meant) == names

@@ -12,7 +12,7 @@ import trio
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.relay.acting import Kind
 from ospbridge.errors import AgentNotFound, AgentTaken, OspBridgeError, SimulatorNotFound, UsageError
-from ospbridge.interface import fits
+from ospbridge.interface import chosen
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:
@@ -123,11 +123,8 @@ class DrivingLoop:
         """Whether agents came that are wanted and free; and all that are wanted are of one kind."""
         own = {attachment.held for attachment in attachments}
         patterns = self._driving.upstream.agents or ("*",)
-        wanted = [
-            held
-            for name, held in self.conductor.lockstep.held.items()
-            if any(fits(name, pattern) for pattern in patterns)
-        ]
+        there = self.conductor.lockstep.held
+        wanted = [there[name] for name in chosen(there, patterns)]
         return (
             len(wanted) > len(own)
             and not any(held.attachments for held in wanted if held not in own)

@@ -22,7 +22,7 @@ from ospbridge.daemon.relay.probabilities import why_improbable
 from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.hub.status import SpoolStatus
-from ospbridge.interface import DiscreteSpace, fits
+from ospbridge.interface import DiscreteSpace, chosen
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.observe.state import state_directory
@@ -188,7 +188,7 @@ class Observing:
 
     def admit(self, attachment: Attachment) -> None:
         """Raises UsageError for an environment that does not annotate, where the upstream needs that."""
-        if self._upstream.unannotated or not self._fits(attachment.name):
+        if self._upstream.unannotated or not self._chooses(attachment):
             return
         if not attachment.annotates:
             raise UsageError(
@@ -217,11 +217,15 @@ class Observing:
 
     def wants(self, attachment: Attachment) -> bool:
         """Environments at the hub that play an agent of this upstream's."""
-        return attachment.annotates is not None and self._fits(attachment.name)
+        return attachment.annotates is not None and self._chooses(attachment)
 
-    def _fits(self, name: str) -> bool:
-        patterns = self._upstream.agents or ("*",)
-        return any(fits(name, pattern) for pattern in patterns)
+    def _chooses(self, attachment: Attachment) -> bool:
+        patterns = self._upstream.agents
+        if not patterns:
+            return True
+        # Which agent a name means depends on which others its simulator has.
+        there = next((c.lockstep.held for c in self._conductors if attachment in c.lockstep.attachments), ())
+        return attachment.name in chosen((*there, attachment.name), patterns)
 
     def finished(self, attachment: Attachment, collected: Collected) -> None:
         """Put it into the spool. Never waits: what costs time is left to the spool's thread, for many at once."""

@@ -120,23 +120,26 @@ async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_t
     assert learner.wrong == []
 
 
-@pytest.mark.parametrize("name, patterns", [("b", ("a",)), ("odd", ("*",))])
+@pytest.mark.parametrize(
+    "driven_one, name, patterns",
+    [("a", "b", ("a",)), ("a", "odd", ("*",)), ("robot[1]", "robot1", ("robot[1]",))],
+)
 async def test_agents_that_are_not_wanted_or_of_another_kind_change_nothing_for_those_that_are_driven(
-    name: str, patterns: tuple[str, ...]
+    driven_one: str, name: str, patterns: tuple[str, ...]
 ) -> None:
     learner = TinyLearner()
-    session, conductor = world("a")
+    session, conductor = world(driven_one)
     with capture_logs() as logs:
         async with learner.listening() as port, driven(conductor, upstream(port, agents=patterns)):
             await until(lambda: len(learner.batches) >= 2)
-            session.names = ("a", name)
+            session.names = (driven_one, name)
             low = -3.0 if name == "odd" else -1.0
-            tasks = [PlainTask(each, bounded=True) for each in (agent("a"), agent(name, low=low))]
+            tasks = [PlainTask(each, bounded=True) for each in (agent(driven_one), agent(name, low=low))]
             conductor.lockstep.take_agents(tasks)
             done = len(learner.batches)
             await until(lambda: len(learner.batches) >= done + 5)
-            assert [each.name for each in conductor.lockstep.attachments] == ["a"]
-    assert not [line for line in logs if line["event"] == "detached" and line.get("reason")]
+            assert [each.name for each in conductor.lockstep.attachments] == [driven_one]
+            assert not [line for line in logs if line["event"] == "detached"]
     assert learner.wrong == []
 
 

@@ -436,20 +436,26 @@ async def test_who_does_not_annotate_is_refused_with_both_ways_out(
         assert conductor.observers.join("a", object())
 
 
-async def test_agents_of_other_names_are_nobodys_business(conductor: Conductor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted, unwanted, patterns", [("a", "b", ("a*",)), ("a*", "ab", ("a*",))])
+async def test_agents_of_other_names_are_nobodys_business(
+    tmp_path: Path, wanted: str, unwanted: str, patterns: tuple[str, ...]
+) -> None:
+    session = FakeSession(wanted, unwanted)
+    session.ending = {wanted: 5}
+    conductor = conductor_of(session)
     server = Server()
     async with (
         listening(server.serve) as port,
-        observed(conductor, port, tmp_path / "s", agents=("a*",)) as relay,
+        observed(conductor, port, tmp_path / "s", agents=patterns) as relay,
     ):
-        other = Player(conductor, "b", annotates=False)
+        other = Player(conductor, unwanted, annotates=False)
         await other.play(3)
         conductor.leave([other.attachment])
-        player = Player(conductor)
+        player = Player(conductor, wanted)
         await player.play()
         await until(lambda: server.arrived)
         await all_arrived(relay)
-    assert [fragment.agent for fragment in server.arrived] == ["a"]
+    assert [fragment.agent for fragment in server.arrived] == [wanted]
 
 
 async def test_a_driver_of_the_relay_is_no_environment(conductor: Conductor, tmp_path: Path) -> None:
