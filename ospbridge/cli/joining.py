@@ -76,7 +76,8 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--wait",
         type=click.FloatRange(0.0, 365 * LONGEST),
         metavar="SECONDS",
-        help="How long the simulator may be absent, or without the agents; 0: one try. Default: for ever.",
+        help="How long the simulator may be absent, or without the agents; 0: one try. Default: for ever while it is "
+        "absent or has no agents at all, and no time for those that it lacks or that are taken.",
     ),
     click.option(
         "--force-restart",

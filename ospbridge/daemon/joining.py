@@ -60,12 +60,12 @@ async def join(
 ) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
     """A session that controls the agents asked for.
 
-    Waits for an absent simulator, which costs nothing, and for agents that it has not yet, or that others control: who
-    starts a daemon before the simulator has loaded its scene is no worse off than who starts it before the simulator.
-    What cannot be mended by waiting is raised, at the first time also what may be a mistake of the user's: an unknown
-    host, fewer agents than a quorum. ``number`` counts sessions from 1. ``budget`` is given back what the loss of a
-    session before has cost, where the simulator was away; ``away`` says that this has been seen already. ``report`` is
-    called with what is in the way.
+    Waits for an absent simulator, which costs nothing, and for one without agents: who starts a daemon before the
+    simulator has loaded its scene is no worse off than who starts it before the simulator. What cannot be mended by
+    waiting is raised, at the first time also what may be a mistake of the user's: an unknown host, fewer agents than a
+    quorum, and, unless the settings say how long to wait, agents that do not exist or are taken. ``number`` counts
+    sessions from 1. ``budget`` is given back what the loss of a session before has cost, where the simulator was away;
+    ``away`` says that this has been seen already. ``report`` is called with what is in the way.
     """
     patience = Patience(
         settings.wait, first=FIRST_PAUSE, longest=LONGEST_PAUSE, say=partial(_waiting, settings)
@@ -74,7 +74,6 @@ async def join(
     away = away or first
     while True:
         error: OspBridgeError
-        longest = LONGEST_PAUSE
         try:
             session = await _connected(settings, patience.left, trace, tally)
         except VersionRefused:
@@ -93,15 +92,11 @@ async def join(
                 if await forcing.free(session):
                     continue
                 return session, await _registered(session, settings, number=number)
-            except (AgentNotFound, AgentTaken) as missing:
+            except (AgentNotFound, AgentTaken, ConfigurationError) as unfit:
                 await session.aclose()
-                error = missing
-                longest = LONGEST_PAUSE_FOR_AGENTS
-            except ConfigurationError as wrong:
-                await session.aclose()
-                if first:
+                if first and _mistaken(unfit, settings, session):
                     raise
-                error = wrong
+                error = unfit
             except OspBridgeError as broken:
                 await session.aclose()
                 if not budget.spend(trio.current_time()):
@@ -114,12 +109,21 @@ async def join(
                 await session.aclose()
                 raise
         report(error)
+        longest = LONGEST_PAUSE_FOR_AGENTS if awaited(error) == "agents" else LONGEST_PAUSE
         await patience.after(error, longest=longest)
 
 
 def awaited(error: OspBridgeError) -> str:
     """What is waited for that ``join`` reports as missing."""
     return "agents" if isinstance(error, (AgentNotFound, AgentTaken)) else "the simulator"
+
+
+def _mistaken(error: OspBridgeError, settings: Settings, session: TrioSession) -> bool:
+    """It is likely to be the user's mistake.
+
+    Agents are, where the scene is loaded and nothing says that they are to be waited for: a name may be mistyped.
+    """
+    return awaited(error) != "agents" or (settings.wait is None and bool(session.conversation.agents))
 
 
 def _waiting(settings: Settings, error: OspBridgeError, waited: float) -> None:

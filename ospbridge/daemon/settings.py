@@ -34,7 +34,10 @@ class Settings:
     """Names or globs; none: every agent that is available."""
     limits: Limits = field(default_factory=Limits)
     wait: float | None = None
-    """Seconds for which the simulator may be absent, or without the agents; 0: one try, None: for ever."""
+    """Seconds for which the simulator may be absent, or without the agents; 0: one try.
+
+    None: for ever, but agents that a simulator with others lacks, or that are taken, are not waited for.
+    """
     force_restart: bool = False
     """Whether every client of the simulator may be disconnected, to free agents that others hold."""
     quorum: int = 1

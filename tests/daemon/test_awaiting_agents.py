@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.loopback
 WITHIN = 20.0
+WAITS = ("--wait", "3600")
 
 
 def unload(simulator: UdpSimulator) -> list[AgentControl]:
@@ -76,7 +77,7 @@ def test_a_named_agent_that_is_not_there_is_waited_for_and_told_with_what_is(
     with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=profile) as simulator:
         scene = unload(simulator)
         simulator.machine.controls = scene[1:]
-        with Daemon(simulator.address, "--agent", "agent1", directory=tmp_path, wait=False) as daemon:
+        with Daemon(simulator.address, "--agent", "agent1", *WAITS, directory=tmp_path, wait=False) as daemon:
             awaiting(daemon, "no agent 'agent1'; it offers agent2")
             shown = run_program("status")
             assert shown.returncode == 69
@@ -98,7 +99,7 @@ def test_agents_that_other_clients_control_are_taken_once_they_are_free(
 ) -> None:
     with BlockingSession.connect(simulator.address) as other:
         other.register("agent1", "agent2")
-        with Daemon(simulator.address, *options, directory=tmp_path, wait=False) as daemon:
+        with Daemon(simulator.address, *options, *WAITS, directory=tmp_path, wait=False) as daemon:
             found = awaiting(daemon, "waiting for agents")
             assert "agent1" in found.connection
             assert "restart-communication" in found.hint
@@ -126,7 +127,7 @@ def test_a_simulator_that_goes_away_while_its_agents_are_awaited_is_waited_for_t
 def test_told_to_stop_while_it_waits_for_agents_it_stops(
     simulator: UdpSimulator, tmp_path: Path, number: int
 ) -> None:
-    with Daemon(simulator.address, "--agent", "nobody", directory=tmp_path, wait=False) as daemon:
+    with Daemon(simulator.address, "--agent", "nobody", *WAITS, directory=tmp_path, wait=False) as daemon:
         awaiting(daemon, "waiting for agents")
         assert daemon.end(number) == 0
         assert "Traceback" not in daemon.log.read_text()
@@ -136,8 +137,11 @@ def test_told_to_stop_while_it_waits_for_agents_it_stops(
 # --- what is not waited for ----------------------------------------------------------------------------------------
 
 
-def test_one_try_is_all_where_that_is_asked_for(simulator: UdpSimulator) -> None:
-    once = ("--simulator", str(simulator.address), "--wait", "0")
+@pytest.mark.parametrize("options", [(), ("--wait", "0")], ids=["unsaid", "one_try"])
+def test_agents_that_do_not_exist_or_are_taken_are_an_error_at_once_unless_they_are_to_be_waited_for(
+    simulator: UdpSimulator, options: tuple[str, ...]
+) -> None:
+    once = ("--simulator", str(simulator.address), *options)
     done = run_program("connect", *once, "--agent", "agnet1")
     assert done.returncode == AgentNotFound.exit_code
     assert "it offers agent1, agent2" in done.stderr
@@ -147,8 +151,11 @@ def test_one_try_is_all_where_that_is_asked_for(simulator: UdpSimulator) -> None
         done = run_program("connect", *once)
         assert done.returncode == AgentTaken.exit_code
         assert "controlled by other clients" in done.stderr
+
+
+def test_a_simulator_without_agents_is_an_error_where_one_try_is_asked_for(simulator: UdpSimulator) -> None:
     unload(simulator)
-    done = run_program("connect", *once)
+    done = run_program("connect", "--simulator", str(simulator.address), "--wait", "0")
     assert done.returncode == AgentNotFound.exit_code
     assert "no agents at all" in done.stderr
 
@@ -184,7 +191,7 @@ async def test_a_quorum_waits_for_agents_that_others_control(simulator: UdpSimul
         error = await first_error(simulator, quorum=2, wait=0.0)
         assert isinstance(error, AgentTaken)
         assert error.agents == ("agent1",)
-        conductor = Conductor(Settings(hub=Path("hub"), simulator=simulator.address, quorum=2))
+        conductor = Conductor(Settings(hub=Path("hub"), simulator=simulator.address, quorum=2, wait=60.0))
         with trio.fail_after(WITHIN):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(conductor.run)

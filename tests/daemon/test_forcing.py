@@ -32,8 +32,7 @@ def vanished(simulator: UdpSimulator, tmp_path: Path) -> Iterator[BlockingSessio
 
 @pytest.mark.usefixtures("vanished")
 def test_without_a_word_of_the_user_nobody_is_disconnected(simulator: UdpSimulator) -> None:
-    options = ("--agent", "agent1", "--wait", "0")
-    done = run_program("connect", "--simulator", str(simulator.address), *options)
+    done = run_program("connect", "--simulator", str(simulator.address), "--agent", "agent1")
     assert done.returncode != 0
     assert "agent1" in done.stderr
     assert "restart-communication" in done.stderr

@@ -143,7 +143,7 @@ def test_resets_of_others_are_acknowledged_while_nobody_plays(profile: Profile, 
 @pytest.mark.parametrize(
     "options, code, words",
     [
-        (("--agent", "nobody*", "--wait", "0"), 2, "no agent 'nobody*'"),
+        (("--agent", "nobody*"), 2, "no agent 'nobody*'"),
         (("--quorum", "3"), 78, "can never be met"),
         (("--hub", "tcp:somewhere"), 78, "unix:PATH"),
         (("--hub", "unix:/" + 200 * "x"), 78, "107"),
