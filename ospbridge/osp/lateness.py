@@ -33,6 +33,7 @@ class Lateness:
         "acknowledged_behind",
         "answers_between_votes",
         "behind",
+        "repeats",
         "reset_took",
         "step_took",
     )
@@ -44,6 +45,8 @@ class Lateness:
         """Seconds that the longest reset took of which that is known."""
         self.acknowledged_behind = 0
         """Steps in a row whose vote was acknowledged only behind what the clock shows to be their completion."""
+        self.repeats = False
+        """A vote was acknowledged more often than it was sent, in this session or in one before it."""
         self.answers_between_votes = True
         """Questions are answered while votes are missing."""
         self.step_took = 0.0
@@ -60,6 +63,7 @@ class Lateness:
         self.behind = max(self.behind, before.behind)
         self.reset_took = max(self.reset_took, before.reset_took)
         self.acknowledged_behind = before.acknowledged_behind
+        self.repeats = before.repeats
         self.answers_between_votes = before.answers_between_votes
         self.step_took = before.step_took
 

@@ -23,12 +23,12 @@ def can_hold_back(m: ClientMachine) -> bool:
 
 def holds_back(m: ClientMachine) -> bool:
     """Each step looks whether it does."""
-    return m.doubles and can_hold_back(m)
+    return m.lateness.repeats and can_hold_back(m)
 
 
 def counted_twice(m: ClientMachine, *, too_late: bool) -> None:
     """A vote was acknowledged once more than it was sent. ``too_late``: it cannot count for the latest step."""
-    m.doubles = m.doubled = True
+    m.lateness.repeats = m.doubles = m.doubled = True
     if can_hold_back(m):
         m.overcounted = True
         m.latest_in_doubt = m.latest_in_doubt or not too_late
