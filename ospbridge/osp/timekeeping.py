@@ -9,6 +9,7 @@ from ospbridge.errors import QueryTimeout
 from ospbridge.osp.asking import get_value, settled_value
 from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.listing import find_value
+from ospbridge.osp.renumbering import forget_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,18 +32,31 @@ __all__ = [
 def start_clock(m: ClientMachine) -> Exchange[None]:
     """Learn what the clock shows while nothing is under way."""
     if not m.clock.known:
-        try:
-            entry = yield from find_value(m, SIMULATION_TIME)
-        except QueryTimeout as error:
-            # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
-            m.anomaly(error.message)
-            m.mute_questions += 1
-            entry = None
-        m.clock.value_id = entry.id if entry else 0
-        m.clock.known = True
-    time = yield from settled_clock(m)
+        yield from _find_clock(m)
+    if not m.clock.available:
+        return
+    text = yield from settled_value(m, m.clock.value_id)
+    if text is None:
+        forget_ids(m)
+        yield from _find_clock(m)
+        if not m.clock.available:
+            return
+        text = yield from settled_value(m, m.clock.value_id)
+    time = seconds(m, text)
     if time is not None:
         m.clock.start(time)
+
+
+def _find_clock(m: ClientMachine) -> Exchange[None]:
+    try:
+        entry = yield from find_value(m, SIMULATION_TIME)
+    except QueryTimeout as error:
+        # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
+        m.anomaly(error.message)
+        m.mute_questions += 1
+        entry = None
+    m.clock.value_id = entry.id if entry else 0
+    m.clock.known = True
 
 
 def settled_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
