@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken
 from ospbridge.interface import fits
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentEntry, Endpoint, Match
 
-__all__ = ["choose", "left_out", "unknown"]
+__all__ = ["NO_SCENE", "choose", "left_out", "unknown"]
+
+NO_SCENE: Final = "load a scene with a controllable agent in the simulator"
+"""What to do about a simulator that offers no agents at all."""
 
 
 def choose(
@@ -42,7 +45,7 @@ def choose(
                     f"every agent of {server} is controlled by other clients: {', '.join(taken)}",
                     agents=taken,
                 )
-            raise AgentNotFound(f"{server} offers no agents at all")
+            raise AgentNotFound(f"{server} offers no agents at all", hint=NO_SCENE)
         return free
     names: list[str] = []
     for pattern in patterns:
@@ -76,8 +79,9 @@ def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> Age
     """The error for a name or glob that fits no agent."""
     names = [entry.name for entry in agents]
     near = difflib.get_close_matches(name, names, n=1)
-    offered = ", ".join(names) if names else "no agents at all"
+    if not names:
+        return AgentNotFound(f"{server} has no agent {name!r}; it offers no agents at all", hint=NO_SCENE)
     return AgentNotFound(
-        f"{server} has no agent {name!r}; it offers {offered}",
+        f"{server} has no agent {name!r}; it offers {', '.join(names)}",
         hint=f"did you mean {near[0]!r}?" if near else "",
     )
