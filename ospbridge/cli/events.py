@@ -70,6 +70,8 @@ def watch(
     A simulator tells of events only those who control an agent. So this command controls one, rests it at neutral,
     and asks for a step whenever the last one is complete: alone it drives the simulator at full speed; beside other
     clients it steps as they do, and while it runs they cannot reset the world. Steps are counted from its start.
+    Where a completion is lost, or cut in front of its events, nobody knows what occurred in that step; it is told once,
+    and at the end in how many.
 
     A NERD server whose client registered for an event crashes if that client says goodbye, so the command leaves such
     a server without a goodbye; its handler stays there until the communication is restarted. That needs --yes.
@@ -126,17 +128,30 @@ def _watch(
 ) -> None:
     from ospbridge.osp.notices import WorldReset
 
-    step = 0
-    while steps is None or step < steps:
-        outcome = _step(session, agent, neutral)
-        step += 1
-        for event in outcome.events:
-            if as_json:
-                print_json_line({"step": step, "event": event})
-            else:
-                click.echo(f"{step:8d}  {event}")
-        if any(isinstance(notice, WorldReset) for notice in session.take_notices()):
-            note(f"the world was reset by another client, before or in step {step}")
+    step = lost = 0
+    try:
+        while steps is None or step < steps:
+            outcome = _step(session, agent, neutral)
+            step += 1
+            for event in outcome.events:
+                if as_json:
+                    print_json_line({"step": step, "event": event})
+                else:
+                    click.echo(f"{step:8d}  {event}")
+            if outcome.restored:
+                lost += 1
+                if lost == 1:
+                    note(
+                        f"the events of step {step} are lost: its completion was, or it was cut in front of them"
+                    )
+            if any(isinstance(notice, WorldReset) for notice in session.take_notices()):
+                note(f"the world was reset by another client, before or in step {step}")
+    finally:
+        if lost > 1:
+            note(
+                f"the events of {lost} of {step} steps are lost; where the simulator cuts what it sends, watch from a "
+                "smaller agent (--agent)"
+            )
 
 
 def _step(session: BlockingSession, agent: str, neutral: list[float]) -> StepOutcome:

@@ -9,6 +9,7 @@ from ospbridge.errors import OspBridgeError
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
+from ospbridge.session.matching import NO_SCENE
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -33,7 +34,7 @@ def check_simulator(simulator: Endpoint, *, timeout: float) -> Check:
         return problem(
             subject,
             f"answers (profile {profile}), and offers no agents",
-            "load a scene with a controllable agent in the simulator",
+            NO_SCENE,
         )
     detail = f"answers (profile {profile}); {len(agents)} agents, {len(agents) - len(taken)} of them free"
     if len(taken) == len(agents):

@@ -52,7 +52,7 @@ class InputSeen:
     odd: list[tuple[float, float]] = field(default_factory=list)
     """Points of this episode that did not fit others, before it was known which of them were true."""
     carried: int = 0
-    """So many of the points are an earlier episode's."""
+    """So many of the points are no step's of this episode: an earlier one's, or what is only expected."""
 
     @property
     def usable(self) -> bool:
@@ -150,6 +150,8 @@ class AgentEcho:
         for seen in self.inputs if as_given else ():
             if seen.low < seen.high:
                 seen.points = [(seen.low, seen.low), (seen.high, seen.high)]
+                # No step showed them: a server that has a scale all the same must not be held to them.
+                seen.carried = len(seen.points)
 
     def found(self, ids: Sequence[int | None]) -> None:
         """Where the inputs stand is known now, of those that stand anywhere."""
@@ -217,7 +219,7 @@ class Echo:
         self.listings = 0
 
     def of(self, vote: Vote, *, as_given: bool) -> AgentEcho:
-        """``as_given``: the server is known to write inputs as they were given."""
+        """``as_given``: the server is expected to write inputs as they were given."""
         if vote.agent_id not in self.agents:
             known = AgentEcho(vote, as_given=as_given)
             # An agent at rest is what a request that nobody gave leaves behind.

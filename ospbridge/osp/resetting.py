@@ -14,12 +14,13 @@ from ospbridge.errors import (
     StepUncertain,
     ValueRejected,
 )
-from ospbridge.osp.asking import LAST_WORD, get_value, set_value
+from ospbridge.osp.asking import LAST_WORD, get_value
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, StepCompleted, Truncated
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
+from ospbridge.osp.renumbering import write_value
 from ospbridge.osp.roster import overview, who_is_missing
 from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
 from ospbridge.osp.unasked import RESET_COMPLETED
@@ -268,13 +269,14 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
     except QueryTimeout:
         m.mute_questions += 1
         entry = None
-    if entry is None:
+    try:
+        done = (yield from write_value(m, SEED, str(seed), sets_pace=False)) if entry else None
+    except ValueRejected:
+        done = False
+    if done is None:
         m.seedless = True
         m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
-        return
-    try:
-        yield from set_value(m, entry.id, str(seed), name=SEED, sets_pace=False)
-    except ValueRejected:
+    elif not done:
         m.notices.remark(f"{m.peer} refused the seed {seed}", about=SEED)
 
 

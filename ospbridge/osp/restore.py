@@ -19,7 +19,7 @@ from ospbridge.osp.messages import StepCompleted, Truncated
 from ospbridge.osp.number_text import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -120,7 +120,7 @@ def find_interface_values(
     agent: str,
     names: Sequence[str],
     *,
-    others: Container[str] = (),
+    others: Collection[str] = (),
     certain: bool = False,
 ) -> list[int | None]:
     """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
@@ -152,13 +152,19 @@ def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[V
 
 
 def _only(
-    candidates: Sequence[ValueEntry], agent: str, name: str, others: Container[str], *, certain: bool
+    candidates: Sequence[ValueEntry], agent: str, name: str, others: Collection[str], *, certain: bool
 ) -> int | None:
     typed = [entry for entry in candidates if entry.type == name] or list(candidates)
-    own = [entry for entry in typed if agent in entry.name.removesuffix(name).split("/")]
+    own = [entry for entry in typed if _stands_at(entry, agent, name)]
     if not own and not certain and len(typed) == 1:
-        own = [e for e in typed if not any(part in others for part in e.name.removesuffix(name).split("/"))]
+        own = [entry for entry in typed if not any(_stands_at(entry, other, name) for other in others)]
     return own[0].id if len(own) == 1 else None
+
+
+def _stands_at(entry: ValueEntry, agent: str, name: str) -> bool:
+    """Whether the agent's name is a part of the path in front of ``name``. It may have slashes, or be empty."""
+    path = entry.name.removesuffix(name if name.startswith("/") else f"/{name}")
+    return f"/{agent}/" in (f"{path}/" if path.startswith("/") else f"/{path}/")
 
 
 def _number(m: ClientMachine, agent: AgentInterface, name: str, text: str | None) -> float:

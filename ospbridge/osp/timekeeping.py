@@ -10,6 +10,7 @@ from ospbridge.osp.asking import get_value, settled_value
 from ospbridge.osp.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE
 from ospbridge.osp.listing import find_value
 from ospbridge.osp.number_text import number
+from ospbridge.osp.renumbering import forget_ids
 from ospbridge.osp.unasked import reset_by_others
 
 if TYPE_CHECKING:
@@ -34,18 +35,31 @@ __all__ = [
 def start_clock(m: ClientMachine) -> Exchange[None]:
     """Learn what the clock shows while nothing is under way."""
     if not m.clock.known:
-        try:
-            entry = yield from find_value(m, SIMULATION_TIME)
-        except QueryTimeout as error:
-            # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
-            m.anomaly(error.message)
-            m.mute_questions += 1
-            entry = None
-        m.clock.value_id = entry.id if entry else 0
-        m.clock.known = True
-    time = yield from settled_clock(m)
+        yield from _find_clock(m)
+    if not m.clock.available:
+        return
+    text = yield from settled_value(m, m.clock.value_id)
+    if text is None:
+        forget_ids(m)
+        yield from _find_clock(m)
+        if not m.clock.available:
+            return
+        text = yield from settled_value(m, m.clock.value_id)
+    time = seconds(m, text)
     if time is not None:
         m.clock.start(time)
+
+
+def _find_clock(m: ClientMachine) -> Exchange[None]:
+    try:
+        entry = yield from find_value(m, SIMULATION_TIME)
+    except QueryTimeout as error:
+        # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
+        m.anomaly(error.message)
+        m.mute_questions += 1
+        entry = None
+    m.clock.value_id = entry.id if entry else 0
+    m.clock.known = True
 
 
 def settled_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:

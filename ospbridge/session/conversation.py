@@ -34,6 +34,7 @@ from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.leaving import leave
 from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import StepCompletedAck
+from ospbridge.osp.renumbering import forget_ids, write_value
 from ospbridge.osp.votes import Vote
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
@@ -82,8 +83,8 @@ class Conversation:
         """Controlled agents by name, in the order of registration, with their prepared requests."""
         self.asked: dict[str, int] = {}
         """Agents asked for without an answer yet: local id by name."""
-        self.watched: dict[str, int] = {}
-        """Variables that each step's outcome carries: local id by name."""
+        self.watched: dict[str, None] = {}
+        """Names of the variables that each step's outcome carries."""
         self._votes: tuple[Vote, ...] = ()
         self._leases = leases
         self._tenure = (
@@ -304,14 +305,17 @@ class Conversation:
         entry = yield from self._value(name)
         content = yield from asking.settled_value(self.machine, entry.id)
         if content is None:
-            self.machine.values.pop(name, None)
+            forget_ids(self.machine)
+            entry = yield from self._value(name)
+            content = yield from asking.settled_value(self.machine, entry.id)
+        if content is None:
             raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
         return ValueReading(entry.name, entry.type, content)
 
     def set(self, name: str, content: str) -> Exchange[None]:
         """Write a variable."""
-        entry = yield from self._value(name)
-        if not (yield from asking.set_value(self.machine, entry.id, content, name=name)):
+        yield from self._value(name)
+        if not (yield from write_value(self.machine, name, content)):
             raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
 
     def watch(self, names: Sequence[str]) -> Exchange[None]:
@@ -321,17 +325,14 @@ class Conversation:
             ids[name] = (yield from self._value(name)).id
         if self.machine.profile.values_are_pushed and ids:
             yield from asking.observe(self.machine, {i: name for name, i in ids.items()})
-        self.watched.update(ids)
+        self.watched.update(dict.fromkeys(ids))
 
     def _watched(self, pushed: Mapping[int, str]) -> Exchange[dict[str, str]]:
         values = {}
-        for name, value_id in self.watched.items():
-            content = pushed.get(value_id)
-            if content is None:
-                content = yield from asking.settled_value(self.machine, value_id)
-            if content is None:
-                raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
-            values[name] = content
+        for name in self.watched:
+            known = self.machine.values.get(name)
+            content = pushed.get(known.id) if known else None
+            values[name] = (yield from self.get(name)).value if content is None else content
         return values
 
     # --- leaving ---------------------------------------------------------------------------------------------------

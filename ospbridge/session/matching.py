@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentEntry, Endpoint, Match
 
-__all__ = ["choose", "left_out", "unknown"]
+__all__ = ["NO_SCENE", "choose", "left_out", "unknown"]
 
 NO_SCENE: Final = (
     "a simulator that was just started may have to load its scene yet; try again, or load one that has agents"
 )
+"""What to do about a simulator that offers no agents at all."""
 
 
 def choose(
@@ -82,8 +83,9 @@ def unknown(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) -> Age
     """The error for a name or glob that fits no agent."""
     names = [entry.name for entry in agents]
     near = difflib.get_close_matches(name, names, n=1)
-    offered = ", ".join(names) if names else "no agents at all"
-    hint = f"did you mean {near[0]!r}?" if near else ""
+    if not names:
+        return AgentNotFound(f"{server} has no agent {name!r}; it offers no agents at all", hint=NO_SCENE)
     return AgentNotFound(
-        f"{server} has no agent {name!r}; it offers {offered}", hint=hint if names else NO_SCENE
+        f"{server} has no agent {name!r}; it offers {', '.join(names)}",
+        hint=f"did you mean {near[0]!r}?" if near else "",
     )

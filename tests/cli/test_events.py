@@ -39,6 +39,18 @@ def test_the_table_form_has_step_and_name(marks: Served) -> None:
     assert "watching /Synthetic/Mark from agent agent1" in result.stderr
 
 
+def test_steps_whose_events_are_cut_off_are_told(serve: Callable[[World], Served], profile: str) -> None:
+    served = serve(SyntheticWorld(2, 300))
+    result = served.run("events", "watch", MARK, "--steps", str(2 * MARK_EVERY), "--yes")
+    if profile == "document":
+        assert result.stdout.split() == [str(MARK_EVERY), MARK, str(2 * MARK_EVERY), MARK]
+        assert "lost" not in result.stderr
+        return
+    assert not result.stdout
+    assert f"the events of step {MARK_EVERY} are lost" in result.stderr
+    assert f"the events of 2 of {2 * MARK_EVERY} steps are lost" in result.stderr
+
+
 def test_a_reset_can_come_first(marks: Served) -> None:
     marks.run("events", "watch", MARK, "--steps", "5", "--yes")
     lines = marks.json_lines("events", "watch", MARK, "--steps", "10", "--yes", "--reset")

@@ -214,7 +214,7 @@ def scaled(variable: Variable, scale: float) -> Variable:
     )
 
 
-@pytest.mark.parametrize("profile, scale", [(DOCUMENT, 1.0), (NERD, 1.0), (NERD, 120.0)])
+@pytest.mark.parametrize("profile, scale", [(DOCUMENT, 1.0), (DOCUMENT, 120.0), (NERD, 1.0), (NERD, 120.0)])
 def test_a_late_request_that_takes_the_place_of_a_later_one_is_told(profile: Profile, scale: float) -> None:
     network = Network(profile, scale=scale)
     network.step(0.1, 0.1)
@@ -232,6 +232,16 @@ def test_a_late_request_that_takes_the_place_of_a_later_one_is_told(profile: Pro
     used = [entry["agents"]["agent"]["inputs"][0] for entry in network.pair.ledger[-2:]]
     np.testing.assert_allclose(used, [0.6, 0.5], rtol=1e-6)
     assert network.client.do(network.talk.audit()), "the episode is not to be trusted"
+
+
+@BOTH
+def test_an_honest_server_of_a_scale_of_its_own_loses_no_episode(profile: Profile) -> None:
+    network = Network(profile, scale=120.0)
+    network.step(0.1, 0.1)
+    network.disturb()
+    for number in (0.2, -0.3, 0.4, 0.5, -0.6):
+        network.step(number, -number)
+    assert not network.client.do(network.talk.audit())
 
 
 @BOTH

@@ -37,6 +37,24 @@ def test_where_little_is_known_only_what_stands_at_the_agent_is_certain() -> Non
     assert find_interface_values(of("/Sim/A"), "A", ONE, certain=True) == [1]
 
 
+@pytest.mark.parametrize("names", [("left/arm", "right/arm"), ("", "arm"), ("a", "b/c d [e]")], ids=repr)
+def test_agents_of_equal_interface_are_told_apart_whatever_they_are_called(names: tuple[str, str]) -> None:
+    values = of(*(f"/Sim/{name}" for name in names))
+    for number, name in enumerate(names):
+        others = {*names} - {name}
+        assert find_interface_values(values, name, ONE, others=others) == [number + 1]
+        assert find_interface_values(values[number : number + 1], name, ONE, certain=True) == [number + 1]
+        assert find_interface_values(values[1 - number :][:1], name, ONE, others=others) == [None], (
+            "another's"
+        )
+
+
+@pytest.mark.parametrize("agent", ["A", ""])
+def test_names_without_a_slash_in_front_stand_at_their_agent_too(agent: str) -> None:
+    values = [ValueEntry(1, f"/Sim/{agent}/Angle", "Angle"), ValueEntry(2, "/Sim/B/Angle", "Angle")]
+    assert find_interface_values(values, agent, ["Angle"], others={"B"}) == [1]
+
+
 def equal_agents() -> tuple[Pair, Client]:
     pair = Pair(SyntheticWorld(1, 1, names=["A", "B"]), NERD)
     client = joined(pair)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ospbridge.errors import AgentTaken
+from ospbridge.errors import AgentNotFound, AgentTaken
 from ospbridge.interface import AgentEntry, Endpoint, Match
 from ospbridge.osp.notices import told_by
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session.matching import choose
+from ospbridge.session.matching import NO_SCENE, choose
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Pair
 from tests.osp.test_client import joined
@@ -31,6 +31,13 @@ def test_of_several_agents_of_one_name_one_is_meant(
 def test_where_all_of_them_are_taken_that_is_an_error() -> None:
     with pytest.raises(AgentTaken):
         choose(twins(False, False), ("twin",), server=SERVER, mine=(), available=True)
+
+
+@pytest.mark.parametrize("patterns", [(), ("twin",), ("*",)])
+def test_where_there_are_none_at_all_a_scene_is_missing(patterns: tuple[str, ...]) -> None:
+    with pytest.raises(AgentNotFound, match="offers no agents at all") as caught:
+        choose((), patterns, server=SERVER, mine=(), available=True)
+    assert caught.value.hint == NO_SCENE
 
 
 @pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)

@@ -1,0 +1,112 @@
+"""A simulator that builds its world anew in a reset, and knows none of the variables' local ids any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ValueNotFound
+from ospbridge.osp.codes import Code
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import Client, Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+GAIN = "/Sim/agent/motor/0"
+
+
+class Rebuilt:
+    """A session with such a simulator, which forgets ``forgotten`` altogether."""
+
+    def __init__(self, profile: Profile, *, forgotten: str = "") -> None:
+        self.pair = Pair(SyntheticWorld(1, 2), profile, fault=self.fault)
+        self.forgotten = forgotten
+        self.lose = 0
+        self.client: Client = self.pair.client(profile).connect()
+        self.talk: Any = self.client.conversation
+        world: Any = self.pair.server.world
+        world.reset, self.reset_world = self.rebuild, world.reset
+        self.client.do(self.talk.register(["agent"]))
+
+    def rebuild(self, seed: int) -> None:
+        self.reset_world(seed)
+        for handler in self.pair.server._handlers.values():
+            values: list[Any] = handler.values
+            values[:] = [None] * (len(values) + 10)
+            handler.value_ids.clear()
+        self.pair.server.repository.variables.pop(self.forgotten, None)
+
+    def fault(self, datagram: Datagram) -> Iterable[float]:
+        if self.lose and datagram.data[0] == self.lose:
+            self.lose = 0
+            return ()
+        return (0.0,)
+
+    def reset(self, seed: int) -> None:
+        self.client.do(self.talk.reset(seed))
+
+    def step(self, given: float) -> Any:
+        return self.client.do(self.talk.step({"agent": np.array([given], np.float32)}))["agent"]
+
+
+@BOTH
+def test_every_reset_gets_its_seed(profile: Profile) -> None:
+    rebuilt = Rebuilt(profile)
+    for seed in (3, 5, 7):
+        rebuilt.reset(seed)
+        rebuilt.step(0.5)
+    assert [entry["seed"] for entry in rebuilt.pair.ledger if entry["kind"] == "reset"] == [3, 5, 7]
+
+
+@BOTH
+@pytest.mark.parametrize("lost", [Code.NEXT_SIMULATION_STEP, Code.NEXT_SIMULATION_STEP_COMPLETED])
+def test_a_lost_datagram_costs_no_episode(profile: Profile, lost: int) -> None:
+    rebuilt = Rebuilt(profile)
+    for seed in (3, 5):
+        rebuilt.reset(seed)
+        before = rebuilt.step(0.5)
+        rebuilt.lose = lost
+        outcome = rebuilt.step(0.25)
+        assert outcome.restored == (lost == Code.NEXT_SIMULATION_STEP_COMPLETED)
+        assert not np.array_equal(outcome.outputs, before.outputs)
+        assert not rebuilt.client.do(rebuilt.talk.audit())
+    assert [entry["kind"] for entry in rebuilt.pair.ledger] == ["reset", "step", "step"] * 2
+
+
+@BOTH
+def test_variables_are_watched_from_episode_to_episode(profile: Profile) -> None:
+    rebuilt = Rebuilt(profile)
+    rebuilt.reset(1)
+    rebuilt.client.do(rebuilt.talk.watch([GAIN]))
+    assert rebuilt.step(0.5).values == {GAIN: "0.5"}
+    rebuilt.reset(2)
+    assert rebuilt.step(0.25).values == {GAIN: "0.25"}
+    assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.25"
+    rebuilt.reset(3)
+    rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
+    assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.75"
+
+
+@BOTH
+def test_one_that_is_gone_is_told_by_its_name(profile: Profile) -> None:
+    rebuilt = Rebuilt(profile, forgotten=GAIN)
+    rebuilt.client.do(rebuilt.talk.watch([GAIN]))
+    rebuilt.reset(1)
+    with pytest.raises(ValueNotFound, match=f"has no value '{GAIN}'"):
+        rebuilt.step(0.5)
+
+
+@BOTH
+def test_a_clock_that_is_gone_is_done_without(profile: Profile) -> None:
+    rebuilt = Rebuilt(profile)
+    rebuilt.reset(1)
+    assert rebuilt.talk.machine.clock.available
+    rebuilt.forgotten = "/Simulation/SimulationTime"
+    rebuilt.reset(2)
+    rebuilt.step(0.5)
+    assert rebuilt.talk.machine.clock.missing
