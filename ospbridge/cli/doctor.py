@@ -134,10 +134,12 @@ def _configuration(file: Path) -> tuple[Check, list[Settings]]:
     """What `ospbridge connect` would make of the file, and the simulators that it would join."""
     from ospbridge.cli.configured import configuration
     from ospbridge.cli.connect import connect
+    from ospbridge.cli.variables import name_variables
     from ospbridge.diagnosis.checks import problem, well
     from ospbridge.errors import OspBridgeError
 
     subject = "configuration"
+    name_variables(connect, "OSPBRIDGE_CONNECT")
     context = connect.make_context("connect", ["--config", str(file)], auto_envvar_prefix="OSPBRIDGE_CONNECT")
     try:
         with context:
