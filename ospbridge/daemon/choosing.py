@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
 from ospbridge.interface import fits
+from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent
     from ospbridge.interface import Match
 
-__all__ = ["choose"]
+__all__ = ["choose", "unknown"]
 
 
 def choose(
@@ -37,6 +38,16 @@ def choose(
     return chosen
 
 
+def unknown(agents: Iterable[str], name: str) -> AgentNotFound:
+    """The error for a name or glob that fits none of the daemon's agents."""
+    names = list(agents)
+    return AgentNotFound(
+        f"the daemon has no agent {name!r}; it has {', '.join(names) or 'none at all'}",
+        hint=nearest(name, names)
+        or "`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
+    )
+
+
 def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[str, HeldAgent]:
     """Those that are meant, where any is."""
     found = {name: held for name, held in agents.items() if any(kind.fits(held.interface) for kind in meant)}
@@ -46,10 +57,7 @@ def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[s
 def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> Mapping[str, HeldAgent]:
     hits = {name: held for name, held in agents.items() if fits(name, pattern)}
     if not hits:
-        raise AgentNotFound(
-            f"the daemon has no agent {pattern!r}; it has {', '.join(agents) or 'none at all'}",
-            hint="`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
-        )
+        raise unknown(agents, pattern)
     return hits
 
 
