@@ -23,6 +23,7 @@ __all__ = [
     "Column",
     "note",
     "number",
+    "numbered",
     "print_json",
     "print_json_line",
     "print_table",
@@ -79,6 +80,11 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
         # Text, because a name may hold brackets, which rich would read as markup.
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
+
+
+def numbered(count: int, noun: str) -> str:
+    """As "1 step", "2 steps"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def note(text: str) -> None:
