@@ -105,7 +105,10 @@ class ConfigurationError(OspBridgeError):
 class ConfigurationInvalid(ConfigurationError):
     """A configuration file with mistakes: ``mistakes`` has them one by one, each with its line and key path."""
 
-    default_hint = "docs/reference/configuration.md lists every key"
+    default_hint = (
+        "docs/reference/configuration.md lists every key, and `ospbridge service install --user --dry-run` "
+        "prints them"
+    )
 
     def __init__(self, message: str, *, hint: str = "", mistakes: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
