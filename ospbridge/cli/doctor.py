@@ -101,14 +101,17 @@ def _checks(
     from ospbridge.diagnosis import installation
     from ospbridge.diagnosis.checks import problem
 
+    root = click.get_current_context().find_root()
     yield from installation.check_installation()
     try:
-        from ospbridge.diagnosis import machine, places, reaching
+        from ospbridge.cli.variables import variables_of
+        from ospbridge.diagnosis import machine, places, reaching, surroundings
         from ospbridge.interface import DEFAULT_PORT
         from ospbridge.observe.state import state_directory
     except ImportError as error:
         yield problem("import", f"ospbridge cannot be imported: {error}", "pip install --upgrade ospbridge")
         return
+    yield surroundings.check_variables(frozenset(variables_of(root.command, root)))
     yield machine.check_cores()
     yield machine.check_clock()
     yield machine.check_receive_buffer()

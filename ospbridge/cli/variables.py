@@ -14,9 +14,9 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["name_variables", "told_plainly", "variable_read"]
+__all__ = ["name_variables", "told_plainly", "variable_read", "variables_of"]
 
 #: What click says of a value that is no number, and what is meant.
 _PLAINLY: Final[Mapping[str, str]] = {
@@ -65,6 +65,20 @@ def told_plainly(error: click.BadParameter) -> click.BadParameter:
         variable = variable_read(error.param, error.ctx)
         hint = f"{error.param.get_error_hint(error.ctx)}, which {variable} says" if variable else None
     return click.BadParameter(message, error.ctx, error.param, hint)
+
+
+def variables_of(command: click.Command, context: click.Context) -> Iterator[str]:
+    """All that a command, and those in it, read options from. A group that imports its commands imports them all."""
+    for option in command.params:
+        if isinstance(option, click.Option) and isinstance(option.envvar, str):
+            yield option.envvar
+            yield f"{context.auto_envvar_prefix}_{(option.name or '').upper()}"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            each = command.get_command(context, name)
+            if each is not None:
+                within = click.Context(each, parent=context, info_name=name, **each.context_settings)
+                yield from variables_of(each, within)
 
 
 def _constant(name: str) -> str:
