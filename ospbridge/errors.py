@@ -105,7 +105,10 @@ class ConfigurationError(OspBridgeError):
 class ConfigurationInvalid(ConfigurationError):
     """A configuration file with mistakes: ``mistakes`` has them one by one, each with its line and key path."""
 
-    default_hint = "docs/reference/configuration.md lists every key"
+    default_hint = (
+        "docs/reference/configuration.md lists every key, and `ospbridge service install --user --dry-run` "
+        "prints them"
+    )
 
     def __init__(self, message: str, *, hint: str = "", mistakes: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -178,8 +181,8 @@ class AgentTaken(OspBridgeError):
 
     exit_code = 69
     default_hint = (
-        "stop the other client, or, if it died, free all agents with `ospbridge restart-communication` "
-        "(it disconnects every client)"
+        "if that is `ospbridge connect`, attach to it: leave the simulator's address out; otherwise stop the other "
+        "client, or, if it died, free all agents with `ospbridge restart-communication` (it disconnects every client)"
     )
 
     def __init__(self, message: str, *, hint: str = "", agents: Sequence[str] = ()) -> None:
@@ -289,7 +292,10 @@ class HubNotFound(OspBridgeError):
     """No daemon listens at the hub's address."""
 
     exit_code = 69
-    default_hint = "start it with `ospbridge connect`, or name it with bridge='unix:PATH'"
+    default_hint = (
+        "start it with `ospbridge connect`, name it with bridge='unix:PATH', or join a simulator without a daemon with "
+        "simulator='HOST:PORT'"
+    )
 
 
 class HubLost(HubError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from ospbridge.cli.unwritten import unwritten_told
+from ospbridge.cli.variables import name_variables, told_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "CommandPlace", "LazyGroup", "main"]
 
+#: What the names of all variables begin with.
+ENVIRONMENT_PREFIX = "OSPBRIDGE"
 #: What a shell reports for a command that SIGINT ended.
 EXIT_INTERRUPTED = 130
 
@@ -110,6 +113,8 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(place.module), place.attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{place.module}.{place.attribute} is {command!r}, not a click command")
+        # The prefix does not depend on who asks: the daemon's options have one name wherever they are taken.
+        name_variables(command, f"{ENVIRONMENT_PREFIX}_{cmd_name.replace('-', '_').upper()}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -169,6 +174,8 @@ class LazyGroup(click.Group):
             _exit_interrupted()
         except OspBridgeError as error:
             _exit_with(error)
+        except click.BadParameter as error:
+            raise told_plainly(error) from None
         except RuntimeError as error:
             # Python 3.11 makes one of whatever stops the making of a dataclass, as when a module is imported.
             if isinstance(error.__cause__, KeyboardInterrupt):
@@ -213,7 +220,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
     cls=LazyGroup,
     places=COMMANDS,
     context_settings={
-        "auto_envvar_prefix": "OSPBRIDGE",
+        "auto_envvar_prefix": ENVIRONMENT_PREFIX,
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
     },

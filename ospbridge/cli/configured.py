@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from ospbridge.cli.joining import settings_from
 from ospbridge.cli.keys import DAEMON, RLLINK, SIMULATOR, as_written, option_of, sections
 from ospbridge.cli.upstream import OF_MODE, upstream_from
+from ospbridge.cli.variables import variable_read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +135,7 @@ def _given(context: click.Context, section: Section) -> dict[str, Value]:
         if source is ParameterSource.COMMANDLINE:
             origin = option.opts[0]
         elif source is ParameterSource.ENVIRONMENT:
-            origin = f"{context.auto_envvar_prefix}_{name.upper()}"
+            origin = variable_read(option, context) or DEFAULT
         raw = getattr(option, "default", None)
         said = raw if origin == DEFAULT and isinstance(raw, str) else as_written(key, value)
         found[key.name] = Value(value, said, origin)

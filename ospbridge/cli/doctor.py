@@ -101,14 +101,17 @@ def _checks(
     from ospbridge.diagnosis import installation
     from ospbridge.diagnosis.checks import problem
 
+    root = click.get_current_context().find_root()
     yield from installation.check_installation()
     try:
-        from ospbridge.diagnosis import machine, places, reaching
+        from ospbridge.cli.variables import variables_of
+        from ospbridge.diagnosis import machine, places, reaching, surroundings
         from ospbridge.interface import DEFAULT_PORT
         from ospbridge.observe.state import state_directory
     except ImportError as error:
         yield problem("import", f"ospbridge cannot be imported: {error}", "pip install --upgrade ospbridge")
         return
+    yield surroundings.check_variables(frozenset(variables_of(root.command, root)))
     yield machine.check_cores()
     yield machine.check_clock()
     yield machine.check_receive_buffer()
@@ -134,10 +137,12 @@ def _configuration(file: Path) -> tuple[Check, list[Settings]]:
     """What `ospbridge connect` would make of the file, and the simulators that it would join."""
     from ospbridge.cli.configured import configuration
     from ospbridge.cli.connect import connect
+    from ospbridge.cli.variables import name_variables
     from ospbridge.diagnosis.checks import problem, well
     from ospbridge.errors import OspBridgeError
 
     subject = "configuration"
+    name_variables(connect, "OSPBRIDGE_CONNECT")
     context = connect.make_context("connect", ["--config", str(file)], auto_envvar_prefix="OSPBRIDGE_CONNECT")
     try:
         with context:

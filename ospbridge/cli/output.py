@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -23,12 +23,21 @@ __all__ = [
     "Column",
     "note",
     "number",
+    "numbered",
     "print_json",
     "print_json_line",
     "print_table",
     "ranges",
     "short_float",
 ]
+
+
+PADDING: Final = 3
+"""Blanks between two columns of a table on a terminal."""
+EDGES: Final = 2
+"""Blanks at both ends of its lines."""
+NARROWEST: Final = 12
+"""Characters to which a column of texts may be folded."""
 
 
 class Column(NamedTuple):
@@ -78,7 +87,25 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     for row in rows:
         # Text, because a name may hold brackets, which rich would read as markup.
         table.add_row(*(Text(printable(cell)) for cell in row))
-    Console().print(table)
+    # rich would leave out whole columns of a table that has no room; lines that the terminal wraps lose nothing.
+    needed = EDGES + sum(
+        _least(column, [row[at] for row in rows]) + PADDING for at, column in enumerate(columns)
+    )
+    console = Console()
+    if console.width < needed:
+        console = Console(width=needed)
+    console.print(table)
+
+
+def _least(column: Column, cells: Sequence[str]) -> int:
+    """Characters that a column cannot do without: all of a number's, and some of a text's, which is folded."""
+    longest = max((len(printable(cell)) for cell in (column.title, *cells)), default=0)
+    return longest if column.right else min(longest, max(len(column.title), NARROWEST))
+
+
+def numbered(count: int, noun: str) -> str:
+    """As "1 step", "2 steps"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def note(text: str) -> None:

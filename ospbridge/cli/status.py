@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
+from ospbridge.cli.output import numbered
 
 if TYPE_CHECKING:
     from ospbridge.hub.status import SpoolStatus, StatusReply, UpstreamStatus
@@ -101,10 +102,15 @@ def _show(found: StatusReply) -> None:
     click.echo(
         f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile)
     )
-    click.echo(f"done        {found.steps} steps, {found.resets} resets, {found.rebuilds} rebuilds")
+    done = (
+        numbered(found.steps, "step"),
+        numbered(found.resets, "reset"),
+        numbered(found.rebuilds, "rebuild"),
+    )
+    click.echo(f"done        {', '.join(done)}")
     if found.recording is not None:
         click.echo(
-            f"recording   {found.recording.directory}: {found.recording.recorded} episodes, "
+            f"recording   {found.recording.directory}: {numbered(found.recording.recorded, 'episode')}, "
             f"{found.recording.dropped} dropped"
         )
     for upstream in found.upstreams:
@@ -114,7 +120,7 @@ def _show(found: StatusReply) -> None:
         driver = f" by {agent.driver}" if agent.driver else ""
         click.echo(
             f"agent       {agent.name:{width}}  {agent.state}{driver}, "
-            f"{agent.steps} steps, {agent.episodes} episodes before"
+            f"{numbered(agent.steps, 'step')}, {numbered(agent.episodes, 'episode')} before"
         )
 
 
@@ -122,17 +128,18 @@ def _told(upstream: UpstreamStatus) -> str:
     state = upstream.trouble or f"connected ({upstream.dialect})"
     if upstream.spool is not None:
         return (
-            f"{upstream.mode} {upstream.address}: {state}, {upstream.delivered} steps delivered, "
+            f"{upstream.mode} {upstream.address}: {state}, {numbered(upstream.delivered, 'step')} delivered, "
             f"{upstream.discarded} discarded, {_spooled(upstream.spool)}"
         )
     weights = "none yet" if upstream.weights_seq_no is None else upstream.weights_seq_no
     return (
         f"{upstream.mode} {upstream.address}: {state}, weights {weights}, {upstream.batches} batches of "
-        f"{upstream.steps} steps learned, {upstream.discarded} steps discarded"
+        f"{upstream.steps} steps learned, {numbered(upstream.discarded, 'step')} discarded"
     )
 
 
 def _spooled(spool: SpoolStatus) -> str:
     waiting = spool.entries + spool.unwritten
-    told = f"{waiting} episodes wait in {spool.file} ({spool.bytes} bytes), {spool.dropped} dropped"
+    wait = "waits" if waiting == 1 else "wait"
+    told = f"{numbered(waiting, 'episode')} {wait} in {spool.file} ({spool.bytes} bytes), {spool.dropped} dropped"
     return f"{told}; {spool.trouble}" if spool.trouble else told

@@ -10,9 +10,9 @@ from ospbridge.observe.printable import printable
 from ospbridge.observe.rates import SPANS, Window, quantile, sparkline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from rich.console import Group
+    from rich.console import Console, ConsoleOptions, Group
     from rich.table import Table
     from rich.text import Text
 
@@ -26,6 +26,13 @@ RECENT: Final = 10.0
 """Seconds that step times and datagrams are taken over."""
 WIDTH: Final = 200
 """Columns where no terminal tells its own."""
+WIDEST: Final = 10_000
+"""Columns that no terminal has."""
+_COLUMNS: Final = ("agent", "state", "driven by", "steps", "episodes", "return", "mean", "returns")
+_SPARED: Final = tuple(
+    ("returns", "mean", "episodes", "driven by", "return", "steps")[:count] for count in range(7)
+)
+"""Columns that are left out, more and more of them, where the terminal is narrow."""
 STATES: Final = {"playing": "green", "waiting for reset": "yellow", "done": "cyan", "attached": "blue"}
 
 
@@ -80,7 +87,7 @@ class Screen:
 
         return Group(*(part for hub, seen in self._seen.items() for part in self._parts(hub, seen)))
 
-    def _parts(self, hub: str, seen: _Seen) -> Iterator[Text | Table]:
+    def _parts(self, hub: str, seen: _Seen) -> Iterator[Text | _Fitting]:
         from rich.text import Text
 
         status = seen.status
@@ -106,7 +113,7 @@ class Screen:
         for upstream in status.upstreams:
             yield _upstream(upstream)
         if status.agents:
-            yield self._agents(status.agents)
+            yield _Fitting([self._agents(status.agents, without) for without in _SPARED])
         yield Text()
 
     def _steps(self, seen: _Seen) -> str:
@@ -132,30 +139,50 @@ class Screen:
             + f"   {status.clients} at the hub"
         )
 
-    def _agents(self, agents: list[AgentStatus]) -> Table:
+    def _agents(self, agents: list[AgentStatus], without: Collection[str]) -> Table:
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for title in ("agent", "state", "driven by"):
-            table.add_column(title, overflow="ellipsis", no_wrap=True)
-        for title in ("steps", "episodes", "return", "mean"):
-            table.add_column(title, justify="right", no_wrap=True)
-        table.add_column("returns", no_wrap=True)
+        shown = [title for title in _COLUMNS if title not in without]
+        for title in shown:
+            right = title in {"steps", "episodes", "return", "mean"}
+            table.add_column(title, justify="right" if right else "left", overflow="ellipsis", no_wrap=True)
         for agent in agents:
             returns = agent.returns
-            table.add_row(
-                Text(printable(agent.name)),
-                Text(agent.state, STATES.get(agent.state, "dim")),
-                Text(printable(agent.driver)),
-                f"{agent.steps:,}",
-                f"{agent.episodes:,}",
-                f"{returns[-1]:.4g}" if returns else "",
-                f"{sum(returns) / len(returns):.4g}" if returns else "",
-                Text(sparkline(returns, SPARK, plain=self._plain)),
-            )
+            cells: dict[str, Text | str] = {
+                "agent": Text(printable(agent.name)),
+                "state": Text(agent.state, STATES.get(agent.state, "dim")),
+                "driven by": Text(printable(agent.driver)),
+                "steps": f"{agent.steps:,}",
+                "episodes": f"{agent.episodes:,}",
+                "return": f"{returns[-1]:.4g}" if returns else "",
+                "mean": f"{sum(returns) / len(returns):.4g}" if returns else "",
+                "returns": Text(sparkline(returns, SPARK, plain=self._plain)),
+            }
+            table.add_row(*(cells[title] for title in shown))
         return table
+
+
+class _Fitting:
+    """The first of some tables that the terminal has room for, else the last.
+
+    Left alone, rich cuts all columns of a table alike, until no agent is known by its name.
+    """
+
+    def __init__(self, tables: list[Table]) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        from rich.measure import Measurement
+
+        roomy = options.update(max_width=WIDEST)
+        for table in self._tables:
+            if Measurement.get(console, roomy, table).maximum <= options.max_width:
+                yield table
+                return
+        yield self._tables[-1]
 
 
 def _upstream(upstream: UpstreamStatus) -> Text:

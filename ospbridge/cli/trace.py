@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from ospbridge.cli.output import note, numbered
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
 from ospbridge.cli.trace_replay import replay
@@ -64,7 +65,9 @@ def show(  # noqa: PLR0917  # click passes options by name
         print_summary(file, choice, slow=slow, as_json=as_json)
         return
     before: TraceRecord | None = None
-    for line in islice(_lines(file, choice), limit):
+    read, shown = [0], False
+    for line in islice(_lines(file, choice, read), limit):
+        shown = True
         if as_json:
             from dataclasses import replace
 
@@ -74,6 +77,8 @@ def show(  # noqa: PLR0917  # click passes options by name
             click.echo(click.style(_HEADER, bold=True), color=_colour())
         click.echo(_row(line, before, slow), color=_colour())
         before = line.record
+    if read[0] and not shown:
+        note(f"none of {numbered(read[0], 'record')} is chosen")
 
 
 trace.add_command(filter_)
@@ -89,13 +94,14 @@ class _Line(NamedTuple):
     """Milliseconds since the record before it in the trace, shown or not."""
 
 
-def _lines(file: Path, choice: Choice) -> Iterator[_Line]:
-    """What is chosen. All datagrams are described: what an INIT_ACK tells is needed for those behind it."""
+def _lines(file: Path, choice: Choice, read: list[int]) -> Iterator[_Line]:
+    """What is chosen; ``read`` counts all. All datagrams are described: what an INIT_ACK tells is needed later."""
     from ospbridge.observe.trace import Describer, Direction, read_trace
 
     describe = Describer()
     before: TraceRecord | None = None
     for record in read_trace(file):
+        read[0] += 1
         if record.direction is Direction.NOTE:
             meaning = record.note
         else:

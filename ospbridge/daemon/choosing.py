@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
 from ospbridge.interface import chosen
+from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent
     from ospbridge.interface import Match
 
-__all__ = ["choose"]
+__all__ = ["choose", "unknown"]
 
 
 def choose(
@@ -36,6 +37,16 @@ def choose(
     return wanted
 
 
+def unknown(agents: Iterable[str], name: str) -> AgentNotFound:
+    """The error for a name or glob that fits none of the daemon's agents."""
+    names = list(agents)
+    return AgentNotFound(
+        f"the daemon has no agent {name!r}; it has {', '.join(names) or 'none at all'}",
+        hint=nearest(name, names)
+        or "`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
+    )
+
+
 def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[str, HeldAgent]:
     """Those that are meant, where any is."""
     interfaces = [held.interface for held in agents.values()]
@@ -46,10 +57,7 @@ def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[s
 def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> Mapping[str, HeldAgent]:
     hits = {name: agents[name] for name in chosen(agents, (pattern,))}
     if not hits:
-        raise AgentNotFound(
-            f"the daemon has no agent {pattern!r}; it has {', '.join(agents) or 'none at all'}",
-            hint="`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
-        )
+        raise unknown(agents, pattern)
     return hits
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import trio
 
-from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost
+from ospbridge.daemon.choosing import unknown
+from ospbridge.errors import LocalProtocolError, SessionLost
 from ospbridge.hub.replies import Kind, Moment, Moments
 
 if TYPE_CHECKING:
@@ -114,10 +115,7 @@ class Observers:
         """Look on from now. Returns the agent, and the number of the latest moment. Raises AgentNotFound."""
         held = self._lockstep.held.get(name)
         if held is None:
-            raise AgentNotFound(
-                f"the daemon has no agent {name!r}; it has {', '.join(self._lockstep.held) or 'none at all'}",
-                hint="`ospbridge status` lists the daemon's agents",
-            )
+            raise unknown(self._lockstep.held, name)
         channel = self.channels.get(name)
         if channel is not None and channel.held is not held:
             # Those who looked on at the agent's predecessor are told when they ask.

@@ -36,7 +36,8 @@ def withheld(lockstep: LockStep, seconds: float, *, not_joined: str) -> BarrierS
         why = f"agents still play: {_told(lockstep.playing)}"
         hint = "end their episodes or close their environments, or use `ospbridge connect --reset-policy any`"
     elif not_joined:
-        why, hint = f"the simulator is not joined: {not_joined}", ""
+        why = f"the simulator is not joined: {not_joined}"
+        hint = "start the simulator again if it has ended: the daemon joins it by itself, as `ospbridge status` shows"
     elif done:
         why = f"those whose episodes have just ended could still ask for it: {_told(done)}"
         hint = (

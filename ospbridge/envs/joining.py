@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gymnasium import logger
 
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from ospbridge.session.hub_seat import HubSeat
 
 __all__ = ["Joining", "several"]
+
+EXAMPLES: Final = {
+    "simulator": "127.0.0.1:45454",
+    "bridge": "unix:/run/ospbridge/hub.sock",
+    "agents": "robot*",
+}
 
 
 class Joining:
@@ -59,7 +65,7 @@ class Joining:
         annotates: bool,
     ) -> None:
         check_annotates(annotates, simulator)
-        simulators, bridges = several(simulator), several(bridge)
+        simulators, bridges = several(simulator, "simulator"), several(bridge, "bridge")
         if simulators is not None and bridges is not None:
             raise UsageError(
                 "both simulator and bridge were given",
@@ -73,6 +79,10 @@ class Joining:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if not _can_be_waited(wait):
+            raise UsageError(
+                f"wait must be a number of seconds, 0 or more, got {wait!r}", hint="0 does not wait at all"
+            )
         profile_named(profile)
         if simulators is None:
             _check_daemons_own(profile, self._limits, trace)
@@ -168,7 +178,7 @@ class Joining:
     # --- what these are made with ----------------------------------------------------------------------------------
 
     def _patterns(self, agents: str | Sequence[str]) -> tuple[str, ...]:
-        return self._rules.agents(several(agents) or ())
+        return self._rules.agents(several(agents, "agents") or ())
 
     def _terms(self, simulator: str) -> Terms:
         _, server = resolve(parse_endpoint(simulator))
@@ -212,8 +222,26 @@ def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:
         )
 
 
-def several(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """A setting that may be one or several."""
+def _can_be_waited(seconds: object) -> bool:
+    try:
+        return bool(seconds >= 0)  # type: ignore[operator]  # what is no number says so
+    except TypeError:
+        return False
+
+
+def several(given: str | Sequence[str] | None, name: str) -> tuple[str, ...] | None:
+    """A setting that may be one or several. Raises UsageError for what is no text, such as a port alone."""
     if given is None:
         return None
-    return (given,) if isinstance(given, str) else tuple(given)
+    if isinstance(given, str):
+        return (given,)
+    try:
+        found = tuple(given)
+    except TypeError:
+        found = (given,)  # type: ignore[assignment]  # of a kind that nobody may give
+    if not all(isinstance(each, str) for each in found):
+        raise UsageError(
+            f"{name} is a text, or a list of them, got {given!r}",
+            hint=f"for instance {name}={EXAMPLES[name]!r}",
+        )
+    return found

@@ -34,7 +34,11 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if not 0 < value < float("inf"):
+            try:
+                possible = 0 < value < float("inf")
+            except TypeError:
+                possible = False
+            if not possible:
                 raise ValueError(f"{name} limit must be a positive number of seconds, got {value!r}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import fits
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["Source", "plot", "source_of"]
+
+MOST_NAMED: Final = 10
+"""Agents in a message."""
 
 
 class Source(Enum):
@@ -77,6 +80,7 @@ def plot(
             hint="leave out --signal and --agent; a recording has them, see record=DIR",
         )
     name = short_name(path.resolve().name)
+    there: set[str] = set()
     with drawing(looks):
         if source is Source.TRACE:
             times = step_times(read_trace(path, progress))
@@ -85,17 +89,18 @@ def plot(
                 told += f", {len(times.lost)} never completed"
             figure = draw_latencies(times, f"How long steps took: {name}, {told}", looks)
         elif source is Source.RECORDING and not signals:
-            figures = figures_of(_chosen(path, agents, progress))
+            figures = figures_of(_chosen(path, agents, progress, there))
             if not figures:
-                raise _nothing(path, agents)
+                raise _nothing(path, agents, there)
             count = len({each.agent for each in figures})
             whose = f"agent {short_name(figures[0].agent)}" if count == 1 else f"{count} agents"
             told = f"{len(figures)} episodes of {whose}, {sum(each.steps for each in figures)} steps"
             figure = draw_episodes(figures, f"{name}: {told}", looks, window=window)
         else:
-            episodes = _latest(path, agents, progress) if source is Source.RECORDING else [read_episode(path)]
+            recorded = source is Source.RECORDING
+            episodes = _latest(path, agents, progress, there) if recorded else [read_episode(path)]
             if not episodes:
-                raise _nothing(path, agents)
+                raise _nothing(path, agents, there)
             names, more = choose_signals(list(signals_of(episodes[-1])), signals)
             several = (
                 f"latest {len(episodes)} episodes" if len(episodes) > 1 else f"{len(episodes[-1])} steps"
@@ -109,24 +114,26 @@ def plot(
 
 
 def _chosen(
-    directory: Path, agents: Sequence[str], progress: Callable[[int, int], None]
+    directory: Path, agents: Sequence[str], progress: Callable[[int, int], None], there: set[str]
 ) -> Iterator[RecordedEpisode]:
     files = recorded_files(directory)
     for number, file in enumerate(files):
         episode = read_episode(file)
+        there.add(episode.agent)
         progress(number + 1, len(files))
         if not agents or any(fits(episode.agent, glob) for glob in agents):
             yield episode
 
 
 def _latest(
-    directory: Path, agents: Sequence[str], progress: Callable[[int, int], None]
+    directory: Path, agents: Sequence[str], progress: Callable[[int, int], None], there: set[str]
 ) -> list[RecordedEpisode]:
     """The latest episodes of the agent that was recorded last, oldest first. No more than these are read."""
     found: list[RecordedEpisode] = []
     files = recorded_files(directory)
     for number, file in enumerate(reversed(files)):
         episode = read_episode(file)
+        there.add(episode.agent)
         progress(number + 1, len(files))
         if agents and not any(fits(episode.agent, glob) for glob in agents):
             continue
@@ -137,9 +144,14 @@ def _latest(
     return found[::-1]
 
 
-def _nothing(path: Path, agents: Sequence[str]) -> UsageError:
+def _nothing(path: Path, agents: Sequence[str], there: set[str]) -> UsageError:
+    if there:
+        names = ", ".join(map(short_name, sorted(there)[:MOST_NAMED])) + ", ..." * (len(there) > MOST_NAMED)
+        return UsageError(
+            f"there is no episode to draw in {path} of agents that fit {' '.join(agents)}",
+            hint=f"there are episodes of {names}",
+        )
     return UsageError(
-        f"there is no episode to draw in {path}"
-        + (f" of agents that fit {' '.join(agents)}" if agents else ""),
+        f"there is no episode to draw in {path}",
         hint="an episode is written when it ends; record=DIR says where",
     )

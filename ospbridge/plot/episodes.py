@@ -88,7 +88,8 @@ def draw_episodes(figures: Sequence[EpisodeFigures], title: str, looks: Looks, *
         upper.scatter([], [], s=14, facecolors="none", edgecolors=looks.faint, label="abandoned or lost")
     lower.set_ylim(bottom=0)
     lower.set_xlabel("episode")
-    _only_whole_numbers(lower)
+    _only_whole_numbers(lower.xaxis)
+    _only_whole_numbers(lower.yaxis)
     figure.suptitle(title, x=0.01, ha="left")
     legend(upper)
     return figure
@@ -153,7 +154,7 @@ def _draw(
         )
 
 
-def _only_whole_numbers(axes: Any) -> None:
+def _only_whole_numbers(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_locator(MaxNLocator(integer=True))

@@ -77,11 +77,13 @@ def draw_signals(
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     drawn = [signals_of(episode) for episode in episodes]
     for at, (axes, name) in enumerate(zip(panels, names, strict=True)):
+        stepwise = "steps-pre" if name == "action" or name.startswith("action/") else "default"
         for number, signals in enumerate(drawn[:-1]):
             if name in signals:
                 label = f"{len(drawn) - 1} before it" if number == 0 else None
-                axes.plot(*signals[name], color=looks.faint, lw=0.8, alpha=0.45, label=label)
-        stepwise = "steps-pre" if name.startswith("action") else "default"
+                axes.plot(
+                    *signals[name], color=looks.faint, lw=0.8, alpha=0.45, drawstyle=stepwise, label=label
+                )
         label = "latest episode" if len(drawn) > 1 else None
         axes.plot(
             *drawn[-1][name],
@@ -95,6 +97,7 @@ def draw_signals(
         axes.margins(x=0.01, y=0.1)
         axes.yaxis.set_major_locator(_few())
     panels[-1].set_xlabel("step (0 is the reset)")
+    panels[-1].xaxis.set_major_locator(_whole_numbers())
     figure.align_ylabels()
     figure.suptitle(title, x=0.01, ha="left")
     if len(drawn) > 1:
@@ -103,6 +106,12 @@ def draw_signals(
             *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False
         )
     return figure
+
+
+def _whole_numbers() -> object:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(integer=True)
 
 
 def _few() -> object:

@@ -23,6 +23,11 @@ def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
         raise ConfigurationError(
             "certificates were given, but the bridge is on this host", hint="name the hub as tls://HOST:PORT"
         )
+    if bridge is not None and "://" in bridge:
+        raise ConfigurationError(
+            f"{bridge!r} is not a hub's address",
+            hint="write unix:PATH for a daemon on this host, tls://HOST:PORT for one on another",
+        )
     return found_hub() if bridge is None else parse_unix(bridge)
 
 
@@ -42,6 +47,11 @@ def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
         return HubNotFound(
             f"this user may not use the daemon's hub at {address}",
             hint="join the group that owns it, or run the daemon as this user",
+        )
+    if isinstance(address, TlsAddress):
+        return HubNotFound(
+            f"no daemon listens at {address} ({error.strerror or error})",
+            hint="start it there with `ospbridge connect --listen HOST:PORT`, or look whether a firewall is between",
         )
     others = ", ".join(f"unix:{path}" for path in hubs() if path != address)
     return HubNotFound(

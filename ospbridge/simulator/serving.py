@@ -17,10 +17,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 from ospbridge.osp.server import PROBING, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.faults import FaultPlan, FaultyLine
+from ospbridge.simulator.listening import bound, enlarge
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Answerer", "UdpServer"]
 
-BUFFER: Final = 4 * 1024 * 1024
-"""Asked for in both directions; the kernel gives what it allows."""
 LARGEST: Final = 65_536
 MOST_READS: Final = 64
 """Rounds of reading before a step that is due runs although more datagrams wait."""
@@ -90,7 +88,7 @@ class UdpServer:
     ) -> None:
         self._plan = None if faults is None or faults.harmless else faults
         self._machine = machine
-        self._main, self._family = _bind(host, port)
+        self._main, self._family = bound(host, port)
         self._bound_host = self._main.getsockname()[0]
         self.address = Endpoint(*self._main.getsockname()[:2])
         """Where clients find it."""
@@ -301,7 +299,7 @@ class UdpServer:
     def _open(self, handler_id: int, peer: Any) -> None:
         sock = socket.socket(self._family, socket.SOCK_DGRAM)
         sock.setblocking(False)
-        _enlarge(sock)
+        enlarge(sock)
         try:
             sock.bind((self._bound_host, 0))
             sock.connect(peer)
@@ -366,30 +364,3 @@ class UdpServer:
             self._next_report = now + REPORT_EVERY
             assert self._report is not None
             self._report(counts)
-
-
-def _bind(host: str, port: int) -> tuple[socket.socket, int]:
-    """The main socket. SO_REUSEADDR stays off: two simulators on one port would share its datagrams."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    except socket.gaierror as error:
-        raise ConfigurationError(
-            f"cannot resolve the host {host!r}: {error.strerror}", hint="give an address such as 127.0.0.1"
-        ) from error
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setblocking(False)
-        _enlarge(sock)
-        sock.bind(address)
-    except OSError as error:
-        sock.close()
-        raise ConfigurationError(
-            f"cannot listen at {host}:{port}: {error.strerror}",
-            hint="another simulator may run there; stop it, or take a free port with --port 0",
-        ) from error
-    return sock, family
-
-
-def _enlarge(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -98,7 +99,14 @@ def find(scenario: str) -> Path:
 def invalid(origin: str, mistakes: list[str]) -> ScenarioInvalid:
     """The error that tells all mistakes of a file."""
     count = f"{len(mistakes)} mistake{'s' * (len(mistakes) > 1)}"
-    return ScenarioInvalid(f"{origin} has {count}: " + "; ".join(mistakes), mistakes=mistakes)
+    return ScenarioInvalid(
+        f"{origin} has {count}: " + "; ".join(mistakes),
+        # A text that is no file cannot be checked.
+        hint=f"`ospbridge check {shlex.quote(origin)}` lists them one by one, each with its line"
+        if origin.endswith(".toml")
+        else "",
+        mistakes=mistakes,
+    )
 
 
 def read(text: str, origin: str = "scenario") -> Scenario:

@@ -107,7 +107,9 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
     except OSError as error:
         why = f"the host name {endpoint.host!r} does not resolve: {error.strerror}"
         if not isinstance(error, socket.gaierror) or error.errno in PASSING:
-            raise UpstreamNotFound(why, hint="see whether this host reaches its name server") from None
+            raise UpstreamNotFound(
+                why, hint="check the spelling, and whether this host reaches its name server"
+            ) from None
         raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
     places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
     if address.tls is None and not address.insecure:

@@ -122,6 +122,18 @@ def test_a_configuration_is_checked_and_its_simulators_too(simulator: UdpSimulat
     assert f"UDP port {simulator.address.port}" in found
 
 
+def test_a_variable_that_sets_nothing_is_advised_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSPBRIDGE_CONNECT_STEP_TIMEOUT", "5")
+    monkeypatch.setenv("OSPBRIDGE_AGENTS_AS_JSON", "1")
+    found = checks()["variables"]
+    assert found["state"] == "ok"
+    assert "OSPBRIDGE_CONNECT_STEP_TIMEOUT" in found["detail"]
+    monkeypatch.setenv("OSPBRIDGE_CONNECT_RECRD", "runs")
+    found = checks()["variables"]
+    assert (found["state"], found["detail"]) == ("advice", "no option is set by OSPBRIDGE_CONNECT_RECRD")
+    assert "OSPBRIDGE_CONNECT_RECORD" in found["fix"]
+
+
 def test_mistakes_of_a_configuration_are_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "connect.toml"
     file.write_text('[[simulator]]\ncolour = "red"\n')

@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from docs.generation.commands import walk
 from ospbridge.cli import COMMANDS, main
 
 if TYPE_CHECKING:
@@ -138,6 +139,43 @@ def test_an_option_can_come_from_the_environment() -> None:
     result = CliRunner().invoke(main, ["agents"], env={"OSPBRIDGE_AGENTS_SIMULATOR": "here:there"})
     assert result.exit_code == 2
     assert "'here:there' is not a simulator's address" in result.stderr
+
+
+def test_a_variable_is_called_as_its_option_is_written() -> None:
+    for path, command, context in walk():
+        for option in command.params:
+            if isinstance(option, click.Option) and context.parent is not None:
+                words = [word.lstrip("-").replace("-", "_").upper() for word in option.opts]
+                assert any(str(option.envvar).endswith(f"_{word}") for word in words), (path, option.opts)
+
+
+def test_a_switch_and_an_option_that_may_be_repeated_come_from_the_variables_of_their_names() -> None:
+    shown = CliRunner().invoke(main, ["config", "show"], env={"OSPBRIDGE_CONNECT_AGENT": "left* right"})
+    assert 'agents = ["left*", "right"]' in shown.stdout
+    told = CliRunner().invoke(main, ["config", "show", "--origin"], env={"OSPBRIDGE_CONNECT_AGENT": "left*"})
+    assert 'agents = ["left*"]  # OSPBRIDGE_CONNECT_AGENT' in told.stdout
+
+
+@pytest.mark.parametrize(
+    "args, variable, value, said",
+    [
+        (["agents"], "OSPBRIDGE_AGENTS_TIMEOUT", "abc", "'abc' is not a number in the range 0"),
+        (["agents"], "OSPBRIDGE_AGENTS_JSON", "maybe", "'maybe' says neither yes nor no; write 1 or 0"),
+        (["connect"], "OSPBRIDGE_CONNECT_QUORUM", "many", "'many' is not a whole number in the range 1"),
+        (["config", "show"], "OSPBRIDGE_CONNECT_PROFILE", "nurd", "'nurd' is not one of"),
+    ],
+)
+def test_a_bad_value_says_which_variable_it_is_from_and_what_was_expected(
+    args: list[str], variable: str, value: str, said: str
+) -> None:
+    result = CliRunner().invoke(main, args, env={variable: value})
+    assert result.exit_code == 2
+    assert f", which {variable} says: {said}" in " ".join(result.stderr.split())
+
+
+def test_a_bad_value_on_the_command_line_names_no_variable() -> None:
+    result = CliRunner().invoke(main, ["agents", "--timeout", "abc"], env={"OSPBRIDGE_AGENTS_TIMEOUT": "1"})
+    assert "Invalid value for '--timeout': 'abc' is not a number" in result.stderr
 
 
 def test_help_imports_neither_numpy_nor_trio_nor_gymnasium() -> None:

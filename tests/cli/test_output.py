@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 
 import pytest
 
@@ -27,6 +29,19 @@ def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
 def test_nor_do_they_by_a_title(capsys: pytest.CaptureFixture[str]) -> None:
     print_table((Column("NAME"),), [("x",)], title="e\x1b]0;owned\x07")
     assert capsys.readouterr().out == "e\\x1b]0;owned\\x07\nNAME\nx\n"
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_a_narrow_terminal_loses_no_column_and_no_digit(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    columns = (Column("AGENT"), *(Column(f"FIGURE {at}", right=True) for at in range(6)))
+    print_table(columns, [("robot1", *(f"{at},234,567" for at in range(6)))])
+    words = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).split()
+    for word in ("AGENT", "robot1", "0,234,567", "5,234,567"):
+        assert word in words
 
 
 def test_what_is_not_finite_is_null() -> None:

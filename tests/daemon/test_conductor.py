@@ -15,6 +15,7 @@ from ospbridge.daemon.attachment import Attachment, Driver, State
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.daemon.settings import Settings
+from ospbridge.daemon.withheld import withheld
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
@@ -216,6 +217,15 @@ async def test_a_quorum_that_is_not_met_in_time_says_so(session: FakeSession, au
     conductor = conductor_of(session, quorum=2)
     with pytest.raises(BarrierStuck, match="quorum is 2"):
         await conductor.reset([attach(conductor, "a")], 5, 1)
+
+
+async def test_a_simulator_that_is_not_joined_is_said_to_be_what_is_missing(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    stuck = withheld(conductor.lockstep, 60.0, not_joined="nothing listens at sim:1")
+    assert "the simulator is not joined: nothing listens at sim:1" in stuck.message
+    # No other client is to blame.
+    assert "start the simulator again" in stuck.hint
+    assert "restart-communication" not in stuck.hint
 
 
 async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:
@@ -524,6 +534,16 @@ async def test_attaching_is_all_or_nothing(session: FakeSession) -> None:
     assert attach(conductor, "a", TWO).name == "a"
     with pytest.raises(AgentNotFound, match="it has a, b"):
         conductor.attach(["c*"], ONE)
+
+
+async def test_a_misspelt_agent_is_answered_with_the_right_one() -> None:
+    conductor = conductor_of(FakeSession("left", "right"))
+    with pytest.raises(AgentNotFound, match="no agent 'lfet'; it has left, right") as caught:
+        conductor.attach(["lfet"], ONE)
+    assert caught.value.hint == "did you mean 'left'?"
+    with pytest.raises(AgentNotFound) as caught:
+        conductor.observers.join("lfet", object())
+    assert caught.value.hint == "did you mean 'left'?"
 
 
 async def test_before_the_simulator_is_joined_attaching_says_so() -> None:

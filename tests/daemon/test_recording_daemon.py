@@ -285,7 +285,7 @@ def test_status_says_what_was_recorded_and_where_to(document: UdpSimulator, tmp_
         await_recorded(daemon, 1)
         told = json.loads(run_program("status", "--json").stdout)["recording"]
         assert told == {"directory": str(tmp_path / "out"), "recorded": 1, "dropped": 0}
-        assert f"recording   {tmp_path / 'out'}: 1 episodes, 0 dropped" in run_program("status").stdout
+        assert f"recording   {tmp_path / 'out'}: 1 episode, 0 dropped" in run_program("status").stdout
 
 
 def test_status_says_nothing_of_it_where_nothing_is_recorded(document: UdpSimulator, tmp_path: Path) -> None:

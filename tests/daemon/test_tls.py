@@ -305,8 +305,10 @@ def test_a_tls_server_that_is_no_hub_is_named(
 def test_nobody_there_and_half_a_configuration_are_told(authority: Authority, tmp_path: Path) -> None:
     mine = authority.issue("environment")
     bridge = f"tls://127.0.0.1:{free_tcp_port()}"
-    with pytest.raises(HubNotFound, match="no daemon listens at tls://127"):
+    with pytest.raises(HubNotFound, match="no daemon listens at tls://127") as caught:
         HubClient.connect(bridge, tls=mine)
+    assert "--listen HOST:PORT" in caught.value.hint
+    assert "unix:" not in caught.value.hint
     with pytest.raises(ConfigurationError, match="three files"):
         HubClient.connect(bridge)
     with pytest.raises(ConfigurationError, match="on this host"):

@@ -50,7 +50,11 @@ def test_every_command_option_and_argument_stands_there_with_its_variable() -> N
             assert all(f"`{word}" in section or f", {word}" in section for word in words), (path, words)
             found += 1
         for variable in re.findall(r"`(OSPBRIDGE_\w+)`", section):
-            assert any(variable.endswith(f"_{(each.name or '').upper()}") for each in command.params)
+            assert any(
+                variable.endswith(f"_{word.lstrip('-').replace('-', '_').upper()}")
+                for each in command.params
+                for word in each.opts
+            )
     assert found > 100
 
 
@@ -62,6 +66,7 @@ def test_every_command_option_and_argument_stands_there_with_its_variable() -> N
         ("OSPBRIDGE_CONNECT_RESET_POLICY", ["config", "show"], "some"),
         ("OSPBRIDGE_TRACE_SHOW_CODE", ["trace", "show", __file__], "NOWHERE"),
         ("OSPBRIDGE_TRACE_SHOW_FROM", ["trace", "show", __file__], "soon"),
+        ("OSPBRIDGE_TRACE_SHOW_JSON", ["trace", "show", __file__], "perhaps"),
     ],
 )
 def test_a_variable_of_the_page_is_read(variable: str, words: list[str], value: str) -> None:

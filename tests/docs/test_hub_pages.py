@@ -65,7 +65,7 @@ def test_the_commands_and_programs_for_other_hosts_run(
             command = [sys.executable, "-m", "ospbridge", *status]
             done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
             assert done.returncode == 0, done.stderr
-            assert "2 steps, 1 resets" in done.stdout
+            assert "2 steps, 1 reset, 0 rebuilds" in done.stdout
             bridge = status[status.index("--hub") + 1]
             with pytest.raises(ConfigurationError) as caught:
                 gymnasium.make(

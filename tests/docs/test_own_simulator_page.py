@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -56,6 +57,9 @@ def test_the_program_serves_what_the_page_plays(tmp_path: Path) -> None:
         found: dict[str, float] = {}
         exec(compile(ENVIRONMENT.replace("45454", port), "own-simulator.md", "exec"), found)
         assert -1.0 <= found["reward"] < -0.9
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10)[1] == b"", "Ctrl-C ends it without a traceback"
+        assert process.returncode == 0
     finally:
         process.kill()
         process.communicate(timeout=10)

@@ -51,3 +51,9 @@ def test_what_it_shows_of_the_simulator_and_of_stepping_is_what_there_is(
         assert told.stdout == block("output: describe")
         exec(compile(block("program: step.py").replace("127.0.0.1:45454", address), "tutorial", "exec"), {})
     assert len(re.findall(r"^\[.*\] 1\.0 (?:True|False) False$", capsys.readouterr().out, re.MULTILINE)) == 3
+
+
+def test_the_training_says_how_it_goes_as_the_page_promises() -> None:
+    # Stable-Baselines3 prints nothing unless asked to.
+    assert "`verbose=1`" in PAGE
+    assert "verbose=1)" in block("program: first policy")

@@ -220,5 +220,6 @@ def test_without_a_daemon_the_hint_says_how_to_start_one(hub: Path) -> None:
     with pytest.raises(HubNotFound, match=str(hub)) as caught:
         attached(hub)
     assert "ospbridge connect" in caught.value.hint
+    assert "simulator='HOST:PORT'" in caught.value.hint
     with pytest.raises(HubNotFound, match="hub"):
         gymnasium.make("ospbridge/Agent-v0")

@@ -45,12 +45,25 @@ def nobody(runtime_directory: Path) -> str:
 
 
 @kinds
+def test_an_address_that_is_no_text_is_told_with_an_example(made: Callable[..., Any]) -> None:
+    for name, given in (("simulator", 45454), ("simulator", [("127.0.0.1", 45454)]), ("bridge", 1)):
+        with pytest.raises(UsageError, match=f"{name} is a text, or a list of them, got") as caught:
+            made(**{name: given})
+        assert caught.value.hint.startswith(f"for instance {name}=")
+
+
+@kinds
 def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
     made: Callable[..., Any], nobody: str
 ) -> None:
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
         with pytest.raises(UsageError, match="query limit must be a positive number"):
             made(query_timeout=-1.0, **way)
+        with pytest.raises(UsageError, match="step limit must be a positive number of seconds, got 'soon'"):
+            made(step_timeout="soon", **way)
+        for wait in (-1.0, "long", float("nan")):
+            with pytest.raises(UsageError, match="wait must be a number of seconds, 0 or more"):
+                made(wait=wait, **way)
         with pytest.raises(ConfigurationError, match="unknown profile 'nerdy'"):
             made(profile="nerdy", **way)
     with pytest.raises(UsageError, match="both simulator and bridge"):

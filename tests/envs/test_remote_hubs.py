@@ -189,6 +189,11 @@ def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory
             make(bridge="tls://127.0.0.1:1")
         with pytest.raises(ConfigurationError, match="on this host"):
             make(bridge=f"unix:{runtime_directory / 'hub'}", **mine)
+    with pytest.raises(ConfigurationError, match="is not a hub's address") as caught:
+        gymnasium.make("ospbridge/Agent-v0", bridge="tcp://127.0.0.1:1")
+    assert (
+        caught.value.hint == "write unix:PATH for a daemon on this host, tls://HOST:PORT for one on another"
+    )
     with pytest.raises(ConfigurationError, match="is not a hub's address"):
         env_creator({"bridges": ["tls://nowhere"], **mine})
     done = subprocess.run(

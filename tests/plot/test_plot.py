@@ -182,6 +182,24 @@ def test_of_several_episodes_the_latest_is_drawn_before_the_others(tmp_path: Pat
     )
 
 
+def test_steps_and_lengths_have_marks_at_whole_numbers_only(tmp_path: Path) -> None:
+    episodes = list(read_recording(record(tmp_path, 13, 19)))
+    with drawing(Looks()):
+        signals = draw_signals(episodes, ["reward"], "", Looks())
+        lengths = draw_episodes(figures_of(episodes), "", Looks(), window=2)
+    assert all(mark == round(mark) for mark in signals.axes[-1].get_xticks())
+    assert all(mark == round(mark) for mark in lengths.axes[1].get_yticks())
+
+
+def test_actions_are_stairs_in_every_episode_and_their_probabilities_are_not(tmp_path: Path) -> None:
+    episodes = list(read_recording(record(tmp_path, 4, 5, actions=1)))
+    with drawing(Looks()):
+        figure = draw_signals(episodes, ["action/0", "reward"], "", Looks())
+    stairs, lines = ([line.get_drawstyle() for line in axes.lines] for axes in figure.axes)
+    assert stairs == ["steps-pre", "steps-pre"]
+    assert lines == ["default", "default"]
+
+
 def test_times_of_steps_are_those_of_the_trace(tmp_path: Path) -> None:
     times = step_times(Traced().joined().step(0.5, 1.0).sent(vote(0.5)).step(0.5, 2.0).records)
     assert times.took.tolist() == pytest.approx([20.0, 20.0])
@@ -287,6 +305,10 @@ def test_agents_are_chosen_by_globs(tmp_path: Path) -> None:
     assert plot(runs, tmp_path / "p.svg", agents=["*1"]) == "2 episodes of agent robot1, 4 steps"
     assert plot(runs, tmp_path / "p.svg") == "3 episodes of 2 agents, 7 steps"
     assert plot(runs, tmp_path / "p.svg", agents=["*1"], signals=["reward"]).endswith("of agent robot1")
+    for signals in ([], ["reward"]):
+        with pytest.raises(UsageError, match="of agents that fit rob1") as caught:
+            plot(runs, tmp_path / "p.svg", agents=["rob1"], signals=signals)
+        assert caught.value.hint == "there are episodes of robot1, robot2"
 
 
 # --- what it is, and what is refused ---------------------------------------------------------------------------------

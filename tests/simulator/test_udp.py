@@ -43,8 +43,11 @@ def test_a_port_that_is_taken_is_refused_with_the_next_step(profile: Profile) ->
 def test_a_host_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="cannot resolve"):
         UdpSimulator(SyntheticWorld(1, 1), host="no.such.host.invalid", port=0)
-    with pytest.raises(ConfigurationError, match="cannot listen at"):
+    with pytest.raises(ConfigurationError, match="cannot listen at") as refused:
         UdpSimulator(SyntheticWorld(1, 1), host="192.0.2.1", port=0)
+    # Another port would not help.
+    assert "this host has no such address" in refused.value.hint
+    assert "--port" not in refused.value.hint
 
 
 @both

@@ -235,6 +235,17 @@ def test_what_is_not_utf_8_is_told_with_its_line(tmp_path: Path) -> None:
         load(str(file))
 
 
+def test_the_hint_is_a_command_that_can_be_copied(tmp_path: Path) -> None:
+    file = tmp_path / "my scenario.toml"
+    file.write_text("title = 1\n")
+    with pytest.raises(ScenarioInvalid) as caught:
+        load(str(file))
+    assert caught.value.hint.startswith(f"`ospbridge check '{file}'` lists them")
+    with pytest.raises(ScenarioInvalid) as caught:
+        read("title = 1\n")
+    assert "ospbridge check FILE" in caught.value.hint
+
+
 def test_a_huge_file_is_no_scenario(tmp_path: Path) -> None:
     file = tmp_path / "huge.toml"
     file.write_bytes(b"#" * 1_000_001)

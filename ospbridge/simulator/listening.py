@@ -1,0 +1,48 @@
+"""The sockets of a simulator: where it listens, and what to do where it may not."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Final
+
+from ospbridge.errors import ConfigurationError
+
+__all__ = ["bound", "enlarge"]
+
+BUFFER: Final = 4 * 1024 * 1024
+"""Asked for in both directions; the kernel gives what it allows."""
+_OTHERWISE: Final = {
+    errno.EADDRINUSE: "another simulator may run there; stop it, or take a free port with --port 0",
+    errno.EADDRNOTAVAIL: "this host has no such address; 127.0.0.1 is this host alone, 0.0.0.0 all of them",
+    errno.EACCES: "ports below 1024 are not for every user: take another one with --port",
+}
+"""What to do where nobody may listen."""
+
+
+def bound(host: str, port: int) -> tuple[socket.socket, int]:
+    """The main socket. SO_REUSEADDR stays off: two simulators on one port would share its datagrams."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"cannot resolve the host {host!r}: {error.strerror}", hint="give an address such as 127.0.0.1"
+        ) from error
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        enlarge(sock)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise ConfigurationError(
+            f"cannot listen at {host}:{port}: {error.strerror}",
+            hint=_OTHERWISE.get(error.errno or 0, "take an address and a port that this user may listen at"),
+        ) from error
+    return sock, family
+
+
+def enlarge(sock: socket.socket) -> None:
+    """Room for a burst: what does not fit is lost."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
