@@ -14,7 +14,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ospbridge.errors import (
     AgentNotFound,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedSession", "Terms", "acquire", "acquire_all"]
 
+T = TypeVar("T")
 BACKOFF: Final = (0.05, 1.0)
 """Seconds between tries to reach a simulator that is away: first, longest."""
 
@@ -56,7 +57,7 @@ class Terms:
     limits: Limits
     spin: bool
     wait: float
-    """Seconds to wait for a simulator that is not there."""
+    """Seconds to wait for a simulator that is not there, or has no agents at all."""
 
 
 @dataclass(slots=True, eq=False)
@@ -179,16 +180,8 @@ class SharedSession:
                     raise
 
     def _registered_again(self, give_up: float) -> tuple[AgentInterface, ...]:
-        pause, longest = BACKOFF
-        while True:
-            try:
-                return self.session.register(*(agent.name for agent in self.agents))
-            except AgentNotFound:
-                # A simulator that was just started answers before it has loaded its scene.
-                if monotonic() + pause >= give_up:
-                    raise
-            sleep(pause)
-            pause = min(2 * pause, longest)
+        names = [agent.name for agent in self.agents]
+        return _once_they_are_there(lambda: self.session.register(*names), give_up)
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""
@@ -322,8 +315,12 @@ def _join(
 
             # Not before: where a session is shared, or refused, another environment may write that very file.
             writer = stack.enter_context(TraceWriter(trace))
+        give_up = monotonic() + terms.wait
         session = stack.enter_context(_connect(terms, writer, wait=terms.wait))
-        interfaces = session.register(*choose(session))
+        names = _once_they_are_there(
+            lambda: choose(session), give_up, unless=lambda: bool(session.conversation.agents)
+        )
+        interfaces = session.register(*names)
         stack.pop_all()
     key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
     shared = SharedSession(terms, session, interfaces, key, session.profile, writer, users=1)
@@ -359,6 +356,24 @@ def _connect(
                 budget.give_back()
                 budget = None
             if monotonic() + pause >= give_up:
+                raise
+        sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _once_they_are_there(
+    find: Callable[[], T], give_up: float, *, unless: Callable[[], bool] = lambda: False
+) -> T:
+    """What is found of agents: a simulator that was just started answers before it has loaded its scene.
+
+    ``unless``: whether there is nothing to wait for, since one that has agents is not about to load others.
+    """
+    pause, longest = BACKOFF
+    while True:
+        try:
+            return find()
+        except AgentNotFound:
+            if unless() or monotonic() + pause >= give_up:
                 raise
         sleep(pause)
         pause = min(2 * pause, longest)

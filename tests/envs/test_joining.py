@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import pytest
 
 import ospbridge
-from ospbridge.errors import ConfigurationError, HubNotFound, UsageError
+from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, UsageError
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -108,3 +109,28 @@ def test_a_simulator_that_cannot_be_had_leaves_those_before_it_free() -> None:
                 vector(simulator=[str(one.address), str(taken.address)])
         with BlockingSession.connect(str(one.address)) as session:
             assert [entry.available for entry in session.agents()] == [True]
+
+
+@kinds
+def test_a_simulator_without_agents_is_waited_for_until_its_scene_is_loaded(made: Callable[..., Any]) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        scene, simulator.machine.controls = simulator.machine.controls, []
+        address = str(simulator.address)
+        with pytest.raises(AgentNotFound, match="offers no agents at all") as told:
+            made(simulator=address)
+        assert "load its scene" in told.value.hint
+        loading = threading.Timer(0.3, setattr, (simulator.machine, "controls", scene))
+        loading.start()
+        env = made(simulator=address, wait=30.0)
+        loading.join(5.0)
+        env.reset(seed=1)
+        env.close()
+
+
+@pytest.mark.timeout(20)
+def test_a_name_that_no_agent_has_is_told_at_once_where_there_are_agents() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,
+        pytest.raises(AgentNotFound, match="no agent 'robot'"),
+    ):
+        single(simulator=str(simulator.address), agent="robot", wait=3600.0)
