@@ -225,7 +225,7 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
     m.owed_acks |= s.unacked
     for reply in s.done.values():
         _fits(m, s, reply)
-        m.completed(reply)
+        m.completed(reply, read_back=reply.agent_id in restored)
     _doubt_earlier(m, s)
     return StepResult(s.done, frozenset(restored), s.values)
 

@@ -32,6 +32,7 @@ from ospbridge.osp.messages import (
     decode_reply,
 )
 from ospbridge.osp.notices import Notices
+from ospbridge.osp.number_text import Printing
 from ospbridge.osp.remembering import Remembered
 from ospbridge.osp.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
@@ -100,7 +101,8 @@ class ClientMachine:
         """An anomaly was seen: datagrams get lost, or come late or twice."""
         self.disturbed_at = 0.0
         """When the latest was seen."""
-        self.echo = Echo()
+        self.printing = Printing()
+        self.echo = Echo(self.printing)
         self.punctual = True
         """Cleared when a datagram came later than the patience."""
         self.spare_ack: Message | None = None
@@ -150,7 +152,7 @@ class ClientMachine:
         self._result: Any = None
         self._error: BaseException | None = None
         self.finished = True
-        self._remembered = Remembered()
+        self._remembered = Remembered(self.printing)
         self.straight: StraightWay | None = None
         """Looks at datagrams first, while the exchange under way has set it."""
         self._way: StraightWay | None = None
@@ -299,11 +301,11 @@ class ClientMachine:
         self.disturbed_at = self.now
         self.notices.anomaly(text)
 
-    def completed(self, reply: StepCompleted) -> None:
-        """A completion was believed."""
+    def completed(self, reply: StepCompleted, *, read_back: bool = False) -> None:
+        """A completion was believed, or what was read back in its place."""
         self.resets_owed = 0
         self.lateness.believed(reply.agent_id)
-        self.remembered().add(reply)
+        self.remembered().add(reply, read_back=read_back)
 
     def way(self, votes: Sequence[Vote]) -> StraightWay:
         """The straight way of a step with these."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.osp.number_text import Printing
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -33,7 +35,7 @@ DOUBTS_AT_MOST: Final = 8
 ODD_AT_MOST: Final = 64
 """Points of one episode that are kept to be looked at later."""
 CLOSE: Final = 1e-5
-"""Of the span of a scale: repositories print numbers with 8 digits at least."""
+"""Of the span of a scale, besides what the server's printing loses."""
 FAR: Final = 1000.0
 """Multiples of the distance between two points, beyond which they say nothing of a third."""
 
@@ -44,6 +46,7 @@ class InputSeen:
 
     low: float
     high: float
+    printing: Printing = field(default_factory=Printing)
     points: list[tuple[float, float]] = field(default_factory=list)
     """A number that was given and what was read then, of up to two steps."""
     sure: bool = False
@@ -111,7 +114,11 @@ class InputSeen:
     def _fits(self, given: float, read: float) -> bool:
         """As far as can be known: what is read was rounded, which tells the less the farther away it was given."""
         expected = self._expected(given)
-        return expected is None or abs(read - expected) <= CLOSE * self._span * max(1.0, self._far(given))
+        if expected is None:
+            return True
+        # The points may be rounded as well as what is read of this one.
+        lost = 2.0 * (self.printing.absolute + self.printing.relative * max(abs(read), self._span))
+        return abs(read - expected) <= (CLOSE * self._span + lost) * max(1.0, self._far(given))
 
     def _far(self, given: float) -> float:
         """How far from the first point, as a multiple of how far the other one is."""
@@ -136,7 +143,8 @@ class InputSeen:
 class AgentEcho:
     """What is known of one agent's inputs."""
 
-    def __init__(self, vote: Vote, *, as_given: bool) -> None:
+    def __init__(self, vote: Vote, *, as_given: bool, printing: Printing | None = None) -> None:
+        printing = printing or Printing()
         self.recent: dict[bytes, None] = {}
         self._favourite = -1
         """The input that told the latest apart from all before, by itself; -1 where it took several."""
@@ -146,7 +154,7 @@ class AgentEcho:
         """Where they stand in the repository, as far as they do."""
         self.looked = False
         """Whether that is known."""
-        self.inputs = [InputSeen(value.min, value.max) for value in vote.agent.inputs]
+        self.inputs = [InputSeen(value.min, value.max, printing) for value in vote.agent.inputs]
         for seen in self.inputs if as_given else ():
             if seen.low < seen.high:
                 seen.points = [(seen.low, seen.low), (seen.high, seen.high)]
@@ -214,14 +222,15 @@ class AgentEcho:
 class Echo:
     """What is known of the inputs of a session's agents, by local agent id."""
 
-    def __init__(self) -> None:
+    def __init__(self, printing: Printing) -> None:
+        self._printing = printing
         self.agents: dict[int, AgentEcho] = {}
         self.listings = 0
 
     def of(self, vote: Vote, *, as_given: bool) -> AgentEcho:
         """``as_given``: the server is expected to write inputs as they were given."""
         if vote.agent_id not in self.agents:
-            known = AgentEcho(vote, as_given=as_given)
+            known = AgentEcho(vote, as_given=as_given, printing=self._printing)
             # An agent at rest is what a request that nobody gave leaves behind.
             known.remember(np.clip(np.zeros_like(vote.inputs), *_bounds(known)))
             self.agents[vote.agent_id] = known

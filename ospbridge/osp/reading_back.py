@@ -45,6 +45,7 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
                     yield from _calm(m)
                     text = yield from settled_value(m, value_id)
                 read = number(text or "")
+                m.printing.learn(text or "")
             except ValueError:
                 agent.ids[at] = None
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from ospbridge.osp.straight import MARKED
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ospbridge.osp.messages import StepCompleted
+    from ospbridge.osp.number_text import Printing
     from ospbridge.osp.straight import StraightWay
 
 __all__ = ["COMPLETIONS_KEPT", "Remembered"]
@@ -17,21 +21,32 @@ __all__ = ["COMPLETIONS_KEPT", "Remembered"]
 COMPLETIONS_KEPT: Final = 4096
 """So many earlier completions of an agent are known again."""
 
+READ_BACK_KEPT: Final = 64
+"""The same of completions that were read back, where numbers are printed rounded."""
+
 ROUNDED: Final = 1e-5
 """The share of a number that may be lost where it is printed."""
+_FLOAT: Final = np.dtype("<f4")
 
 
 class Remembered:
     """Of all agents of a session, by local id."""
 
-    def __init__(self) -> None:
+    def __init__(self, printing: Printing) -> None:
         self._last: dict[int, bytes] = {}
         """What is remembered of each agent's last completion."""
         self._earlier: dict[int, dict[int, None]] = {}
+        self._read_back: dict[int, deque[NDArray[np.float32]]] = {}
+        self._printing = printing
+        """Of numbers that are read back."""
 
-    def add(self, reply: StepCompleted) -> None:
-        """A completion was believed."""
-        self._add(reply.agent_id, _body(reply))
+    def add(self, reply: StepCompleted, *, read_back: bool = False) -> None:
+        """A completion was believed; ``read_back``: it is made of what the repository shows."""
+        body = _body(reply)
+        self._add(reply.agent_id, body)
+        if read_back and not self._printing.whole:
+            kept = self._read_back.setdefault(reply.agent_id, deque(maxlen=READ_BACK_KEPT))
+            kept.append(np.frombuffer(body, _FLOAT))
 
     def _add(self, agent_id: int, body: bytes) -> None:
         self._last[agent_id] = body
@@ -51,18 +66,36 @@ class Remembered:
         if last is None:
             return False
         body = _body(reply)
-        return body == last or hash(body) in self._earlier[reply.agent_id]
+        if body == last or hash(body) in self._earlier[reply.agent_id]:
+            return True
+        if self._printing.whole:
+            return False
+        now = np.frombuffer(body, _FLOAT)
+        return any(self._close(now, before) for before in self._read_back.get(reply.agent_id, ()))
+
+    def same(self, completed: StepCompleted, read: StepCompleted) -> bool:
+        """Whether the second, which was read back, is the first as far as it is printed."""
+        one, other = (np.frombuffer(_body(reply), _FLOAT) for reply in (completed, read))
+        if self._printing.whole:
+            return np.array_equal(one, other, equal_nan=True)
+        return self._close(one, other)
 
     def differs(self, reply: StepCompleted) -> bool:
         """Whether it is known to be other than what the agent's last completion brought.
 
         Numbers that were read back may be rounded.
         """
-        last = np.frombuffer(self._last.get(reply.agent_id, b""), "<f4")
-        now = np.frombuffer(_body(reply), "<f4")
-        if not len(last) or len(last) != len(now):
-            return False
-        return not np.allclose(now, last, rtol=ROUNDED, atol=ROUNDED / 10.0, equal_nan=True)
+        last = np.frombuffer(self._last.get(reply.agent_id, b""), _FLOAT)
+        now = np.frombuffer(_body(reply), _FLOAT)
+        return bool(len(last)) and len(last) == len(now) and not self._close(now, last)
+
+    def _close(self, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+        """Whether they are the same as far as they are printed; never more exactly than float32 is."""
+        relative = max(self._printing.relative, ROUNDED)
+        absolute = max(self._printing.absolute, ROUNDED / 10.0)
+        return len(one) == len(other) and np.allclose(
+            one, other, rtol=relative, atol=absolute, equal_nan=True
+        )
 
 
 def _body(reply: StepCompleted) -> bytes:

@@ -2,7 +2,8 @@
 
 Every interface value also stands in the repository, under ``/Sim/<agent>/...``, with its interface name as its type
 (observed on a NERD server; a server of the document may type them otherwise, and is then searched by name). Texts
-have 15 digits, so float32 comes back bit-equal. While our own vote is missing the world holds still.
+have 15 digits, so float32 comes back bit-equal; servers that print fewer lose what they round. While our own vote is
+missing the world holds still.
 """
 
 from __future__ import annotations
@@ -169,8 +170,10 @@ def _stands_at(entry: ValueEntry, agent: str, name: str) -> bool:
 
 def _number(m: ClientMachine, agent: AgentInterface, name: str, text: str | None) -> float:
     try:
-        return number(text or "")
+        found = number(text or "")
     except ValueError:
         raise OutputsIncomplete(
             f"{name} of agent {agent.name!r} reads {text!r} in the repository of {m.peer}, expected a number"
         ) from None
+    m.printing.learn(text or "")
+    return found

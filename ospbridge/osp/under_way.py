@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
 from ospbridge.osp.overcounting import can_hold_back, counted_twice, holds_back
 
@@ -357,9 +355,7 @@ class StepUnderWay:
         """
         early = {} if self.unacked or self.unsent else self._unknown()
         return all(
-            agent_id in early
-            and np.array_equal(early[agent_id].outputs, reply.outputs, equal_nan=True)
-            and np.array_equal(early[agent_id].infos, reply.infos, equal_nan=True)
+            agent_id in early and self.m.remembered().same(early[agent_id], reply)
             for agent_id, reply in found.items()
         )
 

@@ -15,6 +15,7 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import AgentEcho, InputSeen
 from ospbridge.osp.lateness import LATEST
 from ospbridge.osp.messages import ValueIds
+from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.votes import Vote
 from ospbridge.osp.world import Variable
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
-def seen(*, low: float = -1.0, high: float = 1.0) -> InputSeen:
-    return InputSeen(low, high)
+def seen(*, low: float = -1.0, high: float = 1.0, printed: str = "0.100000001490116") -> InputSeen:
+    printing = Printing()
+    printing.learn(printed)
+    return InputSeen(low, high, printing)
 
 
 # --- the scale of one input ---------------------------------------------------------------------------------------
@@ -68,6 +71,14 @@ def test_points_far_apart_take_the_place_of_close_ones() -> None:
     motor = seen()
     assert not any(contradicts(motor, at, 120 * at) for at in (0.0, 0.001, 0.0, 0.5, 0.501, -0.5))
     assert contradicts(motor, 0.75, 89.9)
+
+
+def test_what_rounding_explains_contradicts_nothing() -> None:
+    motor = seen(printed="-12.35")
+    assert not any(
+        contradicts(motor, at, round(120 * at, 2)) for at in (0.0, 1.0, 0.3333, -0.77777, 0.123456, 0.9)
+    )
+    assert contradicts(motor, 0.5, 57.0)
 
 
 def test_two_choices_are_enough_to_know_a_scale() -> None:

@@ -1,0 +1,116 @@
+"""Servers whose repository prints fewer digits than a float32 has, as most do that were not written for it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.osp import server_repository
+from ospbridge.osp.codes import Code
+from ospbridge.osp.number_text import Printing
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from tests.osp.pair import Datagram, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+FORMATS = pytest.mark.parametrize("form", ["{:.6g}", "{:.4g}", "{:.3f}", "{:.6f}", "{:.15g}"])
+COUNTED, DONE = Code.NEXT_SIMULATION_STEP_ACK, Code.NEXT_SIMULATION_STEP_COMPLETED
+SEED = 7
+
+
+class Robot:
+    """The only agent of a simulator whose repository prints numbers in this form."""
+
+    def __init__(self, profile: Profile, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(server_repository, "format_double", form.format)
+        self.pair = Pair(SyntheticWorld(2, 3, 1), profile)
+        self.client = self.pair.client(profile).connect()
+        self.talk: Any = self.client.conversation
+        self.client.do(self.talk.register(["agent"]))
+        self.client.do(self.talk.reset(SEED))
+        self.count = 0
+        self.draw = random.Random(3)
+
+    def step(self) -> bool:
+        """Whether its completion was read back."""
+        self.count += 1
+        inputs = np.array([self.draw.uniform(-1, 1), self.count / 1000], np.float32)
+        brought = self.client.do(self.talk.step({"agent": inputs}))["agent"]
+        found = np.concatenate([brought.outputs, brought.infos])
+        np.testing.assert_allclose(found, expected(inputs, self.count, 4, seed=SEED), rtol=1e-3, atol=1e-3)
+        return bool(brought.restored)
+
+    def meets(self, code: Code, *delays: float) -> None:
+        """The next datagram of that kind arrives so often, and so late."""
+        left = [1]
+
+        def fault(datagram: Datagram) -> Iterable[float]:
+            if left and datagram.data[0] == code:
+                left.clear()
+                return delays
+            return (0.0,)
+
+        self.pair.fault = fault
+
+
+@BOTH
+@FORMATS
+@pytest.mark.parametrize("code", [COUNTED, DONE], ids=["acknowledgement", "completion"])
+def test_what_is_lost_costs_no_episode(
+    profile: Profile, form: str, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot = Robot(profile, form, monkeypatch)
+    for number in range(40):
+        if number % 7 == 5:
+            robot.meets(code)
+        robot.step()
+    assert robot.client.do(robot.talk.audit()) == ""
+
+
+@BOTH
+@FORMATS
+@pytest.mark.parametrize("late", [0.4, 1.0, 3.0])
+def test_a_completion_that_comes_behind_what_was_read_back_is_known_again(
+    profile: Profile, form: str, late: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot = Robot(profile, form, monkeypatch)
+    for _ in range(5):
+        robot.step()
+    robot.meets(DONE, late)
+    steps = 0
+    read_back = False
+    while robot.pair.now < 1000.0 + late + 3.0 and steps < 400:
+        read_back = robot.step() or read_back
+        steps += 1
+        robot.pair.settle(0.02)
+    assert robot.client.do(robot.talk.audit()) == ""
+    assert not robot.talk.machine.suspect
+
+
+@pytest.mark.parametrize(
+    "texts, whole, number, other, alike",
+    [
+        (["0.5"], False, 1.0, 1.0005, True),
+        (["0.123457", "12.3457"], False, 12.34567, 12.3457, True),
+        (["0.123457", "12.3457"], False, 12.34567, 12.3459, False),
+        (["118.123456", "0.000012"], False, 0.0000124, 0.000012, True),
+        (["1,25", "0,123"], False, 0.1234, 0.123, True),
+        (["0.100000001490116"], True, 0.1, 0.1, True),
+        (["0.100000001490116"], True, 0.1, 0.1000001, False),
+        (["1.00000001490116e-01"], True, 0.1, 0.1000001, False),
+    ],
+)
+def test_how_far_a_number_may_be_from_its_text_is_learned_from_the_texts(
+    texts: list[str], whole: bool, number: float, other: float, alike: bool
+) -> None:
+    printing = Printing()
+    for text in texts:
+        printing.learn(text)
+    assert printing.whole is whole
+    assert (abs(number - other) <= printing.absolute + printing.relative * abs(other)) is alike
