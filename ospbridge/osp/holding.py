@@ -18,6 +18,7 @@ from ospbridge.osp.finding_out import uncertain
 from ospbridge.osp.timekeeping import read_clock, settled_clock
 
 if TYPE_CHECKING:
+    from ospbridge.errors import StepUncertain
     from ospbridge.osp.client import ClientMachine, Exchange
     from ospbridge.osp.under_way import StepUnderWay
 
@@ -27,6 +28,8 @@ SHORTEST: Final = 0.1
 """Seconds that a world is given to move: twice as long as real servers stall."""
 UNKNOWN: Final = 1.0
 """The same where no step was timed yet."""
+LOOKS: Final = 5
+"""At most, while more comes twice."""
 LONGER: Final = 3.0
 """So many times as long as steps take is it given otherwise."""
 
@@ -36,20 +39,40 @@ def hold_back(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
 
     Raises StepUncertain where the world moves without it.
     """
+    waits = yield from _waits(m, s)
+    if s.early:
+        raise _too_early(m)
+    s.doubled = s.doubled or not waits
+    m.overcounted = m.latest_in_doubt = False
+    s.send_next()
+
+
+def _waits(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
+    """Whether the world was seen to stand still behind all that came twice, where anything did."""
+    doubted = m.overcounted
     try:
         # What came twice at once has come before the answer to this.
         yield from read_clock(m, s.take)
-        time = (yield from _time_behind_a_while(m, s)) if m.overcounted else None
+        for _ in range(LOOKS):
+            if not m.overcounted:
+                return True
+            doubted = True
+            # What comes twice meanwhile needs its own time.
+            m.overcounted = False
+            time = yield from _time_behind_a_while(m, s)
+            if time is None:
+                return False
+            if s.early or m.clock.judge(time) is not Moved.NO:
+                raise _too_early(m)
     except QueryTimeout:
         # A server that answers nothing between two votes.
         m.lateness.answers_between_votes = False
-        time = None
-    if s.early or (time is not None and m.clock.judge(time) is not Moved.NO):
-        raise uncertain(m, "a vote was counted twice: a step ran before all votes were in", by_network=True)
-    if time is None:
-        s.doubled = s.doubled or m.overcounted
-    m.overcounted = m.latest_in_doubt = False
-    s.send_next()
+        return not (doubted or m.overcounted)
+    return not m.overcounted
+
+
+def _too_early(m: ClientMachine) -> StepUncertain:
+    return uncertain(m, "a vote was counted twice: a step ran before all votes were in", by_network=True)
 
 
 def _time_behind_a_while(m: ClientMachine, s: StepUnderWay) -> Exchange[float | None]:

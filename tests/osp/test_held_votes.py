@@ -165,6 +165,28 @@ def test_a_vote_that_comes_twice_is_told_or_did_no_harm(
     crew.told(4)
 
 
+@BOTH
+@pytest.mark.parametrize("agent", [1, 2])
+@pytest.mark.parametrize("behind", [0.02, 0.06, *[0.0985 + at * 2e-4 for at in range(16)], 0.11])
+def test_a_vote_that_comes_once_more_while_the_last_one_is_held_back_is_told_or_did_no_harm(
+    profile: Profile, agent: int, behind: float
+) -> None:
+    crew = Crew(profile, 3)
+    crew.reset()
+    for _ in range(3):
+        crew.step()
+    left = {VOTE: behind, COUNTED: 0.0}
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code = Code(datagram.data[0])
+        if code in left and datagram.data[1] == agent:
+            return (0.0, left.pop(code))
+        return (0.0,)
+
+    crew.pair.fault = fault
+    crew.told(4)
+
+
 @pytest.mark.parametrize("step", [1, 2, 5])
 def test_a_vote_that_ran_a_step_without_the_last_one_is_told_in_that_step(step: int) -> None:
     crew = Crew(NERD, 3)
@@ -216,19 +238,26 @@ def test_nor_is_a_last_vote_of_which_only_the_next_step_could_know() -> None:
 
 
 @BOTH
-def test_a_server_that_answers_nothing_between_two_votes_leaves_the_step_in_doubt(profile: Profile) -> None:
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_server_that_answers_nothing_between_two_votes_leaves_the_step_in_doubt(
+    profile: Profile, answers: int
+) -> None:
+    """Or nothing more, behind so many answers."""
     crew = Crew(profile, 2)
     crew.reset()
     for _ in range(3):
         crew.step()
     crew.once(COUNTED, 2)
     crew.step()
-    pending = [0]
+    pending, left = [0], [answers]
 
     def fault(datagram: Datagram) -> Iterable[float]:
         code = datagram.data[0]
         pending[0] = (pending[0] + (code == VOTE)) % 2
-        return () if code == Code.GET_VALUE and pending[0] else (0.0,)
+        if code == Code.GET_VALUE and pending[0]:
+            left[0] -= 1
+            return (0.0,) if left[0] >= 0 else ()
+        return (0.0,)
 
     crew.pair.fault = fault
     with pytest.raises(StepUncertain, match="counted twice"):
