@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.osp.clock import ITERATIONS
+from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
-from ospbridge.task.scenario import TIME_STEP, SourceKind
+from ospbridge.task.scenario import SourceKind
 from ospbridge.task.variables import number_in, source
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.tables import Mistakes
@@ -112,12 +112,12 @@ def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mist
 
 
 def _look_at_clock(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
-    if scenario.time_step is None or TIME_STEP in scenario.values:
+    if scenario.time_step is None or TIME_STEP_SIZE in scenario.values:
         return
     known = {entry.name for entry in session.values("/Simulation/.*")}
-    if not {TIME_STEP, ITERATIONS} <= known:
+    if not {TIME_STEP_SIZE, ITERATIONS} <= known:
         return
-    step = number(session.get(TIME_STEP).value) * number(session.get(ITERATIONS).value)
+    step = number(session.get(TIME_STEP_SIZE).value) * number(session.get(ITERATIONS).value)
     if abs(step - scenario.time_step) > 1e-6 * step:
         mistakes.note("time_step", f"is {scenario.time_step:g} s, a step of the simulator takes {step:g} s")
 

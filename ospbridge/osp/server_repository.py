@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.osp.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE
 from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import Expression
 from ospbridge.osp.wire import INT_MAX, INT_MIN
@@ -155,10 +156,10 @@ class Clock:
     def variables(self) -> list[Variable]:
         """The entries below ``/Simulation``."""
         return [
-            double_variable("/Simulation/SimulationTime", lambda: self.time),
+            double_variable(SIMULATION_TIME, lambda: self.time),
             double_variable("/Simulation/RealTime", lambda: self.real_time),
-            double_variable("/Simulation/TimeStepSize", lambda: self.step_size, self._set_step_size),
-            int_variable("/Simulation/IterationsPerStep", lambda: self.iterations, self._set_iterations),
+            double_variable(TIME_STEP_SIZE, lambda: self.step_size, self._set_step_size),
+            int_variable(ITERATIONS, lambda: self.iterations, self._set_iterations),
             int_variable("/Simulation/Seed", lambda: self.seed, self._set_seed),
             bool_variable(
                 "/Simulation/RandomizeSeedAtReset", lambda: self.randomize_seed, self._set_randomize

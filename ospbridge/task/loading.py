@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ScenarioInvalid, ScenarioNotFound
+from ospbridge.osp.clock import TIME_STEP_SIZE
 from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
 from ospbridge.task.scenario import (
-    TIME_STEP,
     Action,
     ActionKind,
     AgentScenario,
@@ -131,11 +131,13 @@ def _scenario(table: Table, origin: str) -> Scenario:
         table.mistakes.note("name", "a scenario needs a name", 'for instance name = "cartpole"')
     values = _values(table)
     time_step = table.seconds("time_step", None)
-    if time_step is None and TIME_STEP in values:
+    if time_step is None and TIME_STEP_SIZE in values:
         try:
-            time_step = float(values[TIME_STEP])
+            time_step = float(values[TIME_STEP_SIZE])
         except ValueError:
-            table.mistakes.note(f"values.'{TIME_STEP}'", f"{values[TIME_STEP]!r} is no number of seconds")
+            table.mistakes.note(
+                f"values.'{TIME_STEP_SIZE}'", f"{values[TIME_STEP_SIZE]!r} is no number of seconds"
+            )
     agents = table.data.get("agent", [])
     if not isinstance(agents, list) or not agents:
         table.mistakes.note("agent", "a scenario needs an agent", "begin its table with [[agent]]")

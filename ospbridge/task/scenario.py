@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ospbridge.interface import Match
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ospbridge.toml.tables import PerValue
 
 __all__ = [
-    "TIME_STEP",
     "Action",
     "ActionKind",
     "AgentScenario",
@@ -39,8 +38,6 @@ __all__ = [
     "SyntheticTable",
     "WorldTable",
 ]
-
-TIME_STEP: Final = "/Simulation/TimeStepSize"
 
 
 class ActionKind(StrEnum):

@@ -46,6 +46,12 @@ class Crew:
         self.client.do(self.talk.reset(SEED))
         self.given, self.brought = [], []
 
+    def begin(self, steps: int) -> None:
+        """A reset, and so many steps of which nothing is wrong."""
+        self.reset()
+        for _ in range(steps):
+            self.step()
+
     def step(self) -> float:
         """Inputs that no other step has; seconds that it took."""
         number, began = len(self.given) + 1, self.pair.now
@@ -135,9 +141,7 @@ def test_a_network_that_repeats_answers_costs_no_step(
 @pytest.mark.parametrize("agents", [1, 2, 3])
 def test_nor_where_the_copies_come_steps_later(profile: Profile, agents: int) -> None:
     crew = Crew(profile, agents)
-    crew.reset()
-    for _ in range(3):
-        crew.step()
+    crew.begin(3)
     crew.pair.fault = replies(0.2, agents, late=0.01)
     for _ in range(60):
         crew.step()
@@ -157,9 +161,7 @@ def test_a_vote_that_comes_twice_is_told_or_did_no_harm(
     profile: Profile, agent: int, step: int, behind: float
 ) -> None:
     crew = Crew(profile, 3)
-    crew.reset()
-    for _ in range(step - 1):
-        crew.step()
+    crew.begin(step - 1)
     crew.once(VOTE, agent, behind=behind)
     # Whatever is told is right; what is not told must be true.
     crew.told(4)
@@ -172,9 +174,7 @@ def test_a_vote_that_comes_once_more_while_the_last_one_is_held_back_is_told_or_
     profile: Profile, agent: int, behind: float
 ) -> None:
     crew = Crew(profile, 3)
-    crew.reset()
-    for _ in range(3):
-        crew.step()
+    crew.begin(3)
     left = {VOTE: behind, COUNTED: 0.0}
 
     def fault(datagram: Datagram) -> Iterable[float]:
@@ -190,9 +190,7 @@ def test_a_vote_that_comes_once_more_while_the_last_one_is_held_back_is_told_or_
 @pytest.mark.parametrize("step", [1, 2, 5])
 def test_a_vote_that_ran_a_step_without_the_last_one_is_told_in_that_step(step: int) -> None:
     crew = Crew(NERD, 3)
-    crew.reset()
-    for _ in range(step - 1):
-        crew.step()
+    crew.begin(step - 1)
     crew.once(VOTE, 1)
     with pytest.raises(StepUncertain, match="counted twice: a step ran before all votes were in"):
         crew.step()
@@ -202,9 +200,7 @@ def test_a_vote_that_ran_a_step_without_the_last_one_is_told_in_that_step(step: 
 def test_a_repeated_answer_is_looked_into_once(profile: Profile) -> None:
     """It costs the time in which the world would move; from then on each step asks one question more."""
     crew = Crew(profile, 2)
-    crew.reset()
-    for _ in range(3):
-        crew.step()
+    crew.begin(3)
     crew.once(COUNTED, 1)
     took = [crew.step() for _ in range(5)]
     assert sum(seconds >= SHORTEST for seconds in took) == 1
@@ -215,9 +211,7 @@ def test_a_repeated_answer_is_looked_into_once(profile: Profile) -> None:
 def test_the_last_steps_votes_are_in_doubt_at_the_end_of_an_episode() -> None:
     """No later step tells whether the copy was counted."""
     crew = Crew(NERD, 2)
-    crew.reset()
-    for _ in range(3):
-        crew.step()
+    crew.begin(3)
     crew.once(COUNTED, 1)
     crew.step()
     assert "a vote of the latest step was acknowledged twice" in crew.audit()
@@ -228,9 +222,7 @@ def test_the_last_steps_votes_are_in_doubt_at_the_end_of_an_episode() -> None:
 
 def test_nor_is_a_last_vote_of_which_only_the_next_step_could_know() -> None:
     crew = Crew(NERD, 2)
-    crew.reset()
-    for _ in range(3):
-        crew.step()
+    crew.begin(3)
     crew.once(COUNTED, 2)
     crew.step()
     assert crew.audit() == ""
@@ -244,9 +236,7 @@ def test_a_server_that_answers_nothing_between_two_votes_leaves_the_step_in_doub
 ) -> None:
     """Or nothing more, behind so many answers."""
     crew = Crew(profile, 2)
-    crew.reset()
-    for _ in range(3):
-        crew.step()
+    crew.begin(3)
     crew.once(COUNTED, 2)
     crew.step()
     pending, left = [0], [answers]

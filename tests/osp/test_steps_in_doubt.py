@@ -371,14 +371,21 @@ def test_what_cannot_be_read_back_in_time_leaves_the_step_in_doubt() -> None:
     assert machine.suspect == caught.value.message
 
 
-def test_an_input_that_reads_back_as_no_number_tells_nothing_and_is_not_read_again() -> None:
+def reading_back(*, sure: bool = False) -> tuple[ClientMachine, AgentEcho]:
+    """A step of 0.5 behind one of 0.25, whose input will be read back. ``sure``: it is known what that looks like."""
     machine, vote = on_stage(DOCUMENT)
     machine.anomaly("a network that disturbs")
     agent = machine.echo.of(vote, as_given=True)
     agent.found([7])
+    agent.inputs[0].sure = sure
     agent.remember(np.array([0.25], np.float32))
     vote.fill([0.5])
     machine.begin(barrier.step(machine, [vote]), 0.0)
+    return machine, agent
+
+
+def test_an_input_that_reads_back_as_no_number_tells_nothing_and_is_not_read_again() -> None:
+    machine, agent = reading_back()
     give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, "much"), ValueContent(7, "much"))
     assert machine.result().completions.keys() == {1}
     assert agent.ids == [None]
@@ -386,14 +393,7 @@ def test_an_input_that_reads_back_as_no_number_tells_nothing_and_is_not_read_aga
 
 @pytest.mark.parametrize("text, other", [("0.5", False), ("0.25", True)])
 def test_an_input_that_reads_back_as_anothers_leaves_the_step_in_doubt(text: str, other: bool) -> None:
-    machine, vote = on_stage(DOCUMENT)
-    machine.anomaly("a network that disturbs")
-    agent = machine.echo.of(vote, as_given=True)
-    agent.found([7])
-    agent.inputs[0].sure = True
-    agent.remember(np.array([0.25], np.float32))
-    vote.fill([0.5])
-    machine.begin(barrier.step(machine, [vote]), 0.0)
+    machine, _ = reading_back(sure=True)
     give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, text), ValueContent(7, text))
     if other:
         # It may have been the answer to a question of long ago.
@@ -408,14 +408,7 @@ def test_an_input_that_reads_back_as_anothers_leaves_the_step_in_doubt(text: str
 
 
 def test_an_input_that_read_as_anothers_once_leaves_the_step_in_no_doubt() -> None:
-    machine, vote = on_stage(DOCUMENT)
-    machine.anomaly("a network that disturbs")
-    agent = machine.echo.of(vote, as_given=True)
-    agent.found([7])
-    agent.inputs[0].sure = True
-    agent.remember(np.array([0.25], np.float32))
-    vote.fill([0.5])
-    machine.begin(barrier.step(machine, [vote]), 0.0)
+    machine, _ = reading_back(sure=True)
     give(machine, ACK, brought(0.5), at(0.01), *[ValueContent(7, "0.25")] * 2)
     silence(machine)
     give(machine, *[ValueContent(7, "0.5")] * 2)
