@@ -16,6 +16,7 @@ from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncer
 from ospbridge.osp.holding import hold_back
 from ospbridge.osp.lost_completions import late_after_all
 from ospbridge.osp.messages import StepCompleted
+from ospbridge.osp.overcounting import may_stand_for_another
 from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
@@ -235,7 +236,7 @@ def _restored(m: ClientMachine, s: StepUnderWay, lost: Sequence[int]) -> Exchang
     if not s.unseen:
         for agent_id, came_at in s.late.items():
             m.lateness.came_behind(agent_id, came_at)
-    overtook = bool(lost) and not m.shares_the_barrier and s.overtook({a: s.done[a] for a in lost})
+    overtook = bool(lost) and not may_stand_for_another(m) and s.overtook({a: s.done[a] for a in lost})
     result = yield from _filled(m, s, lost)
     if overtook:
         # Its completion did come: none is awaited any more.

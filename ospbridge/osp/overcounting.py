@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine
 
-__all__ = ["can_hold_back", "counted_twice", "holds_back"]
+__all__ = ["can_hold_back", "counted_twice", "holds_back", "may_stand_for_another"]
 
 
 def can_hold_back(m: ClientMachine) -> bool:
@@ -24,6 +24,11 @@ def can_hold_back(m: ClientMachine) -> bool:
 def holds_back(m: ClientMachine) -> bool:
     """Each step looks whether it does."""
     return m.lateness.repeats and can_hold_back(m)
+
+
+def may_stand_for_another(m: ClientMachine) -> bool:
+    """A step may run without our last vote: others vote, or ours were seen to come twice where several count."""
+    return bool(m.foreign) or (len(m.controlled) > 1 and m.lateness.repeats)
 
 
 def counted_twice(m: ClientMachine, *, too_late: bool) -> None:

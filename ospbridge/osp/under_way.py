@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
-from ospbridge.osp.overcounting import can_hold_back, counted_twice, holds_back
+from ospbridge.osp.overcounting import can_hold_back, counted_twice, holds_back, may_stand_for_another
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,8 +219,8 @@ class StepUnderWay:
                     self.send_next()
             elif not self.unacked and not self.early:
                 self.m.lateness.acknowledged_behind = 0
-            elif self._acknowledged_last(agent_id):
-                self._believe_rule(agent_id)
+            elif not self.unacked and self._acknowledged_last(agent_id):
+                self._believe_rule()
             return
         if agent_id in self.m.owed_acks:
             self.m.owed_acks.discard(agent_id)
@@ -237,7 +237,7 @@ class StepUnderWay:
             return
         early = bool(self.unacked or self.unsent)
         known = (early or self.m.disturbed) and self.m.recalls(reply)
-        if early and cut is None and self._acknowledged_last(reply.agent_id):
+        if self._behind_rule(reply.agent_id) and cut is None:
             self._completed_first(reply, vote)
             return
         if early or not reply.observed:
@@ -291,21 +291,29 @@ class StepUnderWay:
     def _acknowledged_last(self, agent_id: int) -> bool:
         """Whether a completion before the acknowledgement is what this simulator makes of every step.
 
-        Only where one agent votes, and a clock tells afterwards whether this step ran.
+        Only where no other vote can have run it, and a clock tells afterwards whether this step ran.
         """
         m = self.m
         return (
             m.lateness.acknowledges_last
             and m.clock.available
-            and not (m.shares_the_barrier or self.resent or self.doubled or m.lateness.awaits(agent_id))
+            and not (may_stand_for_another(m) or self.resent or self.doubled or m.lateness.awaits(agent_id))
         )
 
-    def _believe_rule(self, agent_id: int) -> None:
-        """The acknowledgement came that this simulator sends last: the one completion before it is the step's."""
-        if len(self.strange) == 1 and agent_id not in self.done:
-            self.done[agent_id] = self.strange[0]
-            if self.m.recalls(self.strange[0]):
-                self.familiar.add(agent_id)
+    def _behind_rule(self, agent_id: int) -> bool:
+        """So it is now: of all acknowledgements the last one alone is missing."""
+        return not self.unsent and self.unacked == {self.last} and self._acknowledged_last(agent_id)
+
+    def _believe_rule(self) -> None:
+        """The acknowledgement came that this simulator sends last: the completions before it are the step's."""
+        first = {reply.agent_id: reply for reply in self.strange}
+        if len(first) < len(self.strange):
+            return
+        for agent_id, reply in first.items():
+            if agent_id not in self.done:
+                self.done[agent_id] = reply
+                if self.m.recalls(reply):
+                    self.familiar.add(agent_id)
 
     def _value(self, reply: ValueContent) -> None:
         self.values[reply.value_id] = reply.content

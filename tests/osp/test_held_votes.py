@@ -11,6 +11,7 @@ import pytest
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.codes import Code
 from ospbridge.osp.holding import SHORTEST
+from ospbridge.osp.lateness import RULE
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -184,6 +185,30 @@ def test_a_vote_that_comes_once_more_while_the_last_one_is_held_back_is_told_or_
         return (0.0,)
 
     crew.pair.fault = fault
+    crew.told(4)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "agent, behind",
+    [(agent, at * 1e-4) for agent in (1, 2) for at in range(12)] + [(3, 0.0), (3, 5e-5)],
+)
+def test_so_is_one_of_a_server_that_acknowledges_the_last_vote_behind_its_step(
+    profile: Profile, agent: int, behind: float
+) -> None:
+    crew = Crew(profile, 3)
+    left: list[int] = []
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code, about = datagram.data[0], datagram.data[1:2]
+        if code == VOTE and about == bytes([agent]) and left:
+            left.clear()
+            return (0.0, behind)
+        return (5e-4 if code == COUNTED and about == b"\x03" else 0.0,)
+
+    crew.pair.fault = fault
+    crew.begin(RULE + 3)
+    left.append(1)
     crew.told(4)
 
 

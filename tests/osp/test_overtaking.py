@@ -142,17 +142,14 @@ def test_what_is_not_acknowledged_yet_is_not_believed_sooner_for_that(profile: P
 
 
 class Repeating(Session):
-    """One agent of a server that acknowledges each vote behind what the step brought, and repeats its episode."""
+    """Agents of a server that acknowledges the last vote behind what the step brought, and repeats its episode."""
 
-    def __init__(self, profile: Profile, *, shown: bool) -> None:
-        super().__init__(profile, 0, agents=1, shown=shown)
+    def __init__(self, profile: Profile, *, shown: bool, agents: int = 1) -> None:
+        super().__init__(profile, 0, agents=agents, shown=shown)
 
     def _fault(self, datagram: Datagram) -> Iterable[float]:
-        return (
-            BEHIND_ALL
-            if not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_ACK
-            else 0.0,
-        )
+        last = Code.NEXT_SIMULATION_STEP_ACK.to_bytes(1, "little") + len(self.names).to_bytes(4, "little")
+        return (BEHIND_ALL if not datagram.to_server and datagram.data.startswith(last) else 0.0,)
 
     def again(self) -> None:
         self.number = 0
@@ -169,6 +166,19 @@ def test_a_server_that_always_acknowledges_last_is_known_by_it_after_a_few_steps
     assert sum(took) < RULE * 0.6
     took = [session.step() for _ in range(20)]
     # The same once more: what it brings has come before.
+    session.again()
+    took += [session.step() for _ in range(20)]
+    assert max(took) < 0.1
+    assert session.client.do(session.talk.audit()) == ""
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [2, 3])
+def test_so_is_one_with_several_agents_where_values_can_be_read_back(profile: Profile, agents: int) -> None:
+    session = Repeating(profile, shown=True, agents=agents)
+    for _ in range(RULE):
+        session.step()
+    took = [session.step() for _ in range(20)]
     session.again()
     took += [session.step() for _ in range(20)]
     assert max(took) < 0.1
