@@ -21,7 +21,7 @@ from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
 from ospbridge.osp.timekeeping import as_announced, audit, learned_clock, start_clock
-from ospbridge.osp.unasked import denies_reset
+from ospbridge.osp.unasked import denies_reset, reset_by_others
 from ospbridge.osp.under_way import StepUnderWay
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
         raise StepUncertain("a vote of an earlier step is still outstanding")
     if m.resets_outstanding:
         raise StepUncertain("a reset of this session is still outstanding")
+    if m.reset_told and not m.clock.tells_resets:
+        # A variable was set since, or an agent taken: what the clock shows from here on says nothing of before.
+        reset_by_others(m)
     if m.clock.base is None:
         yield from start_clock(m)
     m.vote_outstanding = True
@@ -165,6 +168,9 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
     if s.mixed_up:
         raise uncertain(m, "a vote was counted twice: the step may have run before all votes were in")
     if time is None or m.clock.base is None:
+        if m.reset_told:
+            # The world that a reset built anew may have numbered its variables anew.
+            reset_by_others(m)
         m.clock.believe(None)
         return True
     once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)

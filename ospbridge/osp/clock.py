@@ -48,6 +48,7 @@ class StepClock:
         "usual",
         "value_id",
         "zeroed",
+        "zeroes",
     )
 
     def __init__(self) -> None:
@@ -66,6 +67,8 @@ class StepClock:
         """Seconds by which the latest text may be rounded."""
         self.zeroed = False
         """The latest reset of this session left it at 0."""
+        self.zeroes = False
+        """A reset of this session took it back to 0: it has not just stood there, as one of a fresh simulator does."""
         self.outlasts_resets = False
         """Resets were seen not to zero it: it tells nothing of them."""
 
@@ -127,7 +130,7 @@ class StepClock:
     @property
     def tells_resets(self) -> bool:
         """Where it stands behind the next step says whether the world was reset before that."""
-        return self.size is not None and self.zeroed and self.count > 1
+        return self.size is not None and self.zeroed and self.zeroes and self.count > 1
 
     def would_learn(self, time: float) -> bool:
         """Whether a first step that brought it to ``time`` would tell how long steps take."""

@@ -238,6 +238,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
         # Nothing was ever late or doubled, or votes were repeated and complete.
         m.clock.outlasts_resets = True
     m.clock.zeroed = m.clock.base == 0.0
+    m.clock.zeroes = m.clock.zeroes or bool(m.clock.zeroed and r.before)
     if not m.foreign:
         # With others, how long it took would say more of them.
         # What completed behind votes that were given again was theirs, unless it took so long that both came.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,14 @@ import pytest
 from ospbridge.errors import OspBridgeError, StepUncertain
 from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import ResetSimulationAck
+from ospbridge.osp.messages import ResetSimulationAck, ValueContent
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair, no_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 REST = np.zeros(1, np.float32)
@@ -98,6 +99,9 @@ def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
     profile: Profile, behind: float
 ) -> None:
     session = Session(profile)
+    session.reset(2)
+    session.step()
+    # That this clock is zeroed was not seen before.
     session.twice(*COMPLETED, behind=behind)
     session.reset(1)
     for number in range(1, 5):
@@ -132,6 +136,86 @@ def test_a_reset_by_somebody_who_controls_nothing_is_told_and_disturbs_nothing(s
     for number in range(1, 4):
         assert session.step() == expected(REST, number, 3, seed=2).tolist()
     assert not session.told_of_a_reset()
+
+
+def rounded(session: Session) -> None:
+    """The clock prints two decimals, as few as a step needs."""
+    variables, clock = session.pair.server.repository.variables, session.pair.server.clock
+    variables[SIMULATION_TIME] = replace(variables[SIMULATION_TIME], read=lambda: f"{clock.time:.2f}")
+
+
+def going_on(session: Session) -> None:
+    """The clock goes on through resets, and stands at 0 before the first one."""
+    session.pair.server.clock.restart = lambda: None  # type: ignore[method-assign]
+
+
+def numbered_anew(session: Session) -> None:
+    """The clock's local id is unknown behind a reset."""
+    for handler in session.pair.server._handlers.values():
+        values: list[Any] = handler.values
+        values[:] = [None] * (len(values) + 10)
+        handler.value_ids.clear()
+
+
+def set_since(session: Session) -> None:
+    """A variable was set, which may say how long steps take."""
+    session.client.do(session.talk.set("/Simulation/RandomizeSeedAtReset", "F"))
+
+
+def nothing(_: Session) -> None:
+    pass
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize(
+    "kind, episodes, then",
+    [
+        (nothing, 2, nothing),
+        (rounded, 2, nothing),
+        (going_on, 1, nothing),
+        (going_on, 2, nothing),
+        (nothing, 2, numbered_anew),
+        (nothing, 2, set_since),
+    ],
+)
+def test_a_reset_by_others_is_told_whatever_becomes_of_the_clock(
+    profile: Profile,
+    kind: Callable[[Session], None],
+    episodes: int,
+    then: Callable[[Session], None],
+    steps: int,
+) -> None:
+    session = Session(profile)
+    kind(session)
+    for _ in range(episodes):
+        session.reset(1)
+        for _ in range(5):
+            session.step()
+    session.pair.server._run_reset(session.pair.now)
+    session.pair.flush_server()
+    session.pair.settle(0.1)
+    then(session)
+    for _ in range(steps):
+        session.step()
+    assert session.client.do(session.talk.audit()) == ""
+    assert session.told_of_a_reset()
+
+
+@BOTH
+def test_an_old_answer_of_the_clock_does_not_deny_a_reset_at_the_end(profile: Profile) -> None:
+    session = Session(profile)
+    for _ in range(2):
+        session.reset(1)
+        for _ in range(5):
+            session.step()
+    value_id = session.client.conversation.machine.clock.value_id
+    session.pair.server._run_reset(session.pair.now)
+    session.pair.flush_server()
+    session.pair.settle(0.1)
+    session.pair.answer(session.client, ValueContent(value_id, "0.05").encode(end=profile.end_marker))
+    reason = session.client.do(session.talk.audit())
+    assert reason or session.told_of_a_reset()
 
 
 @pytest.mark.parametrize("behind", [2.1e-4, 2.4e-4, 2.8e-4])
