@@ -16,7 +16,7 @@ from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncer
 from ospbridge.osp.holding import hold_back
 from ospbridge.osp.lost_completions import late_after_all
 from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.overcounting import may_stand_for_another
+from ospbridge.osp.overcounting import may_be_left_over, may_stand_for_another
 from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
@@ -283,6 +283,7 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             lost = yield from asked(m, s, limit, first=asks_first)
             if lost is not None:
                 m.vote_outstanding = False
+                _learn(m, s)
                 return (yield from _restored(m, s, lost))
         if not s.finished:
             until = min(m.now + waits.next(), limit)
@@ -297,6 +298,15 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
         if s.finished and (yield from _verify(m, s)):
             if s.seen_moved and not s.early:
                 m.lateness.came(m.now - s.moved_at)
+            _learn(m, s)
             yield from _not_late(m, s, limit)
             m.vote_outstanding = False
             return (yield from _filled(m, s))
+
+
+def _learn(m: ClientMachine, s: StepUnderWay) -> None:
+    """A step was completed behind a silence: how long it took, and what it may leave behind."""
+    # Where the clock was seen to have moved, what came later says more of the network than of the world.
+    m.lateness.step_ran((s.moved_at if s.seen_moved else m.now) - s.voted)
+    if s.resent:
+        may_be_left_over(m)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine
 
-__all__ = ["can_hold_back", "counted_twice", "holds_back", "may_stand_for_another"]
+__all__ = ["can_hold_back", "counted_twice", "holds_back", "may_be_left_over", "may_stand_for_another"]
 
 
 def can_hold_back(m: ClientMachine) -> bool:
@@ -22,8 +22,8 @@ def can_hold_back(m: ClientMachine) -> bool:
 
 
 def holds_back(m: ClientMachine) -> bool:
-    """Each step looks whether it does."""
-    return m.lateness.repeats and can_hold_back(m)
+    """Each step looks whether it does, or this one."""
+    return (m.lateness.repeats or m.overcounted) and can_hold_back(m)
 
 
 def may_stand_for_another(m: ClientMachine) -> bool:
@@ -37,3 +37,9 @@ def counted_twice(m: ClientMachine, *, too_late: bool) -> None:
     if can_hold_back(m):
         m.overcounted = True
         m.latest_in_doubt = m.latest_in_doubt or not too_late
+
+
+def may_be_left_over(m: ClientMachine) -> None:
+    """A vote was given again: not it but its acknowledgement may have been lost, while the world took its time."""
+    if can_hold_back(m):
+        m.overcounted = True

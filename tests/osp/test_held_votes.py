@@ -278,3 +278,69 @@ def test_a_server_that_answers_nothing_between_two_votes_leaves_the_step_in_doub
     with pytest.raises(StepUncertain, match="counted twice"):
         crew.step()
     assert not crew.machine.lateness.answers_between_votes
+
+
+def slow(crew: Crew, seconds: float) -> None:
+    """The world moves so long behind the votes of a step, and counts what comes meanwhile for the next one."""
+    server: Any = crew.pair.server
+    run, settle = server._run_step, server.settle
+    moving: list[Any] = []
+
+    def begin(_: float) -> None:
+        moving.append([control.agent.inputs.copy() for control in server.controls])
+        votes, server.step_votes = server.step_votes, []
+        crew.pair.at(crew.pair.now + seconds, lambda: end(votes))
+
+    def end(votes: list[Any]) -> None:
+        inputs = [control.agent.inputs for control in server.controls]
+        later = [of.copy() for of in inputs]
+        for of, used in zip(inputs, moving[0], strict=True):
+            of[:] = used
+        counted, server.step_votes = server.step_votes, votes
+        run(crew.pair.now)
+        server.step_votes = counted
+        for of, given in zip(inputs, later, strict=True):
+            of[:] = given
+        moving.clear()
+        server.settle()
+        crew.pair.flush_server()
+
+    server._run_step = begin
+    server.settle = lambda: None if moving else settle()
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.2, 0.6, 1.2])
+@pytest.mark.parametrize("agent, behind", [(1, 0.0), (2, 0.0), (2, 1.5e-4), (3, 0.0), (3, 0.1)])
+def test_so_is_one_in_a_world_that_takes_its_time(
+    profile: Profile, seconds: float, agent: int, behind: float
+) -> None:
+    crew = Crew(profile, 3)
+    slow(crew, seconds)
+    crew.begin(3)
+    crew.once(VOTE, agent, behind=behind)
+    crew.told(4)
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.2, 0.6, 1.2])
+@pytest.mark.parametrize("code", [VOTE, COUNTED])
+@pytest.mark.parametrize("agent", [1, 2, 3])
+def test_so_is_one_that_is_given_again_since_it_or_its_acknowledgement_was_lost(
+    profile: Profile, seconds: float, code: Code, agent: int
+) -> None:
+    crew = Crew(profile, 3)
+    slow(crew, seconds)
+    crew.begin(3)
+    left = [1]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if left and datagram.data[0] == code and datagram.data[1] == agent:
+            left.clear()
+            return ()
+        return (0.0,)
+
+    crew.pair.fault = fault
+    reason = crew.told(4)
+    # A vote that was lost is given again, and costs no episode.
+    assert code == COUNTED or not reason
