@@ -14,7 +14,7 @@ from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, Ste
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncertain
 from ospbridge.osp.holding import hold_back
-from ospbridge.osp.lost_completions import late_after_all
+from ospbridge.osp.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.overcounting import may_be_left_over, may_stand_for_another
 from ospbridge.osp.reading_back import replaced
@@ -211,7 +211,7 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
     for agent_id in dict.fromkeys((*s.disputed, *s.familiar, *s.cut)):
         cut = None if agent_id in s.disputed or agent_id in s.familiar else s.cut.get(agent_id)
         try:
-            whole = yield from restore(m, s.votes[agent_id].agent, cut, stray=s.take)
+            whole = yield from _whole(m, s, agent_id, cut)
         except OspBridgeError as error:
             lost_session = isinstance(error, SessionLost)
             if (
@@ -235,6 +235,19 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
         m.completed(reply, read_back=reply.agent_id in restored)
     _doubt_earlier(m, s)
     return StepResult(s.done, frozenset(restored), s.values)
+
+
+def _whole(
+    m: ClientMachine, s: StepUnderWay, agent_id: int, cut: Truncated | None
+) -> Exchange[StepCompleted]:
+    """What the repository shows of it: two looks in a row, where an answer may be a late one that came twice."""
+    agent = s.votes[agent_id].agent
+    whole = yield from restore(m, agent, cut, stray=s.take)
+    for _ in range(LOOKS if m.unsettled else 0):
+        before, whole = whole, (yield from restore(m, agent, cut, stray=s.take))
+        if whole == before:
+            break
+    return whole
 
 
 def _restored(m: ClientMachine, s: StepUnderWay, lost: Sequence[int]) -> Exchange[StepResult]:

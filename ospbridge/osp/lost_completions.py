@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Found = dict[int, StepCompleted]
 
-__all__ = ["UNSEEN", "late_after_all", "read_back"]
+__all__ = ["LOOKS", "UNSEEN", "late_after_all", "read_back"]
 
 UNSEEN: Final = 2.0
 """Seconds that a completion is awaited behind the clock, where values are not seen to be new."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import GetValue, ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import Client, Datagram, Pair
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from tests.osp.pair import LATENCY, Client, Datagram, Pair, no_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,3 +74,33 @@ def test_a_network_that_disturbs_nothing_is_asked_once(profile: Profile) -> None
     late.old = None
     assert late.client.do(late.talk.get(VALUE)).value == "0.25"
     assert late.asked == 1
+
+
+@BOTH
+def test_an_old_answer_that_comes_twice_is_not_what_a_step_brought(profile: Profile) -> None:
+    """Of two completions one is a copy of the step before, and the repository tells which."""
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = pair.client(profile).connect()
+    talk: Any = client.conversation
+    client.do(talk.register(["agent"]))
+    client.do(talk.reset(1))
+    for number in range(3):
+        client.do(talk.step({"agent": np.array([number / 64], np.float32)}))
+    (sensor,) = client.do(talk.values("/Sim/agent/sensor/0"))
+    old = ValueContent(sensor.id, client.do(talk.get(sensor.name)).value).encode(end=profile.end_marker)
+    copy = next(d.data for d in reversed(pair.sent) if d.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED)
+    talk.machine.anomaly("a datagram came late")
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if datagram.data[0] == Code.NEXT_SIMULATION_STEP_ACK:
+            pair.at(pair.now + 1.5 * LATENCY, lambda: client.arrive(copy, client.conversation.handler))
+        elif datagram.data == GetValue(sensor.id).encode(end=profile.end_marker):
+            pair.fault = no_fault
+            for _ in range(2):
+                pair.answer(client, old)
+        return (0.0,)
+
+    pair.fault = fault
+    brought = client.do(talk.step({"agent": np.array([0.5], np.float32)}))["agent"]
+    assert pair.fault is no_fault
+    assert brought.outputs.tolist() == expected(np.array([0.5], np.float32), 4, 1, seed=1).tolist()

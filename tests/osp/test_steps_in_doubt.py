@@ -332,7 +332,7 @@ def test_two_completions_of_one_step_are_both_not_believed_but_read_back() -> No
     give(machine, StepCompleted(2, np.zeros(1, np.float32), np.empty(0, np.float32)), at(0.01))
     asked = [message.value_id for message in sent(machine) if isinstance(message, GetValue)]
     assert asked[-1] == 9
-    give(machine, ValueContent(9, "0.75"), ValueContent(9, "0.75"))
+    give(machine, *[ValueContent(9, "0.75")] * 4)
     result = machine.result()
     np.testing.assert_array_equal(result.completions[1].outputs, [0.75])
     assert result.restored == {1}
