@@ -30,6 +30,7 @@ import ospbridge.session.hub_client
 import ospbridge.session.hub_exchange
 import ospbridge.session.hub_seat
 import ospbridge.session.link
+import ospbridge.simulator.listening
 import ospbridge.simulator.serving
 import ospbridge.transport.lane
 import ospbridge.transport.patient
@@ -183,6 +184,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.transport.unix: {"socket": sockets},
         ospbridge.transport.lane: {"os": files, "select": polls},
         ospbridge.transport.patient: {"Patient": Patient},
+        ospbridge.simulator.listening: {"socket": sockets},
         ospbridge.simulator.serving: {
             "socket": sockets,
             "select": polls,
