@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncertain
-from ospbridge.osp.holding import hold_back
+from ospbridge.osp.holding import audit, hold_back
 from ospbridge.osp.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.overcounting import may_be_left_over, may_stand_for_another
+from ospbridge.osp.overcounting import holds_back, may_be_left_over, may_stand_for_another
 from ospbridge.osp.reading_back import replaced
 from ospbridge.osp.resetting import SEED, reset
 from ospbridge.osp.restore import restore
-from ospbridge.osp.timekeeping import as_announced, audit, learned_clock, start_clock
+from ospbridge.osp.timekeeping import as_announced, learned_clock, start_clock
 from ospbridge.osp.unasked import denies_reset, reset_by_others
 from ospbridge.osp.under_way import StepUnderWay
 
@@ -72,9 +72,12 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
         way = m.way(votes)
         way.begin(m.now)
         return (yield from go_on(m, votes, way))
-    quiet_at, limit = m.now + m.profile.patience, m.now + m.limits.step
     s = StepUnderWay(m, votes)
-    s.send()
+    if s.held:
+        yield from hold_back(m, s)
+    else:
+        s.send()
+    quiet_at, limit = m.now + m.profile.patience, m.now + m.limits.step
     reply = yield quiet_at
     return (yield from _to_the_end(m, s, reply, quiet_at=quiet_at, limit=limit))
 
@@ -287,7 +290,10 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             m.send_bytes(s.votes[missing[0]].done)
         if s.unsent and s.unacked and not s.early:
             # One acknowledgement is missing: vote for the rest, so that at most this one vote is in doubt.
-            s.send_next()
+            if len(s.unsent) == 1 and holds_back(m):
+                yield from hold_back(m, s)
+            else:
+                s.send_next()
         elif len(missing) > 1 and not (s.unacked or asks_first or asked_others):
             # The next agent's completion comes only after the acknowledgement just sent: give it its time, a
             # question now would be eaten in its place.

@@ -6,6 +6,10 @@ must stand still. Where it moves all the same, a copy was counted; where it does
 late for one step is left over for the next one; and so is the last vote of a step that a copy made run too early.
 
 Only a session that controls all agents can do that: the votes of others come when they like.
+
+Where it controls one agent, a vote that was counted twice runs a step of its own. A world that takes its time may still
+be at it when the first one is completed, and each later step would be the one before it: so there, too, the next vote
+waits until the world stood still, and so does the end of the episode.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import QueryTimeout
+from ospbridge.osp import timekeeping
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import uncertain
+from ospbridge.osp.overcounting import can_hold_back, votes_alone
 from ospbridge.osp.timekeeping import read_clock, settled_clock
 
 if TYPE_CHECKING:
@@ -22,28 +28,33 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange
     from ospbridge.osp.under_way import StepUnderWay
 
-__all__ = ["hold_back"]
+__all__ = ["audit", "hold_back"]
 
 SHORTEST: Final = 0.1
 """Seconds that a world is given to move: twice as long as real servers stall."""
+SHORTEST_ALONE: Final = 0.02
+"""The same where one vote is a step: it is under way already, or will never be."""
 UNKNOWN: Final = 1.0
 """The same where no step was timed yet."""
 LOOKS: Final = 5
 """At most, while more comes twice."""
 LONGER: Final = 3.0
 """So many times as long as steps take is it given otherwise."""
+AT_LEAST: Final = 1.25
+"""The same where steps take a good part of their limit."""
 
 
 def hold_back(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
     """All votes but the last are counted: see that the world waits for it, and give it.
 
-    Raises StepUncertain where the world moves without it.
+    Raises StepUncertain where the world moves without it, or does not answer behind the only vote there was.
     """
     waits = yield from _waits(m, s)
     if s.early:
         raise _too_early(m)
     s.doubled = s.doubled or not waits
     m.overcounted = m.latest_in_doubt = False
+    s.began = s.moved_at = m.now
     s.send_next()
 
 
@@ -65,6 +76,12 @@ def _waits(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
             if s.early or m.clock.judge(time) is not Moved.NO:
                 raise _too_early(m)
     except QueryTimeout:
+        if votes_alone(m):
+            raise uncertain(
+                m,
+                "a vote may have been counted twice, and what came of it cannot be asked",
+                by_network=True,
+            ) from None
         # A server that answers nothing between two votes.
         m.lateness.answers_between_votes = False
         return not (doubted or m.overcounted)
@@ -72,7 +89,8 @@ def _waits(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
 
 
 def _too_early(m: ClientMachine) -> StepUncertain:
-    return uncertain(m, "a vote was counted twice: a step ran before all votes were in", by_network=True)
+    why = "the world made a step more" if votes_alone(m) else "a step ran before all votes were in"
+    return uncertain(m, f"a vote was counted twice: {why}", by_network=True)
 
 
 def _time_behind_a_while(m: ClientMachine, s: StepUnderWay) -> Exchange[float | None]:
@@ -86,6 +104,21 @@ def _time_behind_a_while(m: ClientMachine, s: StepUnderWay) -> Exchange[float | 
     return (yield from settled_clock(m, s.take))
 
 
+def audit(m: ClientMachine) -> Exchange[str]:
+    """As ``timekeeping.audit``, when a step that nobody gave has had the time to show."""
+    doubtful = m.overcounted or (m.lateness.repeats and m.unsettled)
+    if doubtful and votes_alone(m) and can_hold_back(m) and not (m.suspect or m.vote_outstanding):
+        until = m.now + _patience(m)
+        while m.now < until:
+            reply = yield until
+            if reply is None:
+                break
+            m.unexpected(reply)
+    return (yield from timekeeping.audit(m))
+
+
 def _patience(m: ClientMachine) -> float:
     took = m.lateness.step_took
-    return min(max(LONGER * took, SHORTEST) if took else UNKNOWN, m.limits.step / 4.0)
+    shortest = SHORTEST_ALONE if votes_alone(m) else SHORTEST
+    most = max(m.limits.step / 4.0, AT_LEAST * took)
+    return min(max(LONGER * took, shortest) if took else UNKNOWN, most)

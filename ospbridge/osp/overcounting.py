@@ -7,23 +7,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine
 
-__all__ = ["can_hold_back", "counted_twice", "holds_back", "may_be_left_over", "may_stand_for_another"]
+__all__ = [
+    "can_hold_back",
+    "counted_twice",
+    "holds_back",
+    "may_be_left_over",
+    "may_stand_for_another",
+    "votes_alone",
+]
 
 
 def can_hold_back(m: ClientMachine) -> bool:
-    """While the last of several votes is missing it can be seen whether the world waits for it."""
+    """While the last of several votes, or the only one, is missing it can be seen whether the world waits for it."""
     return (
-        len(m.controlled) > 1
-        and not m.foreign
+        not m.foreign
         and m.clock.available
         and m.clock.base is not None
-        and m.lateness.answers_between_votes
+        and (votes_alone(m) or m.lateness.answers_between_votes)
     )
+
+
+def votes_alone(m: ClientMachine) -> bool:
+    """One agent of ours, and nobody else's: each vote is a step, and one that is left over runs by itself."""
+    return len(m.controlled) == 1 and not m.foreign
 
 
 def holds_back(m: ClientMachine) -> bool:
     """Each step looks whether it does, or this one."""
-    return (m.lateness.repeats or m.overcounted) and can_hold_back(m)
+    return (m.overcounted or (m.lateness.repeats and not votes_alone(m))) and can_hold_back(m)
 
 
 def may_stand_for_another(m: ClientMachine) -> bool:
@@ -36,7 +47,7 @@ def counted_twice(m: ClientMachine, *, too_late: bool) -> None:
     m.lateness.repeats = m.doubles = m.doubled = True
     if can_hold_back(m):
         m.overcounted = True
-        m.latest_in_doubt = m.latest_in_doubt or not too_late
+        m.latest_in_doubt = m.latest_in_doubt or not (too_late or votes_alone(m))
 
 
 def may_be_left_over(m: ClientMachine) -> None:

@@ -6,7 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
-from ospbridge.osp.overcounting import can_hold_back, counted_twice, holds_back, may_stand_for_another
+from ospbridge.osp.overcounting import (
+    can_hold_back,
+    counted_twice,
+    holds_back,
+    may_stand_for_another,
+    votes_alone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +144,7 @@ class StepUnderWay:
 
     @property
     def held(self) -> bool:
-        """Only the last vote is missing, and is held back (see ``holding``)."""
+        """Only the last vote is missing, or the only one, and is held back (see ``holding``)."""
         return len(self.unsent) == 1 and not self.unacked and holds_back(self.m)
 
     @property
@@ -227,7 +233,7 @@ class StepUnderWay:
         elif agent_id in self.votes:
             # The copy of a last vote counts for the next step, if at all: without that vote this one does not run.
             counted_twice(self.m, too_late=self.sequential and not self.unsent and agent_id == self.last)
-            self.doubled = self.doubled or not can_hold_back(self.m)
+            self.doubled = self.doubled or votes_alone(self.m) or not can_hold_back(self.m)
         self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
 
     def _completion(self, reply: StepCompleted, cut: Truncated | None) -> None:

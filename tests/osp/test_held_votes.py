@@ -100,6 +100,18 @@ class Crew:
             self.verify()
         return reason
 
+    def lose(self, *lost: list[int]) -> None:
+        """The next datagrams of such a kind and agent, one after the other."""
+        left = [bytes(each) for each in lost]
+
+        def fault(datagram: Datagram) -> Iterable[float]:
+            if left and datagram.data.startswith(left[0]):
+                left.pop(0)
+                return ()
+            return (0.0,)
+
+        self.pair.fault = fault
+
     def once(self, code: Code, agent: int, *, behind: float = 0.0) -> None:
         """The next datagram of that kind about this agent comes twice."""
         left = [1]
@@ -332,15 +344,88 @@ def test_so_is_one_that_is_given_again_since_it_or_its_acknowledgement_was_lost(
     crew = Crew(profile, 3)
     slow(crew, seconds)
     crew.begin(3)
-    left = [1]
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        if left and datagram.data[0] == code and datagram.data[1] == agent:
-            left.clear()
-            return ()
-        return (0.0,)
-
-    crew.pair.fault = fault
+    crew.lose([code, agent])
     reason = crew.told(4)
     # A vote that was lost is given again, and costs no episode.
     assert code == COUNTED or not reason
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.01, 0.2, 0.6, 1.2])
+@pytest.mark.parametrize("behind", [0.0, 1e-4, 0.005, 0.1, 0.21])
+def test_so_is_one_of_a_single_agent(profile: Profile, seconds: float, behind: float) -> None:
+    """Its copy runs a step of its own, that may still be under way when the first one is completed."""
+    crew = Crew(profile, 1)
+    slow(crew, seconds)
+    crew.begin(3)
+    crew.once(VOTE, 1, behind=behind)
+    crew.told(4)
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.01, 0.2, 1.2])
+@pytest.mark.parametrize("behind", [0.0, 0.005])
+def test_the_copy_of_a_last_vote_of_a_single_agent_is_told_at_the_end_of_the_episode(
+    profile: Profile, seconds: float, behind: float
+) -> None:
+    crew = Crew(profile, 1)
+    slow(crew, seconds)
+    crew.begin(3)
+    crew.once(VOTE, 1, behind=behind)
+    crew.step()
+    reason = crew.audit()
+    crew.pair.settle()
+    if not reason:
+        crew.verify()
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.2, 0.6, 1.2])
+@pytest.mark.parametrize("code", [VOTE, COUNTED])
+def test_a_single_agents_vote_is_given_again_and_what_that_leaves_behind_is_told(
+    profile: Profile, seconds: float, code: Code
+) -> None:
+    crew = Crew(profile, 1)
+    slow(crew, seconds)
+    crew.begin(3)
+    crew.lose([code, 1])
+    reason = crew.told(4)
+    assert code == COUNTED or not reason
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [2, 4])
+@pytest.mark.parametrize("seconds", [0.2, 0.6, 1.2, 2.5])
+def test_the_last_vote_is_held_back_where_another_ones_acknowledgement_is_lost_too(
+    profile: Profile, seconds: float, steps: int
+) -> None:
+    """What the step before left behind would else run this one before its last vote is in."""
+    crew = Crew(profile, 2)
+    slow(crew, seconds)
+    crew.begin(3)
+    crew.lose([COUNTED, 2], [COUNTED, 1])
+    crew.told(steps)
+
+
+@BOTH
+def test_a_single_agents_vote_that_is_acknowledged_twice_is_looked_into_once(profile: Profile) -> None:
+    crew = Crew(profile, 1)
+    slow(crew, 0.1)
+    crew.begin(1)
+    crew.machine.anomaly("a network that disturbs")
+    usual = crew.step()
+    crew.once(COUNTED, 1)
+    took = [crew.step() for _ in range(5)]
+    assert sum(seconds >= usual + 0.2 for seconds in took) == 1
+    assert not crew.machine.overcounted
+    assert crew.audit() == ""
+
+
+def test_a_server_that_answers_nothing_behind_a_vote_that_came_twice_leaves_the_next_step_in_doubt() -> None:
+    crew = Crew(NERD, 1)
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    crew.step()
+    crew.pair.fault = lambda datagram: () if datagram.data[0] == Code.GET_VALUE else (0.0,)
+    with pytest.raises(StepUncertain, match="what came of it cannot be asked"):
+        crew.step()
