@@ -33,6 +33,7 @@ class Lateness:
         "acknowledged_behind",
         "answers_between_votes",
         "behind",
+        "quickest",
         "repeats",
         "reset_took",
         "step_took",
@@ -51,6 +52,8 @@ class Lateness:
         """Questions are answered while votes are missing."""
         self.step_took = 0.0
         """Seconds from the last vote to the last completion, of steps that went as they should; 0: not known."""
+        self.quickest = 0.0
+        """Seconds that a vote and its acknowledgement took at least; 0: not known."""
         self._read_back: dict[int, float] = {}
         """Of the latest step, agents whose completion was taken for lost: when the clock had moved."""
         self._doubted: set[int] = set()
@@ -66,6 +69,7 @@ class Lateness:
         self.repeats = before.repeats
         self.answers_between_votes = before.answers_between_votes
         self.step_took = before.step_took
+        self.quickest = before.quickest
 
     @property
     def acknowledges_last(self) -> bool:
@@ -100,6 +104,10 @@ class Lateness:
         """A completion came of that agent's latest step."""
         self._read_back.pop(agent_id, None)
         self._doubted.discard(agent_id)
+
+    def acknowledged(self, seconds: float) -> None:
+        """A vote was acknowledged so long behind it."""
+        self.quickest = min(seconds, self.quickest or seconds)
 
     def step_ran(self, seconds: float) -> None:
         """A step was completed so long behind its last vote; an exception is forgotten again."""

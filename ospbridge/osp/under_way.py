@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StepUnderWay"]
 
+TOO_SOON: Final = 0.5
+"""Of the time that a vote and its acknowledgement take at least: nothing comes of a vote in less."""
 RESENT: Final = 1.5
 """Seconds that a server has to send a completion again by itself."""
 
@@ -216,6 +218,8 @@ class StepUnderWay:
     def _acknowledgement(self, agent_id: int) -> None:
         if agent_id in self.unacked:
             self.unacked.discard(agent_id)
+            if self.sequential and not self.resent:
+                self.m.lateness.acknowledged(self.m.now - self.voted)
             if self.resent and self.early:
                 # The step ran by the repetition, whose acknowledgement is lost: this one is for the first request,
                 # which was only late, and counts for a step that is still to come.
@@ -289,8 +293,8 @@ class StepUnderWay:
         self.early = True
         self.m.lateness.came_behind(reply.agent_id, self.m.now)
         self.strange.append(reply)
-        # Before all votes are even sent it can only be that one of them was counted twice.
-        if self.unsent:
+        # Before all votes are even sent, or arrived, it can only be that one of them was counted twice.
+        if self.unsent or (self.sequential and self.m.now - self.voted < TOO_SOON * self.m.lateness.quickest):
             self.doubled = self.m.doubled = True
         self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
 

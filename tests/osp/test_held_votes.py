@@ -429,3 +429,24 @@ def test_a_server_that_answers_nothing_behind_a_vote_that_came_twice_leaves_the_
     crew.pair.fault = lambda datagram: () if datagram.data[0] == Code.GET_VALUE else (0.0,)
     with pytest.raises(StepUncertain, match="what came of it cannot be asked"):
         crew.step()
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [2, 3])
+@pytest.mark.parametrize("behind", [0.02, 0.1, 0.2, 0.24, 0.3, 0.5])
+def test_a_last_vote_whose_copys_acknowledgement_is_taken_for_its_own_is_told(
+    profile: Profile, agents: int, behind: float
+) -> None:
+    """The copy counts for the next step, whose completions are there before the last vote can have arrived."""
+    crew = Crew(profile, agents)
+    crew.begin(3)
+    left = {VOTE: (0.0, behind), COUNTED: ()}
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code = Code(datagram.data[0])
+        if code in left and datagram.data[1] == agents:
+            return left.pop(code)
+        return (0.0,)
+
+    crew.pair.fault = fault
+    crew.told(4)
