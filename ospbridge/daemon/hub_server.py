@@ -20,6 +20,7 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.refusals import refusal
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
 
 if TYPE_CHECKING:
     import socket
@@ -40,7 +41,11 @@ MOST_CLIENTS: Final = 512
 """Connections at a time. A process may have 1,024 descriptors, and some must be left to join a simulator with."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
-OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+TRY_AGAIN: Final = 0.5
+"""Seconds until somebody is let in again, where accepting failed."""
+NOT_LISTENING: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
+"""What accepting says of the listener. All else is of one connection, as where a firewall or a security module denies
+it (EPERM, EACCES), or of the moment, as where no descriptor is left."""
 
 
 class HubServer:
@@ -63,6 +68,7 @@ class HubServer:
         self._clients = 0
         """Those that are connected, and those that are about to be."""
         self._watch = HubWatch(conductor.barrier, spin=spin)
+        self._complaint = Sparing()
         self._said = ""
         """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
@@ -106,10 +112,11 @@ class HubServer:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                if error.errno not in OUT_OF_DESCRIPTORS:
+                if error.errno in NOT_LISTENING:
                     raise
-                log.warning("cannot accept an environment", reason=error.strerror)
-                await trio.sleep(0.5)
+                if self._complaint.due():
+                    log.warning("cannot accept an environment", reason=error.strerror)
+                await trio.sleep(TRY_AGAIN)
                 continue
             sock.setblocking(False)
             host = str(address[0]) if address else ""

@@ -44,7 +44,8 @@ class WritingThread:
         self._writer = EpisodeWriter(directory)
         self.directory = self._writer.directory.absolute()
         self._largest = largest
-        self._queue: SimpleQueue[Collected | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Collected, int] | None] = SimpleQueue()
+        """With their sizes when they were put: while they are made they may turn out to be others."""
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         # Each of these numbers is written by one thread only, so that none needs a lock.
         self._put = 0
@@ -82,12 +83,13 @@ class WritingThread:
                 )
             return
         self._put += size
-        self._queue.put(episode)
+        self._queue.put((episode, size))
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (episode := self._queue.get()) is not None:
+        while (put := self._queue.get()) is not None:
+            episode, size = put
             try:
                 self._writer.write(episode.episode())
             except ConfigurationError as error:
@@ -100,7 +102,7 @@ class WritingThread:
                     log.info(
                         "episodes are recorded again", directory=str(self.directory), dropped=self.dropped
                     )
-            self._done += _size(episode)
+            self._done += size
 
     def _fail(self, reason: str, hint: str) -> None:
         self._failed += 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 import numpy as np
 
 from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
@@ -160,6 +161,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         """Give the agent back, within 2 s. Safe to call again."""
         self._seat = None
         self._finalizer()
+
+    def __getstate__(self) -> NoReturn:
+        raise not_copied(self)
 
     def _open(self) -> Seat:
         if self._seat is None:

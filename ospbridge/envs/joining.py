@@ -181,8 +181,9 @@ class Joining:
         return self._rules.agents(several(agents, "agents") or ())
 
     def _terms(self, simulator: str) -> Terms:
-        _, server = resolve(parse_endpoint(simulator))
-        return Terms(server, self._profile, self._limits, self.spin, self._wait)
+        named = parse_endpoint(simulator)
+        _, server = resolve(named)
+        return Terms(server, named, self._profile, self._limits, self.spin, self._wait)
 
     def _trace_of(self, at: int) -> Path | None:
         """The datagrams of each simulator go to a file of their own: behind the first, NAME.1.SUFFIX and so on."""

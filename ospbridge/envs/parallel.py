@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gymnasium.utils.seeding import np_random
 
 from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
@@ -212,6 +213,9 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         self._group = None
         self.agents = []
         self._finalizer()
+
+    def __getstate__(self) -> NoReturn:
+        raise not_copied(self)
 
     def _open(self) -> Group:
         if self._group is None:

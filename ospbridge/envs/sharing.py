@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
+    ConfigurationError,
     QueryTimeout,
     SessionLost,
     SimulatorNotFound,
@@ -30,6 +31,7 @@ from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
+from ospbridge.transport.addresses import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,11 +55,23 @@ class Terms:
     """What an environment wants of its session: of the simulator the same as those it shares it with."""
 
     simulator: Endpoint
+    """Resolved when the environment was made, to tell simulators apart."""
+    named: Endpoint
+    """As it was given: a simulator that is started anew may have another address under the same name."""
     profile: str
     limits: Limits
     spin: bool
     wait: float
     """Seconds to wait for a simulator that is not there, or has no agents at all."""
+
+    @property
+    def address(self) -> Endpoint:
+        """Where the simulator is by now."""
+        try:
+            return resolve(self.named)[1]
+        except ConfigurationError:
+            # No name server answers, as where all of that network starts anew.
+            return self.simulator
 
 
 @dataclass(slots=True, eq=False)
@@ -258,7 +272,7 @@ def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
         shared
         for shared in every
         # A session that could not be built anew keeps nobody waiting.
-        if shared.key[0] is thread and shared.terms.simulator == simulator and not shared.session.closed
+        if shared.key[0] is thread and shared.session.server == simulator and not shared.session.closed
     ]
 
 
@@ -349,7 +363,7 @@ def _connect(
     while True:
         try:
             return BlockingSession.connect(
-                terms.simulator, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
+                terms.address, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
             )
         except SimulatorNotFound:
             if budget is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.beginning_again import groups_in_mask, mode_named
+from ospbridge.envs.copying import not_copied
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group_seats import seats_of
@@ -344,6 +345,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         finalizer = getattr(self, "_finalizer", None)
         if finalizer is not None:
             finalizer()
+
+    def __getstate__(self) -> NoReturn:
+        raise not_copied(self)
 
     def _open(self) -> Fleet:
         if self._fleet is None:

@@ -259,8 +259,11 @@ class TraceWriter:
         if self._file is None:
             return
         record = TraceRecord(time.monotonic() - self._start, direction, data, port, note, self.client)
+        rest = memoryview(record.encode())
         try:
-            self._file.write(record.encode())
+            while rest:
+                # A disk that fills up takes a part, and says no to the rest: what came behind a part could not be read.
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
             self.close()
             from ospbridge.observe import logs

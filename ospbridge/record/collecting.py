@@ -124,7 +124,7 @@ class Collected:
         if self.kept:
             action, observation, _, _, _, noted, drawn = self.kept[:EACH]
             each = len(action) + len(observation) + 8 * (1 + len(self.whose.info_names))
-            each += len(noted or b"") + len(drawn or b"")
+            each += (0 if noted is None else 4 + len(noted)) + len(drawn or b"")
             size += each * (len(self.kept) // EACH)
         return size
 

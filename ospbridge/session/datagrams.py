@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from errno import EBADF
 from socket import MSG_DONTWAIT
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import RemoteProtocolError
+from ospbridge.errors import RemoteProtocolError, SessionClosed
 from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.udp import LARGEST_DATAGRAM
@@ -275,10 +276,15 @@ class Datagrams(ABC):
     def _disturbed(self, error: OSError) -> None:
         """What a router or a firewall said of an earlier datagram; the exchanges know what to do about its loss.
 
-        A closed port is raised again: nobody is there any more.
+        A closed port is raised again: nobody is there any more. Raises SessionClosed where another thread has closed
+        the socket meanwhile: every later try would say the same.
         """
         if isinstance(error, ConnectionRefusedError):
             raise error
+        if error.errno == EBADF:
+            raise SessionClosed(
+                f"the session with {self._machine.peer} was closed by another thread while this one used it"
+            )
         self._machine.anomaly(f"the network says: {error.strerror}")
 
     def _refused(self, now: float) -> None:

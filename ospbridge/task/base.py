@@ -166,15 +166,21 @@ def bounds(
 
 
 def vector(action: ArrayLike, length: int, agent: str) -> NDArray[np.float32]:
-    """``action`` as float32[length]. Raises LocalProtocolError for another shape."""
+    """``action`` as float32[length]. Raises LocalProtocolError for another shape, or what cannot be read as numbers."""
     if type(action) is np.ndarray and action.dtype == FLOAT and action.shape == (length,):
         return action
-    if np.shape(action) != (length,):
-        raise LocalProtocolError(
-            f"an action of agent {agent!r} has shape ({length},), got {np.shape(action)}",
-            hint="env.action_space.sample() shows the form; `ospbridge describe` the meaning",
-        )
-    return np.asarray(action, np.float32)
+    try:
+        shape = np.shape(action)
+        if shape == (length,):
+            return np.asarray(action, np.float32)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        # RuntimeError: a tensor of torch that needs a gradient.
+        why = f"an action of agent {agent!r} cannot be read as numbers: {error}"
+    else:
+        why = f"an action of agent {agent!r} has shape ({length},), got {shape}"
+    raise LocalProtocolError(
+        why, hint="env.action_space.sample() shows the form; `ospbridge describe` the meaning"
+    )
 
 
 def take_vector(mine: NDArray[np.float32], action: ArrayLike, agent: str) -> None:

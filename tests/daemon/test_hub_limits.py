@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from ospbridge.daemon import hub_server
 from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
+from ospbridge.daemon.hub_server import HubServer
 from ospbridge.errors import HubError, LocalProtocolError
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
@@ -19,6 +23,7 @@ from ospbridge.task.plain import PlainTask
 from tests.daemon.hubs import serving
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
 
     from ospbridge.simulator.udp import UdpSimulator
@@ -65,6 +70,45 @@ async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
             except HubError:
                 continue
         second.close()
+
+
+class Denying:
+    """A listener whose host denies the first connections, as a firewall or a security module does."""
+
+    def __init__(self, listener: socket.socket, *errors: int) -> None:
+        self._listener = listener
+        self._errors = list(errors)
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
+
+    def accept(self) -> Any:
+        if self._errors:
+            number = self._errors.pop()
+            raise OSError(number, os.strerror(number))
+        return self._listener.accept()
+
+
+async def test_a_connection_that_the_host_denies_does_not_end_the_hub(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_server, "TRY_AGAIN", 0.01)
+    accepting = HubServer._accept
+
+    def denied(server: HubServer, listener: socket.socket, *rest: Any) -> Any:
+        return accepting(server, denying.setdefault(listener, Denying(listener, *errors)), *rest)  # type: ignore[arg-type]
+
+    denying: dict[socket.socket, Denying] = {}
+    errors = (errno.EPERM, errno.EACCES, errno.EPROTO, errno.ENETDOWN, errno.EMFILE)
+    monkeypatch.setattr(HubServer, "_accept", denied)
+    path = tmp_path / "hub"
+    with capture_logs() as logs:
+        async with serving(document, path):
+            client = await connected(path)
+            assert (await trio.to_thread.run_sync(client.status)).clients == 1
+            client.close()
+    (told,) = [line for line in logs if line["event"] == "cannot accept an environment"]
+    assert told["reason"] == os.strerror(errno.EMFILE)
 
 
 async def test_a_request_that_names_too_many_agents_is_refused(

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
@@ -16,7 +17,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.observe import sparing
 from ospbridge.record.collecting import Collected, EpisodeCollector
 from ospbridge.record.reading import read_recording
-from tests.record.episodes import play, whose
+from tests.record.episodes import feedback, play, whose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +86,34 @@ def test_what_a_policy_said_of_each_action_counts_as_memory_too(tmp_path: Path, 
         assert thread.dropped == 1
         disk.moves.set()
     assert sorted(seeds(tmp_path)) == [1, 2, 3]
+
+
+def test_room_in_memory_does_not_grow_with_the_episodes_that_were_annotated(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """As where an upstream is observed too: a daemon writes millions of them."""
+
+    def annotated() -> Collected:
+        found: list[Collected] = []
+        collector = EpisodeCollector(whose(), found.append)
+        collector.begin(feedback(0))
+        for number in range(100):
+            collector.step(0, feedback(number), logp=-1.0, dist_inputs=np.zeros(2, np.float32))
+        collector.close()
+        return found[0]
+
+    with WritingThread(tmp_path, largest=20_000) as thread:
+        for count in range(1, 101):
+            thread.put(annotated())
+            await_counts(thread, recorded=count, dropped=0)
+        disk.moves.clear()
+        disk.reached.clear()
+        thread.put(annotated())
+        assert disk.reached.wait(20)
+        for _ in range(4):
+            thread.put(annotated())
+        assert thread.dropped == 3
+        disk.moves.set()
 
 
 def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(tmp_path: Path, disk: Disk) -> None:

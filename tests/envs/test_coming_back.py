@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ospbridge.envs import sharing
 from ospbridge.envs.group import DirectGroup
 from ospbridge.errors import (
     AgentNotFound,
+    AgentsInUse,
     LocalProtocolError,
     OspBridgeError,
     QueryTimeout,
@@ -236,6 +239,41 @@ def test_a_restarted_simulator_may_still_load_its_scene_when_it_is_joined_again(
 
 
 @pytest.mark.timeout(25)  # less than what is waited for by default
+@pytest.mark.parametrize("made", [single, vector, parallel])
+@pytest.mark.parametrize("interrupted", [False, True], ids=["found", "not resolved at first"])
+def test_a_simulator_that_comes_back_at_another_address_of_its_name_is_joined_there(
+    made: Callable[..., Any], interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container does that is started anew."""
+    resolving = socket.getaddrinfo
+    answers: list[UdpSimulator | None] = []
+
+    def found(host: str, port: int, **kind: Any) -> Any:
+        if host != "simulator.test":
+            return resolving(host, port, **kind)
+        now = answers.pop(0) if len(answers) > 1 else answers[0]
+        if now is None:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        # Another port stands for another host, of which there is only one here.
+        return resolving(now.address.host, now.address.port, **kind)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as before:
+        answers.append(before)
+        env = made("simulator.test:45454", wait=20.0)
+        env.reset(seed=1)
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        answers[:] = [None] * interrupted + [simulator]
+        step(env)
+        env.reset(seed=2)
+        (shared,) = sharing._shared.values()
+        assert shared.session.server == simulator.address
+        with pytest.raises(AgentsInUse) if made is not single else nullcontext():
+            # Whoever comes now finds it there as well.
+            made("simulator.test:45454").close()
+        env.close()
+
+
 def test_an_agent_that_never_comes_back_is_missed_within_the_time_for_joining() -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         address = simulator.address

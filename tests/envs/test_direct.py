@@ -329,6 +329,40 @@ def test_actions_that_cannot_be_sent_are_refused_and_the_episode_goes_on(two_age
     env.close()
 
 
+class Tensor:
+    """Refuses to be read, as one of torch does that needs a gradient."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(
+    "action, why",
+    [
+        ([[0.0], [0.0, 1.0]], "inhomogeneous"),
+        (["a", "b"], "could not convert string to float"),
+        ([10**400, 0], "int too large"),
+        ([None, object()], "float"),
+        (Tensor((2,)), "tensor.detach"),
+    ],
+)
+def test_an_action_that_is_no_numbers_is_refused_with_the_reason_and_the_episode_goes_on(
+    two_agents: UdpSimulator, action: Any, why: str
+) -> None:
+    env = made(two_agents, "agent1", disable_env_checker=True)
+    env.reset(seed=1)
+    with pytest.raises(LocalProtocolError, match=f"action of agent 'agent1' .*{why}"):
+        env.step(action)
+    env.step(np.zeros(2, np.float32))
+    env.close()
+
+
 @pytest.mark.loopback
 def test_a_closed_environment_says_so_and_closes_again(two_agents: UdpSimulator) -> None:
     env = made(two_agents, "agent1").unwrapped

@@ -201,6 +201,8 @@ def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
             env.step({**good, "agent2": np.zeros(3, np.float32)})
         with pytest.raises(LocalProtocolError, match="NaN"):
             env.step({**good, "agent2": np.array([0, np.nan], np.float32)})
+        with pytest.raises(LocalProtocolError, match="cannot be read as numbers"):
+            env.step({**good, "agent2": [[0.0], [0.0, 1.0]]})
         env.step(good)
         env.close()
         with pytest.raises(SessionClosed):

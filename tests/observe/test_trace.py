@@ -42,6 +42,7 @@ from ospbridge.osp.messages import (
     StepCompleted,
 )
 from ospbridge.osp.profile import InitForm
+from tests.full_disk import full_disk
 
 C2S, S2C, NOTE = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT, Direction.NOTE
 RECORDINGS = sorted((Path(__file__).parents[1] / "osp" / "traces").glob("*.jsonl"))
@@ -250,6 +251,20 @@ def test_a_full_disk_ends_the_trace_with_one_warning_and_not_the_session() -> No
     assert [(entry["event"], entry["reason"]) for entry in logs] == [
         ("trace ended", "No space left on device")
     ]
+
+
+def test_a_disk_that_fills_up_in_a_record_ends_the_trace_though_there_is_room_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with capture_logs() as logs, TraceWriter(path) as trace:
+        with full_disk(1000):
+            while path.stat().st_size < 1000:
+                trace.note("as long as any other")
+        trace.note("behind")
+    (line,) = logs
+    assert (line["event"], line["path"]) == ("trace ended", str(path))
+    *whole, last = read_trace(path)
+    assert {record.note for record in whole} == {"as long as any other"}
+    assert last.note.startswith("the last line is incomplete")
 
 
 def test_a_note_may_hold_what_unicode_cannot(tmp_path: Path) -> None:

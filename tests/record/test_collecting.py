@@ -178,3 +178,19 @@ def test_an_episode_may_be_made_by_several_threads_at_once(steps: int) -> None:
         assert len(episode) == steps
         np.testing.assert_array_equal(episode.observations, made[0].observations)
         np.testing.assert_array_equal(episode.rewards, (np.arange(steps) + 1) / 4)
+
+
+@pytest.mark.parametrize("steps", [1, 100, 300])
+def test_an_episode_with_annotations_takes_as_much_memory_as_it_says_from_the_beginning(steps: int) -> None:
+    found: list[Collected] = []
+    collector = EpisodeCollector(whose(actions=2), found.append)
+    collector.begin(feedback(0))
+    for number in range(steps):
+        collector.step(
+            np.zeros(2), feedback(number), dist_inputs=np.zeros(4, np.float32), drawn=np.ones(2, np.float32)
+        )
+    collector.close()
+    (collected,) = found
+    expected = collected.nbytes
+    collected.episode()
+    assert collected.nbytes == expected

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from ospbridge.errors import (
     AgentTaken,
     BarrierStuck,
     ConfigurationError,
+    LocalProtocolError,
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
@@ -102,6 +105,38 @@ def test_closing_twice_and_using_a_closed_session(simulator: UdpSimulator) -> No
     session.close()
     with pytest.raises(SessionClosed):
         session.agents()
+
+
+def test_a_session_that_another_thread_closes_in_the_middle_of_a_step_says_so(profile: Profile) -> None:
+    world = SyntheticWorld(2, 3, think=0.002)
+    with UdpSimulator(world, port=0, profile=profile) as simulator, ThreadPoolExecutor(1) as threads:
+        for number in range(5):
+            session = BlockingSession.connect(simulator.address)
+            session.register("agent")
+            session.reset(1)
+            stepping = Event()
+            ended = threads.submit(step_on, session, stepping)
+            assert stepping.wait(20)
+            time.sleep(number / 2_000)
+            session.close()
+            assert isinstance(ended.exception(20), (SessionClosed, LocalProtocolError))
+
+
+def step_on(session: BlockingSession, stepping: Event) -> None:
+    """Until that raises."""
+    while True:
+        session.step({"agent": np.zeros(2)})
+        stepping.set()
+
+
+@pytest.mark.timeout(20)
+def test_whatever_is_under_way_when_another_thread_closes_the_socket_ends(simulator: UdpSimulator) -> None:
+    session = BlockingSession.connect(simulator.address)
+    # As closing does at its end.
+    session._socket.close()
+    with pytest.raises(SessionClosed, match="by another thread"):
+        session.agents()
+    session.close()
 
 
 def test_a_forgotten_session_gives_its_agents_back(simulator: UdpSimulator) -> None:

@@ -2,7 +2,8 @@
 
 Observed on Ray 2.60.0: a batch of another width, or of another kind of action, is read, and proven so, before it is
 learned from; then it ends the whole training. So the upstream is asked before anything is sent, once for each
-connection.
+connection. Of experience without annotations only a sink can make anything: it may wait in a spool since a daemon that
+was told to send it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Fitting:
         self._asked: Connection | None = None
         self._weights: Description | None = None
         self._said = SaidSpaces()
+        self._takes_all = False
         self._lost = 0
 
     async def ask(self, connection: Connection) -> None:
@@ -47,13 +49,15 @@ class Fitting:
             return
         self._weights = None
         self._said = SaidSpaces()
+        self._takes_all = False
         if self._lost >= MOST_LOST:
             self._tell_unknown(connection, "it was lost over the question for its weights", lost=self._lost)
             self._asked = connection
             return
         self._lost += 1
         config = await connection.perform(get_config)
-        if not (config.server or "").startswith(SINK):
+        self._takes_all = (config.server or "").startswith(SINK)
+        if not self._takes_all:
             weights = await connection.perform(get_state)
             self._said = self._spaces_in(config, connection)
             try:
@@ -107,12 +111,17 @@ class Fitting:
             "not asked",
         )
 
-    def arrived(self) -> None:
-        """Something was delivered: the next connection may be asked again, once."""
+    def ask_again(self) -> None:
+        """Something was delivered, or waits for another server: the next connection may be asked again, once."""
         self._lost = min(self._lost, MOST_LOST - 1)
 
     def misfit(self, fragment: EpisodeFragment) -> str:
         """Why the module cannot learn from it; empty where it can, or where that is not known."""
+        if not self._takes_all and (fragment.action_dist_inputs is None or fragment.action_logp is None):
+            return (
+                "it has no action_logp and no action_dist_inputs, which no learner does without: it was played with "
+                "--rllink-unannotated"
+            )
         found, said = self._weights, self._said
         width = fragment.observations.shape[1]
         if found is not None and found.observation is not None:

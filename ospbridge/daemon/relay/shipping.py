@@ -161,6 +161,7 @@ class Shipping:
         if at != 0:
             return entries[:at], fragments[:at]
         self._spool.hand_back()
+        fitting.ask_again()
         agent = f" of agent {fragments[0].agent!r}" if fragments[0].agent else ""
         self.trouble = f"episode {fragments[0].id}{agent} does not fit the upstream: {why}"
         if self._misfit.due():
@@ -169,7 +170,8 @@ class Shipping:
                 upstream=str(self._link.address),
                 reason=self.trouble,
                 hint="nothing is lost as long as the spool has room: start the server with the spaces of this agent; "
-                f"or, where it waits since another scenario, stop the daemon and move {self._spool.path} away",
+                f"or, where it waits since another scenario or other options, stop the daemon and move "
+                f"{self._spool.path} away",
             )
         with trio.move_on_after(MISFIT):
             await connection.gone.wait()
@@ -193,7 +195,7 @@ class Shipping:
     async def _arrived(self, entries: Sequence[Entry]) -> None:
         self.trouble = ""
         if self._fitting is not None:
-            self._fitting.arrived()
+            self._fitting.ask_again()
         self.delivered += sum(entry.steps for entry in entries)
         self._spool.forget(entries)
         log.debug(

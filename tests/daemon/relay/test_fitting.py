@@ -24,6 +24,7 @@ from tests.daemon.relay.test_observing import (
     module,
     observed,
     sink,
+    status,
     until,
 )
 from tests.daemon.stage import ONE
@@ -233,6 +234,32 @@ async def test_what_comes_before_it_is_sent(
         assert len(server.arrived) == 1
         assert relay.status.spool is not None
         assert relay.status.spool.entries == 1
+
+
+@pytest.mark.parametrize("weights", [module(1, 2), None], ids=["gives weights", "gives none"])
+async def test_what_was_played_without_annotations_waits_for_a_server_that_needs_none(
+    conductor: Conductor, tmp_path: Path, weights: ModuleWeights | None
+) -> None:
+    async with observed(conductor, 1, tmp_path / "s", unannotated=True):
+        player = Player(conductor, annotates=False)
+        await player.play()
+        conductor.leave([player.attachment])
+    learner = Server()
+    learner.weights = weights
+    # As another daemon, which was started without that option.
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s") as relay:
+            async with listening(learner.serve) as port:
+                back(relay, port)
+                await until(lambda: "it has no action_logp" in relay.status.trouble)
+            assert learner.arrived == []
+            assert status(relay).entries == 1
+            async with sink(tmp_path / "in") as port:
+                back(relay, port)
+                await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (5, 0, "")
+    (told,) = [line for line in logs if line["event"] == "experience does not fit the upstream"]
+    assert "--rllink-unannotated" in told["reason"]
 
 
 async def test_a_server_is_asked_once_for_each_connection(conductor: Conductor, tmp_path: Path) -> None:
