@@ -28,7 +28,7 @@ from ospbridge.osp.messages import (
 )
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.unasked import LISTED
-from ospbridge.session.blocking import see_off
+from ospbridge.session.blocking_connecting import see_off
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:

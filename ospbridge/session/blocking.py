@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import socket
 from contextlib import closing, suppress
 from dataclasses import replace
-from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -26,9 +24,9 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import hold_place, look_at, turn_back
+from ospbridge.session.arriving import turn_back
+from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
-from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.equipping import equip
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.link import Link
@@ -37,20 +35,19 @@ from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
 from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp, send_to
+from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.notices import Notice
-    from ospbridge.session.reclaim import Successor
     from ospbridge.task.base import Task
 
-__all__ = ["BlockingSession", "see_off"]
+__all__ = ["BlockingSession"]
 
 T = TypeVar("T")
 
@@ -115,7 +112,7 @@ class BlockingSession:
                 closing(closed_port_probe(family, server)) as probe,
                 told_of_leases(server, leases, said_goodbye=pauses),
             ):
-                handler, found = _find_handler(
+                handler, found = find_handler(
                     sock, probe, machine, lease, trace=trace, leases=leases, freed=freed
                 )
             early = connect_to(sock, handler)
@@ -138,7 +135,7 @@ class BlockingSession:
             session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
             session.link.take_early(early)
             if reclaim_stale:
-                freed += _reclaim(successors(server, leases, session.machine.limits))
+                freed += reclaim(successors(server, leases, session.machine.limits))
             session.freed = tuple(freed)
         except BaseException:
             session.close()
@@ -335,77 +332,3 @@ class BlockingSession:
                     self.close()
                 else:
                     self.disown()
-
-
-def _reclaim(places: Iterable[Successor]) -> list[str]:
-    """Free the agents of the dead, through their old handlers; those that were confirmed."""
-    freed: list[str] = []
-    for dead in places:
-        with dead:
-            link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-            confirmed = link.run(dead.goodbye())
-            dead.heard = confirmed or link.gone
-            if dead.heard:
-                see_off(dead.others, dead.give_up(monotonic()))
-            freed.extend(dead.agents if confirmed else ())
-    return freed
-
-
-def see_off(others: SeeingOff | None, give_up: float) -> None:
-    """Our handler has left: say goodbye to those that other INITs are answered by, until ``give_up`` at most."""
-    if others is None:
-        return
-    poll = select.poll()
-    poll.register(others.sock, select.POLLIN)
-    others.begin(monotonic(), give_up)
-    while others.goes_on(now := monotonic()):
-        poll.poll(max(0, ceil((others.machine.deadline - now) * 1000)))
-
-
-def _find_handler(
-    sock: socket.socket,
-    probe: socket.socket,
-    machine: ConnectMachine,
-    lease: LeaseFile,
-    *,
-    trace: TraceWriter | None,
-    leases: Path | None,
-    freed: list[str],
-) -> tuple[Endpoint, Profile]:
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    poll.register(probe, select.POLLIN)
-    while True:
-        for datagram, to in machine.outgoing:
-            if trace is not None:
-                trace.sent(datagram, to.port)
-            send_to(sock, datagram, to)
-        machine.outgoing.clear()
-        if machine.adopted is not None:
-            assert machine.profile is not None
-            return machine.adopted, machine.profile
-        poll.poll(max(0, ceil((machine.deadline - monotonic()) * 1000)))
-        look_at(probe, machine)
-        for _ in range(MOST_AT_ONCE):
-            packet = _try_receive_from(sock)
-            if packet is None:
-                break
-            data, source = packet
-            if trace is not None:
-                trace.received(data, source.port)
-            machine.receive(data, source, monotonic())
-        hold_place(lease, sock, machine)
-        machine.handle_timer(monotonic())
-        if machine.paused_until is not None:
-            freed += _reclaim(
-                successors(machine.server, leases, machine.limits, no_later=machine.paused_until)
-            )
-            machine.paused_until = None
-
-
-def _try_receive_from(sock: socket.socket) -> tuple[bytes, Endpoint] | None:
-    try:
-        data, address = sock.recvfrom(LARGEST_DATAGRAM)
-    except BlockingIOError:
-        return None
-    return data, Endpoint(str(address[0]), int(address[1]))

@@ -17,7 +17,7 @@ from ospbridge.errors import AgentTaken
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
-from ospbridge.session import blocking, trio_connecting
+from ospbridge.session import blocking_connecting, trio_connecting
 from ospbridge.session.arriving import hold_place
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
@@ -131,7 +131,7 @@ def test_whoever_is_interrupted_behind_the_answer_says_goodbye(
     held = hold_place
     with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile, max_handlers=1) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(blocking, "hold_place", interrupted)
+            patched.setattr(blocking_connecting, "hold_place", interrupted)
             patched.setattr(trio_connecting, "hold_place", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 join(server.address)

@@ -26,6 +26,7 @@ import ospbridge.envs.sharing
 import ospbridge.record.spool
 import ospbridge.session.absence
 import ospbridge.session.blocking
+import ospbridge.session.blocking_connecting
 import ospbridge.session.hub_client
 import ospbridge.session.hub_exchange
 import ospbridge.session.hub_seat
@@ -195,7 +196,8 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.daemon.service: {"HubSocket": HubListener},
         ospbridge.session.absence: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},
-        ospbridge.session.blocking: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.session.blocking: {"monotonic": trio.current_time},
+        ospbridge.session.blocking_connecting: {"select": polls, "monotonic": trio.current_time},
         ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.hub_exchange: {"monotonic": trio.current_time, "os": files},
         ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
