@@ -14,7 +14,7 @@ from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import SourceKind
-from ospbridge.task.variables import number_in, source
+from ospbridge.task.variables import component_hint, number_in, source
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.tables import Mistakes
 
@@ -107,8 +107,9 @@ def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mist
         try:
             number_in(text, found.component)
         except ValueError:
-            hint = f"name a component: {found.name}#0" if text.startswith("(") else ""
-            mistakes.note(where, f"{found.name!r} is {text!r}, which is no number", hint)
+            component = "" if found.component is None else f"#{found.component}"
+            told = f"'{found.name}{component}' is {text!r}, which is no number"
+            mistakes.note(where, told, component_hint(found, text))
 
 
 def _look_at_clock(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
