@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.utils.seeding import np_random
 
 from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
@@ -56,6 +57,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         "render_fps": FPS,
     }
 
+    @told_apart
     def __init__(
         self,
         simulator: str | None = None,
