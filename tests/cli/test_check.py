@@ -140,6 +140,30 @@ def test_with_a_simulator_all_that_does_not_exist_there_is_told(
 
 
 @pytest.mark.loopback
+def test_with_a_simulator_values_that_it_could_not_take_are_told(
+    serve: Callable[[World], Served], profile: str, tmp_path: Path
+) -> None:
+    served = serve(ArenaWorld(1))
+    file = written(
+        tmp_path,
+        '[values]\n"/Simulation/Seed" = 1.5\n"/Simulation/TimeStepSize" = 0.5\n'
+        '[randomise]\n"/Simulation/IterationsPerStep" = { low = 1, high = 9 }\n'
+        '"/Simulation/RandomizeSeedAtReset" = { low = 0, high = 1 }\n'
+        '"/Sim/Arena/TopSpeed" = { low = 0.5, high = 1 }\n"/Sim/Arena/TopSped" = { low = 0.5, high = 1 }\n'
+        "[[agent]]\n",
+    )
+    kind = "Int" if profile == "nerd" else "Integer"
+    told = served.run("check", file, exit_code=78).stdout.replace(f"{file}:", "").splitlines()
+    begins = [
+        f"3: values.'/Simulation/Seed': expected a whole number ({kind}), got '1.5'",
+        "6: randomise.'/Simulation/IterationsPerStep': what is drawn has decimals, and the variable is a whole number",
+        "7: randomise.'/Simulation/RandomizeSeedAtReset': it is 'F', and no number that could be drawn",
+        "9: randomise.'/Sim/Arena/TopSped': the simulator has no value '/Sim/Arena/TopSped' (did you mean",
+    ]
+    assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
+
+
+@pytest.mark.loopback
 def test_with_a_simulator_the_agents_that_match_are_named(
     serve: Callable[[World], Served], profile: str
 ) -> None:
