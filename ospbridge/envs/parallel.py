@@ -155,7 +155,14 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         group = self._open()
         if not self.agents:
             raise LocalProtocolError("the episodes are over, or none was begun", hint="call reset first")
-        if actions.keys() != set(self.agents):
+        try:
+            given = actions.keys()
+        except AttributeError:
+            raise LocalProtocolError(
+                f"actions are a dict by agent, got a {type(actions).__name__}",
+                hint="{agent: env.action_space(agent).sample() for agent in env.agents} shows the form",
+            ) from None
+        if given != set(self.agents):
             missing, surplus = (
                 sorted(set(self.agents) - set(actions)),
                 sorted(set(actions) - set(self.agents)),
