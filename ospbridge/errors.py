@@ -256,18 +256,22 @@ class StepUncertain(OspBridgeError):
     """Whether a step ran exactly once cannot be found out; the episode cannot be trusted any more.
 
     ``by_network``: for all that can be seen because the network repeats datagrams, or brings them late.
+    ``interrupted``: whoever asked for an earlier step or reset did not wait for its end, as after Ctrl-C.
     """
 
     exit_code = 75
     default_hint = "reset: the session is rebuilt by itself"
 
-    def __init__(self, message: str, *, hint: str = "", by_network: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", by_network: bool = False, interrupted: bool = False
+    ) -> None:
         if by_network and not hint:
             hint = (
                 f"{self.default_hint}; look for what repeats or delays datagrams on the way to the simulator"
             )
         super().__init__(message, hint=hint)
         self.by_network = by_network
+        self.interrupted = interrupted
 
 
 class OutputsIncomplete(OspBridgeError):
