@@ -6,7 +6,7 @@ what the command line exits with (sysexits.h): 2 usage, 69 nothing there to talk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,11 +123,15 @@ class FileInvalid(ConfigurationError):
     ) -> None:
         super().__init__(f"{message}: {'; '.join(rows)}" if rows else message, hint=hint)
         self.mistakes = tuple(mistakes)
-        self._lines = (f"{message}:", *rows) if len(rows) > 1 else (self.message,)
+        self._head, self._rows = message, tuple(rows)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return self._lines
+        return (f"{self._head}:", *self._rows) if len(self._rows) > 1 else (self.message,)
+
+    def within(self, where: str) -> Self:
+        """The same, told of the place that names the file."""
+        return type(self)(f"{where}: {self._head}", hint=self.hint, mistakes=self.mistakes, rows=self._rows)
 
 
 class ConfigurationInvalid(FileInvalid):
