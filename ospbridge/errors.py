@@ -6,7 +6,7 @@ what the command line exits with (sysexits.h): 2 usage, 69 nothing there to talk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ __all__ = [
     "BarrierStuck",
     "ConfigurationError",
     "ConfigurationInvalid",
+    "FileInvalid",
     "HubError",
     "HubLost",
     "HubNotFound",
@@ -55,14 +56,22 @@ class OspBridgeError(Exception):
     default_hint: str = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        if type(self) in (OspBridgeError, ProtocolError):
+        if type(self) in (OspBridgeError, ProtocolError, FileInvalid):
             raise TypeError(f"{type(self).__name__} is a base class; raise one of its subclasses")
         super().__init__(message)
         self.message = message
         self.hint = hint or self.default_hint
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message for people to read: one line, or a head and a line for each of several mistakes."""
+        return (self.message,)
+
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        told = "\n  ".join(self.lines)
+        if not self.hint:
+            return told
+        return f"{told}\n({self.hint})" if len(self.lines) > 1 else f"{told} ({self.hint})"
 
 
 class ProtocolError(OspBridgeError):
@@ -102,7 +111,30 @@ class ConfigurationError(OspBridgeError):
     exit_code = 78
 
 
-class ConfigurationInvalid(ConfigurationError):
+class FileInvalid(ConfigurationError):
+    """Base of the errors about a file with mistakes. Never raised itself.
+
+    ``mistakes`` has them one by one, for programs. ``rows`` are they as people are told them, behind ``message``, which
+    is the head then; without ``rows`` it is all there is to say.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", mistakes: Sequence[str] = (), rows: Sequence[str] = ()
+    ) -> None:
+        super().__init__(f"{message}: {'; '.join(rows)}" if rows else message, hint=hint)
+        self.mistakes = tuple(mistakes)
+        self._head, self._rows = message, tuple(rows)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (f"{self._head}:", *self._rows) if len(self._rows) > 1 else (self.message,)
+
+    def within(self, where: str) -> Self:
+        """The same, told of the place that names the file."""
+        return type(self)(f"{where}: {self._head}", hint=self.hint, mistakes=self.mistakes, rows=self._rows)
+
+
+class ConfigurationInvalid(FileInvalid):
     """A configuration file with mistakes: ``mistakes`` has them one by one, each with its line and key path."""
 
     default_hint = (
@@ -110,23 +142,15 @@ class ConfigurationInvalid(ConfigurationError):
         "prints them"
     )
 
-    def __init__(self, message: str, *, hint: str = "", mistakes: Sequence[str] = ()) -> None:
-        super().__init__(message, hint=hint)
-        self.mistakes = tuple(mistakes)
-
 
 class ScenarioNotFound(ConfigurationError):
     """No file and no shipped scenario of that name."""
 
 
-class ScenarioInvalid(ConfigurationError):
+class ScenarioInvalid(FileInvalid):
     """A scenario with mistakes: ``mistakes`` has them one by one, each with its key path."""
 
-    default_hint = "`ospbridge check FILE` lists the mistakes one by one"
-
-    def __init__(self, message: str, *, hint: str = "", mistakes: Sequence[str] = ()) -> None:
-        super().__init__(message, hint=hint)
-        self.mistakes = tuple(mistakes)
+    default_hint = "`ospbridge check FILE` tells whether all are mended"
 
 
 class TaskError(OspBridgeError):
@@ -236,18 +260,22 @@ class StepUncertain(OspBridgeError):
     """Whether a step ran exactly once cannot be found out; the episode cannot be trusted any more.
 
     ``by_network``: for all that can be seen because the network repeats datagrams, or brings them late.
+    ``interrupted``: whoever asked for an earlier step or reset did not wait for its end, as after Ctrl-C.
     """
 
     exit_code = 75
     default_hint = "reset: the session is rebuilt by itself"
 
-    def __init__(self, message: str, *, hint: str = "", by_network: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", by_network: bool = False, interrupted: bool = False
+    ) -> None:
         if by_network and not hint:
             hint = (
                 f"{self.default_hint}; look for what repeats or delays datagrams on the way to the simulator"
             )
         super().__init__(message, hint=hint)
         self.by_network = by_network
+        self.interrupted = interrupted
 
 
 class OutputsIncomplete(OspBridgeError):

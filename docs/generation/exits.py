@@ -65,16 +65,17 @@ TOP: Final = """\
 <!-- `python -m docs.generate` writes this page from the errors themselves. -->
 
 A command that fails writes two lines to standard error, `Error:` with what was expected, what came, and from whom,
-and `Hint:` with what to do next; then it ends with the code of the error. The codes are those of `sysexits.h`. In
-Python the same errors are raised: `ospbridge.errors`, all of them an `OspBridgeError` with `message`, `hint` and
-`exit_code`. Mistakes of the command line itself, such as an unknown option, are told with the usage of the command
-instead, and without a hint. A traceback instead of the two lines is a bug of ospbridge, and its exit code is 1.
+and `Hint:` with what to do next; then it ends with the code of the error. Several mistakes of one file stand between
+the two, a line for each. The codes are those of `sysexits.h`. In Python the same errors are raised:
+`ospbridge.errors`, all of them an `OspBridgeError` with `message`, `hint` and `exit_code`. Mistakes of the command
+line itself, such as an unknown option, are told with the usage of the command instead, and without a hint. A
+traceback instead of these lines is a bug of ospbridge, and its exit code is 1.
 """
 
 
 def errors_by_code() -> dict[int, list[type[OspBridgeError]]]:
     """Every error that can be raised, in the order of ``ospbridge.errors``."""
-    bases = (OspBridgeError, errors.ProtocolError)
+    bases = (OspBridgeError, errors.ProtocolError, errors.FileInvalid)
     found: dict[int, list[type[OspBridgeError]]] = {}
     for kind in vars(errors).values():
         if inspect.isclass(kind) and issubclass(kind, OspBridgeError) and kind not in bases:

@@ -160,7 +160,7 @@ class LazyGroup(click.Group):
         raise click.UsageError(message, ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and turn what the user can act on into two lines and an exit code.
+        """Run the command, and turn what the user can act on into an error, a hint and an exit code.
 
         Any other exception is a bug of ours, and keeps its traceback.
         """
@@ -193,7 +193,10 @@ class LazyGroup(click.Group):
 
 
 def _exit_with(error: OspBridgeError) -> NoReturn:
-    click.echo(f"Error: {_one_line(error.message)}", err=True)
+    first, *others = error.lines
+    click.echo(f"Error: {_one_line(first)}", err=True)
+    for other in others:
+        click.echo(f"  {_one_line(other)}", err=True)
     if error.hint:
         click.echo(f"Hint: {_one_line(error.hint)}", err=True)
     raise click.exceptions.Exit(error.exit_code) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,7 @@ def check(
     if simulator is not None and scenario is not None and not findings.mistakes:
         with stoppable(), SimulatorAccess(simulator, profile, trace, timeout).session() as session:
             findings = held_against(scenario, session)
-    lines = _lines(path, findings.mistakes)
+    findings.mistakes, lines = _in_order(findings.mistakes, _lines(path, findings.mistakes))
     if as_json:
         print_json(
             {
@@ -114,6 +115,12 @@ def _lines(path: Path, mistakes: Sequence[str]) -> list[int | None]:
         return [None for _ in mistakes]
     lines = Lines(text)
     return [lines.of(mistake) for mistake in mistakes]
+
+
+def _in_order(mistakes: Sequence[str], lines: Sequence[int | None]) -> tuple[list[str], list[int | None]]:
+    """Both in the order of the lines; behind them what has none."""
+    order = sorted(range(len(lines)), key=lambda at: lines[at] or inf)
+    return [mistakes[at] for at in order], [lines[at] for at in order]
 
 
 def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator: Endpoint | None) -> None:

@@ -149,7 +149,8 @@ def _configuration(file: Path) -> tuple[Check, list[Settings]]:
             found = configuration(context, file)
             settings, feedings = found.settings(), found.feedings()
     except OspBridgeError as error:
-        return problem(subject, error.message, error.hint or f"ospbridge config show --config {file}"), []
+        fix = error.hint or f"ospbridge config show --config {file}"
+        return problem(subject, error.message, fix, error.lines), []
     told = [f"simulator {each.title}" for each in settings]
     told += [f"RLlink server {each.upstream.address}" for each in feedings]
     return well(subject, f"{file}: {', '.join(told)}"), settings
@@ -160,9 +161,18 @@ def _show(found: list[Check]) -> None:
 
     print_table(
         (Column("SUBJECT"), Column("STATE"), Column("WHAT WAS FOUND")),
-        [(check.subject, check.state.value, check.detail) for check in found],
+        [
+            (
+                check.subject,
+                check.state.value,
+                check.lines[0].rstrip(":") if check.lines[1:] else check.detail,
+            )
+            for check in found
+        ],
     )
     for check in found:
+        for line in check.lines[1:]:
+            note(f"{check.state.value}: {check.subject}: {line}")
         if check.fix:
             note(f"{check.state.value}: {check.subject}: {check.fix}")
     problems = sum(check.state is State.PROBLEM for check in found)

@@ -159,7 +159,7 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
     from ospbridge.task.plain import PlainTask
     from ospbridge.transport.unix import parse_unix
 
-    scenario = said["scenario"]
+    scenario = None if said["scenario"] is None else load(said["scenario"])
     return Settings(
         name=said["name"],
         hub=parse_unix(said["hub"]),
@@ -177,7 +177,8 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
         spin=said["spin"],
         trace=said["trace"],
         record=said["record"],
-        make_task=PlainTask if scenario is None else task_maker(load(scenario)),
+        make_task=PlainTask if scenario is None else task_maker(scenario),
+        meant=() if scenario is None else tuple(table.match for table in scenario.agent),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.config.keys import ABSENT
-from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.errors import ConfigurationError, FileInvalid, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +53,8 @@ class Entry:
         except (ConfigurationError, UsageError) as error:
             if not self.where:
                 raise
+            if isinstance(error, FileInvalid):
+                raise error.within(self.where) from None
             raise ConfigurationError(f"{self.where}: {error.message}", hint=error.hint) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.config.keys import Kind
@@ -91,7 +90,7 @@ def read(text: str, sections: Sequence[Section], *, origin: str, directory: Path
     }
     _check_names(tables, mistakes)
     if mistakes.found:
-        raise _invalid(origin, _with_lines(mistakes.found, lines))
+        raise _invalid(origin, lines.placed(mistakes.found))
     return WrittenFile(origin, tables)
 
 
@@ -154,13 +153,7 @@ def _known(name: str, known: Sequence[str]) -> str:
     return nearest(name, known) or (f"there are {', '.join(known)}" if known else "none has a name")
 
 
-def _with_lines(mistakes: Iterable[str], lines: Lines) -> list[str]:
-    """Each with its line, where that is known, and in the order of the lines."""
-    found = sorted(((lines.of(mistake), mistake) for mistake in mistakes), key=lambda each: each[0] or inf)
-    return [mistake if line is None else f"line {line}: {mistake}" for line, mistake in found]
-
-
 def _invalid(origin: str, mistakes: Iterable[str]) -> ConfigurationInvalid:
     found = list(mistakes)
     count = f"{len(found)} mistake{'s' * (len(found) > 1)}"
-    return ConfigurationInvalid(f"{origin} has {count}: " + "; ".join(found), mistakes=found)
+    return ConfigurationInvalid(f"{origin} has {count}", mistakes=found, rows=found)

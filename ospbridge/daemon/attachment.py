@@ -226,7 +226,7 @@ class Attachment:
         if self.held.driver is not None and self.held.driver is not self:
             return LocalProtocolError(
                 f"another environment of this process was reset later and owns agent {self.name!r} now",
-                hint="reset this one to take it back",
+                hint="reset this one to take it back; environments that step in turn need an agent each",
             )
         return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
 

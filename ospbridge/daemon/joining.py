@@ -180,4 +180,13 @@ async def _registered(session: TrioSession, settings: Settings, *, number: int) 
         agents=list(session.controlled),
         held_by_others=sorted(session.machine.foreign),
     )
+    if settings.meant and not any(match.fits(agent) for match in settings.meant for agent in interfaces):
+        # Its reward would be missed only when a policy has learned nothing.
+        log.warning(
+            "the scenario matches no agent",
+            **settings.whose,
+            matches=[str(match) for match in settings.meant],
+            agents=list(session.controlled),
+            hint="`ospbridge check FILE --simulator HOST:PORT` tells what does not fit",
+        )
     return interfaces

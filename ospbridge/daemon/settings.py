@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.daemon.relay.settings import Upstream
-    from ospbridge.interface import Endpoint
+    from ospbridge.interface import Endpoint, Match
     from ospbridge.task.base import Task
     from ospbridge.transport.tls import TlsAddress
 
@@ -50,6 +50,8 @@ class Settings:
     """The directory that finished episodes are written to."""
     make_task: Callable[..., Task] = PlainTask
     """Makes the task of an agent: called with its interface and ``bounded``."""
+    meant: tuple[Match, ...] = ()
+    """Whom the scenario has tasks for; none: there is no scenario."""
 
     @property
     def title(self) -> str:

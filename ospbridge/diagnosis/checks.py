@@ -22,12 +22,16 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. ``fix`` is what to do about advice and problems; empty else."""
+    """One thing that was looked at. ``fix`` is what to do about advice and problems; empty else.
+
+    ``lines`` is ``detail`` for people where it has several parts: a head, and a line for each.
+    """
 
     subject: str
     state: State
     detail: str
     fix: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def well(subject: str, detail: str) -> Check:
@@ -40,9 +44,9 @@ def advice(subject: str, detail: str, fix: str) -> Check:
     return Check(subject, State.ADVICE, detail, fix)
 
 
-def problem(subject: str, detail: str, fix: str) -> Check:
+def problem(subject: str, detail: str, fix: str, lines: tuple[str, ...] = ()) -> Check:
     """It needs mending."""
-    return Check(subject, State.PROBLEM, detail, fix)
+    return Check(subject, State.PROBLEM, detail, fix, lines)
 
 
 def skipped(subject: str, detail: str) -> Check:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
@@ -49,6 +50,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 
     metadata: dict[str, Any] = {"render_modes": render_modes(), "render_fps": FPS}  # noqa: RUF012  # as gymnasium.Env declares it
 
+    @told_apart
     def __init__(
         self,
         simulator: str | None = None,

@@ -7,23 +7,28 @@ asked by registering for it, which is left out where that would endanger the ser
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ScenarioInvalid
 from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import SourceKind
-from ospbridge.task.variables import number_in, source
+from ospbridge.task.variables import component_hint, number_in, source
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.tables import Mistakes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ospbridge.interface import AgentInterface
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.scenario import AgentScenario, Scenario, Source
 
 __all__ = ["Findings", "held_against", "importable"]
+
+WHOLE: Final = ("Int", "Integer")
+"""Types of variables that take whole numbers only, as servers of both profiles call them."""
 
 
 @dataclass(slots=True)
@@ -82,23 +87,17 @@ def _offered(table: AgentScenario, agents: list[AgentInterface]) -> str:
 
 
 def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
-    wanted: dict[str, str] = {}
     sources: list[tuple[str, Source]] = []
-    for table_name in ("values", "randomise"):
-        for name in getattr(scenario, table_name):
-            wanted.setdefault(name, table_name)
     for at, table in enumerate(scenario.agent):
         for short, found in table.names.items():
             if found.kind is SourceKind.VALUE:
                 sources.append((f"agent[{at}].names.{short}", found))
         observed = f"agent[{at}].observe.values"
         sources += [(observed, source(SourceKind.VALUE, name)) for name in table.observe.values]
-    if not wanted and not sources:
+    if not (scenario.values or scenario.randomise or sources):
         return
-    known = [entry.name for entry in session.values()]
-    for name, where in wanted.items():
-        if name not in known:
-            mistakes.note(f"{where}.{name!r}", f"the simulator has no value {name!r}", nearest(name, known))
+    known = {entry.name: entry.type for entry in session.values()}
+    _look_at_settings(scenario, known, session, mistakes)
     for where, found in sources:
         if found.name not in known:
             mistakes.note(where, f"the simulator has no value {found.name!r}", nearest(found.name, known))
@@ -107,8 +106,46 @@ def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mist
         try:
             number_in(text, found.component)
         except ValueError:
-            hint = f"name a component: {found.name}#0" if text.startswith("(") else ""
-            mistakes.note(where, f"{found.name!r} is {text!r}, which is no number", hint)
+            component = "" if found.component is None else f"#{found.component}"
+            told = f"'{found.name}{component}' is {text!r}, which is no number"
+            mistakes.note(where, told, component_hint(found, text))
+
+
+def _look_at_settings(
+    scenario: Scenario, known: Mapping[str, str], session: BlockingSession, mistakes: Mistakes
+) -> None:
+    """Whether variables that are set are there, and take what they are set to; ``known`` has their types."""
+    for where, names in (("values", scenario.values), ("randomise", scenario.randomise)):
+        for name in names:
+            if name not in known:
+                mistakes.note(
+                    f"{where}.{name!r}", f"the simulator has no value {name!r}", nearest(name, known)
+                )
+    for name, text in scenario.values.items():
+        if known.get(name) in WHOLE and not _is_whole(text):
+            mistakes.note(f"values.{name!r}", f"expected a whole number ({known[name]}), got {text!r}")
+    for name in scenario.randomise:
+        if known.get(name) in WHOLE:
+            what = f"what is drawn has decimals, and the variable is a whole number ({known[name]})"
+            mistakes.note(f"randomise.{name!r}", what, "draw it in a class: start_values")
+        elif name in known and not _is_number(held := session.get(name).value):
+            mistakes.note(f"randomise.{name!r}", f"it is {held!r}, and no number that could be drawn")
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _look_at_clock(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:

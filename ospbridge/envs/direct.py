@@ -188,7 +188,7 @@ class DirectSeat:
         if shared.owner is not self and shared.owner is not None:
             return LocalProtocolError(
                 f"another environment of this process was reset later and owns agent {self._name!r} now",
-                hint="reset this one to take it back",
+                hint="reset this one to take it back; environments that step in turn need an agent each",
             )
         return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
 

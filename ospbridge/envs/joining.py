@@ -78,7 +78,8 @@ class Joining:
                 connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
             )
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            limit = str(error).partition(" ")[0]
+            raise UsageError(str(error), hint=f"that is {limit}_timeout") from None
         if not _can_be_waited(wait):
             raise UsageError(
                 f"wait must be a number of seconds, 0 or more, got {wait!r}", hint="0 does not wait at all"
@@ -106,7 +107,8 @@ class Joining:
         """One agent of the only simulator, taken. Raises what joining raises, and AgentNotFound."""
         rules = self._rules
         terms = self._terms(self._simulators[0])
-        shared = acquire(terms, rules.agent(agent), self._trace, meant=rules.meant)
+        with rules.blamed(agent):
+            shared = acquire(terms, rules.agent(agent), self._trace, meant=rules.meant)
         try:
             task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
             return DirectSeat(shared, task, terms)
@@ -118,7 +120,8 @@ class Joining:
         """One agent of the only daemon, taken. Raises what attaching raises, UsageError where it plays another task."""
         rules = self._rules
         client = self._client(*self._bridges)
-        seat = client.attach(rules.agent(agent), annotates=self._annotates, meant=rules.meant)
+        with rules.blamed(agent):
+            seat = client.attach(rules.agent(agent), annotates=self._annotates, meant=rules.meant)
         try:
             rules.compare(seat.interface, seat.observation_space, seat.action_space)
         except BaseException:
@@ -152,7 +155,8 @@ class Joining:
         from ospbridge.envs.group import DirectGroup
 
         rules = self._rules
-        shared = acquire_all(self._terms(simulator), self._patterns(agents), trace, meant=rules.meant)
+        with rules.blamed(agents):
+            shared = acquire_all(self._terms(simulator), self._patterns(agents), trace, meant=rules.meant)
         try:
             return DirectGroup(shared, rules.task)
         except BaseException:
@@ -165,7 +169,10 @@ class Joining:
         rules, annotates = self._rules, self._annotates
         client = self._client(bridge)
         # None named would mean the only free one.
-        attached = client.attach_all(self._patterns(agents) or ("*",), annotates=annotates, meant=rules.meant)
+        with rules.blamed(agents):
+            attached = client.attach_all(
+                self._patterns(agents) or ("*",), annotates=annotates, meant=rules.meant
+            )
         group = HubGroup(client, attached, annotates=annotates)
         try:
             for name, interface in group.interfaces.items():

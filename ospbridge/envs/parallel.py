@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gymnasium.utils.seeding import np_random
 
 from ospbridge.envs.annotating import not_annotated
+from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.onlookers import places_of
@@ -57,6 +58,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         "render_fps": FPS,
     }
 
+    @told_apart
     def __init__(
         self,
         simulator: str | None = None,
@@ -154,7 +156,14 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         group = self._open()
         if not self.agents:
             raise LocalProtocolError("the episodes are over, or none was begun", hint="call reset first")
-        if actions.keys() != set(self.agents):
+        try:
+            given = actions.keys()
+        except AttributeError:
+            raise LocalProtocolError(
+                f"actions are a dict by agent, got a {type(actions).__name__}",
+                hint="{agent: env.action_space(agent).sample() for agent in env.agents} shows the form",
+            ) from None
+        if given != set(self.agents):
             missing, surplus = (
                 sorted(set(self.agents) - set(actions)),
                 sorted(set(actions) - set(self.agents)),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ospbridge.errors import UsageError
+from ospbridge.errors import AgentNotFound, UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.task.loading import load
 from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
+from ospbridge.task.shipped import shipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ospbridge.interface import AgentInterface, Match, Space
     from ospbridge.task.base import Task
 
@@ -23,6 +28,11 @@ class EnvScenario:
     """``scenario``: a TOML file, the name of a shipped one, or None. Raises ScenarioNotFound, ScenarioInvalid."""
 
     def __init__(self, scenario: str | None) -> None:
+        if scenario is not None and not isinstance(scenario, str | PathLike):
+            raise UsageError(
+                f"scenario is a text, got {scenario!r}",
+                hint=f"name a TOML file, or one of {', '.join(shipped())}",
+            )
         self._called = scenario
         self._scenario = None if scenario is None else load(scenario)
 
@@ -44,6 +54,19 @@ class EnvScenario:
         if asked or self._scenario is None:
             return asked
         return tuple(dict.fromkeys(table.match.name for table in self._scenario.agent))
+
+    @contextmanager
+    def blamed(self, asked: str | Sequence[str] | None) -> Iterator[None]:
+        """Who named no agent is told that an agent that is not there is the scenario's."""
+        try:
+            yield
+        except AgentNotFound as error:
+            if asked or self._scenario is None:
+                raise
+            told = " or ".join(map(str, self.meant))
+            raise AgentNotFound(
+                f"{error.message}; scenario {str(self._called)!r} is for {told}", hint=error.hint
+            ) from None
 
     @property
     def meant(self) -> tuple[Match, ...]:

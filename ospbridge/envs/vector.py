@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.annotating import annotate_rows, not_annotated
+from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.beginning_again import groups_in_mask, mode_named
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.fleet import Turn
@@ -57,6 +58,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     Limits are in seconds. ``record``, ``render_mode`` and ``annotates`` are as in ``AgentEnv``, for each environment.
     """
 
+    @told_apart
     def __init__(
         self,
         num_envs: int = 1,

@@ -58,9 +58,9 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     if m.suspect:
         raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", by_network=m.doubled)
     if m.vote_outstanding:
-        raise StepUncertain("a vote of an earlier step is still outstanding")
+        raise StepUncertain("a vote of an earlier step is still outstanding", interrupted=True)
     if m.resets_outstanding:
-        raise StepUncertain("a reset of this session is still outstanding")
+        raise StepUncertain("a reset of this session is still outstanding", interrupted=True)
     if m.reset_told and not m.clock.tells_resets:
         # A variable was set since, or an agent taken: what the clock shows from here on says nothing of before.
         reset_by_others(m)

@@ -155,7 +155,9 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
     ``seed``: a 32-bit integer, 0 for "don't care". Raises BarrierStuck when others do not vote within the limit.
     """
     if m.vote_outstanding:
-        raise StepUncertain("a session never resets with a step vote outstanding: it would fire later")
+        raise StepUncertain(
+            "a session never resets with a step vote outstanding: it would fire later", interrupted=True
+        )
     if not m.controlled:
         raise LocalProtocolError(
             "a session that controls no agent has no vote in a reset", hint="register first"

@@ -50,6 +50,15 @@ class WorldAgent:
         self.outputs: NDArray[np.float32] = np.zeros(len(outputs), "<f4")
         self.infos: NDArray[np.float32] = np.zeros(len(infos), "<f4")
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """The server goes on with the arrays that it knows: another one, perhaps of doubles, would be sent as it is."""
+        # ``agent.outputs += 1`` sets the same array again.
+        if getattr(self, name, value) is not value:
+            raise AttributeError(
+                f"{name} of agent {self.name!r} cannot be another object: write into it, agent.{name}[:] = ..."
+            )
+        super().__setattr__(name, value)
+
     @property
     def name(self) -> str:
         """The agent's name; unique in its world."""

@@ -198,6 +198,11 @@ class DiagGaussian:
 
 def distribution(space: ActionSpace) -> Distribution:
     """What actions of ``space`` are drawn from. Raises ConfigurationError where there is nothing to choose."""
+    if not isinstance(space, BoxSpace | DiscreteSpace | MultiDiscreteSpace):
+        raise ConfigurationError(
+            f"the action space is {space!r}, expected one of ospbridge",
+            hint="make one of gymnasium's Box BoxSpace(space.low, space.high), of its Discrete DiscreteSpace(space.n)",
+        )
     if isinstance(space, BoxSpace):
         if space.low.ndim != 1 or not len(space.low):
             raise ConfigurationError(

@@ -24,11 +24,12 @@ BEGINNINGS: Final = 10
 
 
 def costs_nothing(error: OspBridgeError, machine: ClientMachine) -> bool:
-    """Whether a session that is given up for ``error`` is rebuilt without counting: it is the network's doing.
+    """Whether a session that is given up for ``error`` is rebuilt without counting: the network's doing, or a user's.
 
     Not where each session leaves a handler behind at the simulator.
     """
-    return isinstance(error, StepUncertain) and error.by_network and machine.may_say_goodbye
+    in_doubt = isinstance(error, StepUncertain) and (error.by_network or error.interrupted)
+    return in_doubt and machine.may_say_goodbye
 
 
 class Attempts:

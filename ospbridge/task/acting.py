@@ -105,6 +105,7 @@ class Actor:
                 f"input {open_ended[0]!r} has no finite range",
                 "give action.low and action.high",
             )
+            return BoxSpace(self._low, self._high)
         self._half = (self._high - self._low) * np.float32(0.5)
         self._middle = self._low + self._half
         ones = np.ones(len(self.names), np.float32)

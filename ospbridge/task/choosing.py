@@ -72,7 +72,7 @@ def need_one(name: str, names: Sequence[str], where: str, mistakes: Mistakes, wh
     """Note where not just one is called so."""
     hits = [at for at, known in enumerate(names) if known == name]
     if not hits:
-        mistakes.note(where, f"no {what} {name!r}", nearest(name, names))
+        mistakes.note(where, f"no {what} {name!r}", nearest(name, names) or _some(list(names), what))
     elif len(hits) > 1:
         mistakes.note(where, _several(name, hits, what), f"{APART}, or read it by position in a class")
 

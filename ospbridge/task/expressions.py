@@ -84,10 +84,12 @@ _OPERATORS: Final = (
     *(ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or),
     *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq),
 )
+FORMS: Final = (
+    "numbers, short names, + - * / // % **, comparisons, and, or, not, if-else and the listed functions"
+)
 _FORMS: Final = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp)
 _REFUSED: Final = {
     ast.Subscript: "an index [...]",
-    ast.Attribute: "an attribute; only prev.NAME is one",
     ast.Lambda: "a lambda",
     ast.NamedExpr: "an assignment",
     ast.JoinedStr: "a text",
@@ -127,10 +129,7 @@ class _Checked(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if not isinstance(node, _FORMS + _OPERATORS):
             what = next((said for kind, said in _REFUSED.items() if isinstance(node, kind)), "")
-            raise WrongExpression(
-                f"an expression may not hold {what or 'a ' + type(node).__name__}",
-                "numbers, short names, + - * / // % **, comparisons, and, or, not, if-else and the listed functions",
-            )
+            raise WrongExpression(f"an expression may not hold {what or 'a ' + type(node).__name__}", FORMS)
         return super().generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
@@ -158,7 +157,11 @@ class _Checked(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if not (isinstance(node.value, ast.Name) and node.value.id == "prev"):
-            return self.generic_visit(node)
+            before = node.value.id if isinstance(node.value, ast.Name) else ""
+            raise WrongExpression(
+                f"an expression may not hold '{before}.{node.attr}'; only prev.NAME has a dot",
+                nearest(before, ("prev",)) or FORMS,
+            )
         if node.attr not in self.names:
             raise WrongExpression(
                 f"unknown name {node.attr!r} behind prev", nearest(node.attr, self.names) or self._choice()

@@ -39,6 +39,7 @@ from ospbridge.task.scenario import (
 )
 from ospbridge.task.shipped import shipped, shipped_file
 from ospbridge.task.variables import source
+from ospbridge.toml.lines import Lines
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.parsing import LARGEST, NoToml, decoded, parsed
 from ospbridge.toml.tables import Mistakes, Table
@@ -96,16 +97,17 @@ def find(scenario: str) -> Path:
     raise ScenarioNotFound(f"there is no file {scenario}", hint=f"shipped are {', '.join(shipped())}")
 
 
-def invalid(origin: str, mistakes: list[str]) -> ScenarioInvalid:
-    """The error that tells all mistakes of a file."""
+def invalid(origin: str, mistakes: list[str], text: str | None = None) -> ScenarioInvalid:
+    """The error that tells all mistakes of a file, with their lines in its ``text`` where that is TOML."""
     count = f"{len(mistakes)} mistake{'s' * (len(mistakes) > 1)}"
     return ScenarioInvalid(
-        f"{origin} has {count}: " + "; ".join(mistakes),
+        f"{origin} has {count}",
         # A text that is no file cannot be checked.
-        hint=f"`ospbridge check {shlex.quote(origin)}` lists them one by one, each with its line"
+        hint=f"`ospbridge check {shlex.quote(origin)}` tells whether all are mended"
         if origin.endswith(".toml")
         else "",
         mistakes=mistakes,
+        rows=mistakes if text is None else Lines(text).placed(mistakes),
     )
 
 
@@ -118,7 +120,7 @@ def read(text: str, origin: str = "scenario") -> Scenario:
     mistakes = Mistakes()
     scenario = _scenario(Table(data, "", _keys(Scenario), mistakes), origin)
     if mistakes.found:
-        raise invalid(origin, mistakes.found)
+        raise invalid(origin, mistakes.found, text)
     return scenario
 
 

@@ -6,6 +6,7 @@ mostly ``judge``; everything else goes on as the file says.
 
 from __future__ import annotations
 
+import shlex
 from math import isfinite
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -83,9 +84,10 @@ class ScenarioTask(Task):
         if mistakes.found:
             found = [f"agent {agent.name!r}: {mistake}" for mistake in mistakes.found]
             raise ScenarioInvalid(
-                f"{scenario.origin or scenario.name} does not fit: {'; '.join(found)}",
-                hint=f"`ospbridge describe {agent.name}` shows the names",
+                f"{scenario.origin or scenario.name} does not fit",
+                hint=f"`ospbridge describe {shlex.quote(agent.name)}` shows the names",
                 mistakes=found,
+                rows=found,
             )
 
     def _equip(self, mistakes: Mistakes) -> None:

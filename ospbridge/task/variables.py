@@ -11,7 +11,7 @@ from ospbridge.task.scenario import Source, SourceKind
 if TYPE_CHECKING:
     from ospbridge.interface import StepOutcome
 
-__all__ = ["number_in", "number_of", "source"]
+__all__ = ["component_hint", "number_in", "number_of", "source"]
 
 
 def source(kind: SourceKind, name: str) -> Source:
@@ -34,6 +34,18 @@ def number_in(text: str, component: int | None) -> float:
     return number(text)
 
 
+def component_hint(variable: Source, text: str) -> str:
+    """What to name instead of ``variable`` where ``text`` is no number of it; nothing where there is none."""
+    last = text.count(",")
+    if variable.component is None:
+        return f"name a component, for instance value:{variable.name}#0" if text.startswith("(") else ""
+    if variable.component <= last:
+        return ""
+    return (
+        f"its components are #0 to #{last}" if last else f"leave #{variable.component} out: it is no vector"
+    )
+
+
 def number_of(variable: Source, outcome: StepOutcome, agent: str) -> float:
     """The variable's number in what a step brought. Raises TaskError where it is gone, or no number."""
     text = outcome.values.get(variable.name)
@@ -45,7 +57,5 @@ def number_of(variable: Source, outcome: StepOutcome, agent: str) -> float:
     try:
         return number_in(text, variable.component)
     except ValueError:
-        hint = ""
-        if text.startswith("("):
-            hint = f"name a component, for instance value:{variable.name}#0"
+        hint = component_hint(variable, text)
         raise TaskError(f"{variable} is {text!r}, which is no number", hint=hint) from None

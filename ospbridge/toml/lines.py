@@ -11,7 +11,11 @@ import ast
 import re
 import tomllib
 from bisect import bisect_left
-from typing import Any, Final
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Lines"]
 
@@ -37,6 +41,11 @@ class Lines:
             return self._beginning(brought - 1)[0] + 1
         except TimeoutError:
             return None
+
+    def placed(self, mistakes: Iterable[str]) -> list[str]:
+        """Each with its line, where that is known, and in the order of the lines."""
+        found = sorted(((self.of(mistake), mistake) for mistake in mistakes), key=lambda each: each[0] or inf)
+        return [mistake if line is None else f"line {line}: {mistake}" for line, mistake in found]
 
     def _beginning(self, count: int) -> tuple[int, dict[str, Any]]:
         """How many of the first ``count`` lines are whole statements, and what they say."""

@@ -53,6 +53,14 @@ def test_every_mistake_has_a_line_and_the_exit_code_is_78(tmp_path: Path) -> Non
     ]
 
 
+def test_mistakes_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "[[agent]]\n[agent.episode]\nmax_steps = 0\nreward = 'y'\n[agent.action]\nkin = 1\n"
+    file = written(tmp_path, text)
+    told = [line.split(": ")[0] for line in check(file, exit_code=78).stdout.splitlines()]
+    assert told == [f"{file}:{line}" for line in (4, 5, 7)]
+    assert json.loads(check(file, "--json", exit_code=78).stdout)["lines"] == [4, 5, 7]
+
+
 def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
     file = written(tmp_path, "[[agent]\n")
     assert "at line 2" in check(file, exit_code=78).stdout
@@ -117,18 +125,42 @@ def test_with_a_simulator_all_that_does_not_exist_there_is_told(
     )
     told = served.run("check", file, exit_code=78).stdout.replace(f"{file}:", "").splitlines()
     begins = [
-        "6: agent[0].match: no agent is 'robot*' (there are 'cart' of type 'CartPole-v1')",
-        "15: agent[1].action.low: expected 1 numbers, got 2 (one for each of /cart/push), for agent 'cart'",
-        "12: agent[1].observe.outputs: no output '/cort/*' (",
-        "9: agent[1].names.x: no output '/cart/posn' (did you mean '/cart/position'",
-        "4: values.'/Sim/cart/Parameter/gravty': the simulator has no value '/Sim/cart/Parameter/gravty' (did you mean",
-        "10: agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenghtness' (did you mean",
-        "13: agent[1].observe.values: '/Simulation/Seed' is '0', which is no number",
         "2: time_step: is 0.5 s, a step of the simulator takes 0.01 s",
+        "4: values.'/Sim/cart/Parameter/gravty': the simulator has no value '/Sim/cart/Parameter/gravty' (did you mean",
+        "6: agent[0].match: no agent is 'robot*' (there are 'cart' of type 'CartPole-v1')",
+        "9: agent[1].names.x: no output '/cart/posn' (did you mean '/cart/position'",
+        "10: agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenghtness' (did you mean",
+        "12: agent[1].observe.outputs: no output '/cort/*' (",
+        "13: agent[1].observe.values: '/Simulation/Seed#2' is '0', which is no number (leave #2 out",
+        "15: agent[1].action.low: expected 1 numbers, got 2 (one for each of /cart/push), for agent 'cart'",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=False)] == begins
     assert len(told) == len(begins)
     served.assert_all_free()
+
+
+@pytest.mark.loopback
+def test_with_a_simulator_values_that_it_could_not_take_are_told(
+    serve: Callable[[World], Served], profile: str, tmp_path: Path
+) -> None:
+    served = serve(ArenaWorld(1))
+    file = written(
+        tmp_path,
+        '[values]\n"/Simulation/Seed" = 1.5\n"/Simulation/TimeStepSize" = 0.5\n'
+        '[randomise]\n"/Simulation/IterationsPerStep" = { low = 1, high = 9 }\n'
+        '"/Simulation/RandomizeSeedAtReset" = { low = 0, high = 1 }\n'
+        '"/Sim/Arena/TopSpeed" = { low = 0.5, high = 1 }\n"/Sim/Arena/TopSped" = { low = 0.5, high = 1 }\n'
+        "[[agent]]\n",
+    )
+    kind = "Int" if profile == "nerd" else "Integer"
+    told = served.run("check", file, exit_code=78).stdout.replace(f"{file}:", "").splitlines()
+    begins = [
+        f"3: values.'/Simulation/Seed': expected a whole number ({kind}), got '1.5'",
+        "6: randomise.'/Simulation/IterationsPerStep': what is drawn has decimals, and the variable is a whole number",
+        "7: randomise.'/Simulation/RandomizeSeedAtReset': it is 'F', and no number that could be drawn",
+        "9: randomise.'/Sim/Arena/TopSped': the simulator has no value '/Sim/Arena/TopSped' (did you mean",
+    ]
+    assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
 
 
 @pytest.mark.loopback

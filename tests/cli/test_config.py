@@ -164,6 +164,31 @@ def test_mistakes_of_a_file_are_told_with_their_place(
     assert "Hint: " in told
 
 
+def test_several_mistakes_of_a_file_stand_on_a_line_each(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text("[[simulator]]\nquorum = 0\n\n[[rllink]]\nenv_step = 5\n")
+    error, *told, hint = run("config", "show", "--config", str(file), code=78).stderr.splitlines()
+    assert error == f"Error: {file} has 2 mistakes:"
+    assert told == [
+        "  line 2: simulator[0].quorum: expected a whole number from 1 to 10000, got 0",
+        "  line 5: rllink[0].env_step: unknown key (did you mean 'env_steps'?)",
+    ]
+    assert hint.startswith("Hint: ")
+
+
+def test_several_mistakes_of_a_scenario_that_a_file_names_stand_on_a_line_each(tmp_path: Path) -> None:
+    file, scenario = tmp_path / "osp.toml", tmp_path / "mine.toml"
+    file.write_text('[[simulator]]\nscenario = "mine.toml"\n')
+    scenario.write_text('name = "mine"\n[[agent]]\ntsk = 1\n[agent.episode]\nmax_steps = 0\n')
+    error, *told, hint = run("config", "show", "--config", str(file), code=78).stderr.splitlines()
+    assert error == f"Error: {file}:1: simulator[0]: {scenario} has 2 mistakes:"
+    assert told == [
+        "  line 3: agent[0].tsk: unknown key (did you mean 'task'?)",
+        "  line 5: agent[0].episode.max_steps: expected a whole number, 1 or more, got 0",
+    ]
+    assert str(scenario) in hint
+
+
 def test_what_is_said_of_the_daemon_itself_is_shown_with_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     file.write_text('[daemon]\nlog_json = true\nlog_level = "debug"\n')

@@ -142,6 +142,19 @@ def test_mistakes_of_a_configuration_are_a_problem(tmp_path: Path) -> None:
     assert "colour" in found["detail"]
 
 
+def test_several_mistakes_of_a_configuration_are_told_on_a_line_each(tmp_path: Path) -> None:
+    file = tmp_path / "connect.toml"
+    file.write_text('[[simulator]]\ncolour = "red"\nquorum = 0\n')
+    told = run("--config", str(file))
+    (row,) = [line for line in told.stdout.splitlines() if line.startswith("configuration ")]
+    assert row.endswith(f"{file} has 2 mistakes")
+    lines = [line for line in told.stderr.splitlines() if line.startswith("problem: configuration: line ")]
+    assert [line.split(": ")[2:4] for line in lines] == [
+        ["line 2", "simulator[0].colour"],
+        ["line 3", "simulator[0].quorum"],
+    ]
+
+
 def test_a_configuration_that_is_not_there_is_a_problem() -> None:
     assert checks("--config", "/no/such/file", exit_code=1)["configuration"]["state"] == "problem"
 

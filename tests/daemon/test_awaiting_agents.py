@@ -234,3 +234,19 @@ async def test_a_restart_that_is_not_allowed_so_soon_is_said_once(
 async def until(condition: Callable[[], object]) -> None:
     while not condition():
         await trio.sleep(0.005)
+
+
+# --- a scenario of others ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("match, told", [("agnt*", True), ("agent1", False)])
+def test_a_scenario_that_is_for_none_of_the_agents_is_told(match: str, told: bool, tmp_path: Path) -> None:
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text(f'name = "mine"\n[[agent]]\nmatch = {{ name = "{match}" }}\n')
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
+        Daemon(simulator.address, "--scenario", str(scenario), directory=tmp_path) as daemon,
+    ):
+        assert daemon.end() == 0
+        found = [(line["matches"], line["agents"]) for line in daemon.lines("the scenario matches no agent")]
+    assert found == ([(["'agnt*'"], ["agent1", "agent2"])] if told else [])

@@ -128,7 +128,9 @@ def test_the_example_is_checked_and_played_against_the_simulator_that_the_page_n
 ) -> None:
     assert "ospbridge sim --arena --robots 1" in HOW_TO
     (example,) = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
-    (program,) = [text for text in re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL) if "class " in text]
+    (program, _) = [
+        text for text in re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL) if "class " in text
+    ]
     (task,) = re.findall(r'`(task = "my_package.tasks:\w+")`', HOW_TO)
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "tasks.py").write_text(program)
@@ -149,3 +151,29 @@ def test_the_example_is_checked_and_played_against_the_simulator_that_the_page_n
             env.close()
         assert any(rewards)
         assert (min(rewards) >= 0.0) is (name == "of_class.toml")
+
+
+@pytest.mark.loopback
+def test_the_curriculum_makes_the_world_harder_from_episode_to_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program,) = [
+        text for text in re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL) if "Curriculum" in text
+    ]
+    (tmp_path / "schooling.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "school.toml"
+    file.write_text(
+        'name = "school"\n[[agent]]\ntask = "schooling:Curriculum"\n'
+        '[agent.names]\nspeed = "value:/Sim/Arena/TopSpeed"\n[agent.episode]\nreward = "speed"\n'
+    )
+    with UdpSimulator(ArenaWorld(1), port=0) as simulator:
+        env = gymnasium.make(
+            "ospbridge:ospbridge/Agent-v0", simulator=str(simulator.address), scenario=str(file)
+        )
+        speeds = []
+        for _ in range(21):
+            env.reset(seed=1)
+            speeds.append(round(float(env.step(env.action_space.sample())[1]), 6))
+        env.close()
+    assert speeds == [0.2] * 10 + [0.3] * 10 + [0.4]

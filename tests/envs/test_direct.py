@@ -37,6 +37,7 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
@@ -207,7 +208,7 @@ def test_a_twin_shares_the_session_and_the_one_reset_last_owns_the_agent(two_age
     first, second = made(two_agents, "agent1"), made(two_agents, "agent1")
     first.reset(seed=1)
     second.reset(seed=2)
-    with pytest.raises(LocalProtocolError, match="was reset later"):
+    with pytest.raises(LocalProtocolError, match=r"was reset later.*an agent each"):
         first.step(np.zeros(2, np.float32))
     second.step(np.zeros(2, np.float32))
     second.close()
@@ -215,6 +216,38 @@ def test_a_twin_shares_the_session_and_the_one_reset_last_owns_the_agent(two_age
     first.step(np.zeros(2, np.float32))
     first.close()
     assert free_agents(two_agents) == ["agent1", "agent2"]
+
+
+class Interrupted:
+    """A socket on which Ctrl-C is pressed in every wait."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real = real
+
+    def recv(self, *_: int) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+@pytest.mark.loopback
+def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
+    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = made(two_agents, "agent1")
+    for _ in range(CAPACITY + 2):
+        env.reset(seed=1)
+        env.step(np.zeros(2, np.float32))
+        unwrapped: Any = env.unwrapped
+        link = unwrapped._seat.shared.session.link
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "_socket", Interrupted(link._socket))
+            with pytest.raises(KeyboardInterrupt):
+                env.step(np.zeros(2, np.float32))
+    env.reset(seed=1)
+    assert not env.step(np.zeros(2, np.float32))[3]
+    env.close()
 
 
 @pytest.mark.loopback

@@ -54,13 +54,41 @@ def test_an_address_that_is_no_text_is_told_with_an_example(made: Callable[..., 
 
 
 @kinds
+def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[..., Any]) -> None:
+    for name, meant in (("simulatorr", "simulator"), ("step_timout", "step_timeout"), ("agentss", "agent")):
+        with pytest.raises(UsageError, match=f"has no argument '{name}'") as caught:
+            made(**{name: "127.0.0.1:1"})
+        assert f"did you mean '{meant}" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        made(simulator="127.0.0.1:1", xyzzy=1)
+    assert caught.value.hint.startswith("it has ")
+    assert "scenario" in caught.value.hint
+
+
+@kinds
+def test_a_scenario_that_is_no_file_is_told(made: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"scenario is a text, got {'name': 'mine'}") as caught:
+        made(simulator="127.0.0.1:1", scenario={"name": "mine"})
+    assert "cartpole" in caught.value.hint
+
+
+@kinds
+@pytest.mark.loopback
+def test_agents_that_only_the_scenario_named_are_told_as_its(made: Callable[..., Any]) -> None:
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
+        way = {"simulator": str(simulator.address), "scenario": "pendulum"}
+        with pytest.raises(AgentNotFound, match="; scenario 'pendulum' is for 'pendulum\\*'"):
+            made(**way)
+
+
+@kinds
 def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
     made: Callable[..., Any], nobody: str
 ) -> None:
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
         with pytest.raises(UsageError, match="query limit must be a positive number"):
             made(query_timeout=-1.0, **way)
-        with pytest.raises(UsageError, match="step limit must be a positive number of seconds, got 'soon'"):
+        with pytest.raises(UsageError, match=r"step limit must .* got 'soon'.*that is step_timeout"):
             made(step_timeout="soon", **way)
         for wait in (-1.0, "long", float("nan")):
             with pytest.raises(UsageError, match="wait must be a number of seconds, 0 or more"):

@@ -197,6 +197,8 @@ def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
             env.step({"agent1": good["agent1"]})
         with pytest.raises(LocalProtocolError, match=r"not playing \['agent3'\]"):
             env.step({**good, "agent3": good["agent1"]})
+        with pytest.raises(LocalProtocolError, match="actions are a dict by agent, got a list"):
+            env.step(list(good.values()))
         with pytest.raises(LocalProtocolError, match="agent2"):
             env.step({**good, "agent2": np.zeros(3, np.float32)})
         with pytest.raises(LocalProtocolError, match="NaN"):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -192,6 +193,13 @@ def test_a_policy_that_overflows_is_told_as_such(space: Any, rows: int) -> None:
 def test_a_space_of_observations_that_is_no_vector_is_refused(space: BoxSpace) -> None:
     with pytest.raises(ConfigurationError, match="the observation space has shape"):
         Policy(module_weights(), space, DiscreteSpace(2))
+
+
+@pytest.mark.parametrize("space", [gymnasium.spaces.Discrete(2), gymnasium.spaces.Box(-1.0, 1.0, (2,))])
+def test_a_space_of_gymnasium_is_told_with_what_to_make_of_it(space: Any) -> None:
+    with pytest.raises(ConfigurationError, match=type(space).__name__) as caught:
+        Policy(module_weights(), box(4), space)
+    assert "gymnasium's Box BoxSpace(space.low, space.high)" in caught.value.hint
 
 
 def test_acting_needs_neither_a_runtime_nor_an_event_loop() -> None:

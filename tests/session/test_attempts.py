@@ -56,6 +56,11 @@ def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_ses
     assert costs_nothing(IN_DOUBT, machine) != (listened and profile is NERD)
 
 
+def test_a_step_that_was_interrupted_costs_no_rebuild() -> None:
+    error = StepUncertain("a vote of an earlier step is still outstanding", interrupted=True)
+    assert costs_nothing(error, ClientMachine(DOCUMENT))
+
+
 def test_what_repeated_it_outlives_another_process() -> None:
     there = pickle.loads(pickle.dumps(IN_DOUBT))
     assert there.by_network

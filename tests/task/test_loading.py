@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,33 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert len(found) == 5
 
 
+def test_several_mistakes_are_told_on_lines_of_their_own_each_with_its_line_in_the_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text('name = "x"\n[[agent]]\n[agent.episode]\nreward = "y"\nmax_step = 1\n')
+    with pytest.raises(ScenarioInvalid) as caught:
+        load(str(file))
+    assert str(caught.value).splitlines() == [
+        f"{file} has 2 mistakes:",
+        "  line 4: agent[0].episode.reward: unknown name 'y' ([agent.names] has none)",
+        "  line 5: agent[0].episode.max_step: unknown key (did you mean 'max_steps'?)",
+        f"(`ospbridge check {file}` tells whether all are mended)",
+    ]
+    # A log has a line for all.
+    assert "\n" not in caught.value.message
+    assert all(mistake in caught.value.message for mistake in caught.value.mistakes)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as other processes get it
+
+
+def test_a_single_mistake_is_told_on_one_line() -> None:
+    with pytest.raises(ScenarioInvalid) as caught:
+        read('name = "x"\n[[agent]]\ntsk = 1\n')
+    assert caught.value.lines == (
+        "scenario has 1 mistake: line 3: agent[0].tsk: unknown key (did you mean 'task'?)",
+    )
+
+
 def test_a_name_with_a_wrong_source_is_not_called_unknown_as_well() -> None:
     (found,) = mistakes(AGENT + "[agent.names]\nx = 'output'\n[agent.episode]\nreward = 'x'\n")
     assert found.startswith("agent[0].names.x: expected")
@@ -240,7 +268,7 @@ def test_the_hint_is_a_command_that_can_be_copied(tmp_path: Path) -> None:
     file.write_text("title = 1\n")
     with pytest.raises(ScenarioInvalid) as caught:
         load(str(file))
-    assert caught.value.hint.startswith(f"`ospbridge check '{file}'` lists them")
+    assert caught.value.hint.startswith(f"`ospbridge check '{file}'` tells")
     with pytest.raises(ScenarioInvalid) as caught:
         read("title = 1\n")
     assert "ospbridge check FILE" in caught.value.hint

@@ -336,6 +336,18 @@ def test_a_value_that_is_gone_or_no_number_is_an_error_that_names_it() -> None:
         step(tried, v="(1,2)")
 
 
+@pytest.mark.parametrize(
+    "text, hint", [("(4,5,6)", "its components are #0 to #2"), ("4", "leave #3 out: it is no vector")]
+)
+def test_a_component_that_a_vector_lacks_is_told_with_those_that_it_has(text: str, hint: str) -> None:
+    tried = task('[agent.names]\nv = "value:/v#3"\n[agent.episode]\nreward = "v"\n')
+    tried.begin(outcome(v="(0,1,2,3)"), seed=1)
+    with pytest.raises(TaskError) as caught:
+        step(tried, v=text)
+    assert caught.value.message == f"value:/v#3 is {text!r}, which is no number"
+    assert caught.value.hint == hint
+
+
 def test_what_the_scenario_leaves_open_the_simulator_decides() -> None:
     tried = task('[agent.episode]\nterminated = "False"\n', infos=INFOS)
     tried.begin(outcome(infos=[0, 0, 0]), seed=1)
@@ -520,6 +532,9 @@ def test_all_that_does_not_fit_the_agent_is_told_at_once() -> None:
         "agent 'arm': names.x: no output '/Forcee' (did you mean '/Force'?)",
     )
     assert caught.value.exit_code == 78
+    head, *told = caught.value.lines
+    assert head.endswith(" does not fit:")
+    assert told == list(caught.value.mistakes)
 
 
 @pytest.mark.parametrize(
@@ -530,6 +545,8 @@ def test_all_that_does_not_fit_the_agent_is_told_at_once() -> None:
         ("[agent.observe]\noutputs = []\n", "observe: observes nothing"),
         ("[agent.action]\nnormalised = true\nhigh = inf\n", "input '/Left/Motor' has no finite range"),
         ('[agent.observe.range]\n"/x" = { low = 0, high = 1 }\n', "observe.range: no observed value '/x'"),
+        ("[agent.action]\nnormalised = true\nlow = -inf\nhigh = inf\n", "has no finite range"),
+        ('[agent.names]\nx = "output:/Zoo"\n', "names.x: no output '/Zoo' (there are "),
     ],
 )
 def test_what_else_does_not_fit(table: str, wrong: str) -> None:
