@@ -7,7 +7,7 @@ reads outputs, infos, variables and events. Facts: OSP 1.1, sections 4.3 to 4.7.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ospbridge.interface import InterfaceValue
 
 __all__ = ["ValueKind", "Variable", "World", "WorldAgent"]
+
+ARRAYS: Final = ("inputs", "outputs", "infos")
 
 
 class WorldAgent:
@@ -53,7 +55,7 @@ class WorldAgent:
     def __setattr__(self, name: str, value: object) -> None:
         """The server goes on with the arrays that it knows: another one, perhaps of doubles, would be sent as it is."""
         # ``agent.outputs += 1`` sets the same array again.
-        if getattr(self, name, value) is not value:
+        if name in ARRAYS and getattr(self, name, value) is not value:
             raise AttributeError(
                 f"{name} of agent {self.name!r} cannot be another object: write into it, agent.{name}[:] = ..."
             )
