@@ -6,12 +6,12 @@ Each wait is bounded, whatever the server sends. What is harmless to repeat is r
 from __future__ import annotations
 
 import select
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, SessionLost
+from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, RemoteProtocolError, SessionLost
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.messages import (
     DeregisterFromAgent,
@@ -27,13 +27,14 @@ from ospbridge.osp.messages import (
     decode_reply,
 )
 from ospbridge.osp.timing import Limits
+from ospbridge.osp.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.unasked import LISTED
 from ospbridge.session.blocking_connecting import see_off
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ospbridge.interface import AgentEntry, Endpoint
     from ospbridge.observe.trace import TraceWriter
@@ -55,6 +56,16 @@ LISTING: Final = 15.0
 """Seconds for all pieces of a list, as long as some come."""
 NOTHING: Final = "/ospbridge/conformance/no such value"
 """An expression that fits no variable: the question with the shortest answer."""
+
+
+@contextmanager
+def _hinted() -> Iterator[None]:
+    """An answer that cannot be read says what to do about it."""
+    try:
+        yield
+    except RemoteProtocolError as error:
+        error.hint = WRITES_OTHERWISE
+        raise
 
 
 class Reply(NamedTuple):
@@ -153,7 +164,8 @@ class Line:
             if data is None:
                 return None
             if data and data[0] in codes:
-                reply = decode_reply(data, limit=self.profile.datagram_limit)
+                with _hinted():
+                    reply = decode_reply(data, limit=self.profile.datagram_limit)
                 return Reply(reply.message if isinstance(reply, Truncated) else reply, data)
         return None
 
@@ -193,7 +205,7 @@ class Line:
     def listed(self, exchange: Exchange[T]) -> T:
         """What a list holds that is asked for as sessions do: they understand those of more servers than one kind.
 
-        ``exchange`` is one of ``lists``. Raises QueryTimeout.
+        ``exchange`` is one of ``lists``. Raises QueryTimeout, RemoteProtocolError.
         """
         self.drain()
         lists = self.lists
@@ -204,7 +216,8 @@ class Line:
                 assert lists.deadline is not None
                 data = self.hear(max(lists.deadline - monotonic(), 0.0))
                 if data and data[0] in LISTED:
-                    lists.receive(data, monotonic())
+                    with _hinted():
+                        lists.receive(data, monotonic())
                 elif data is None or monotonic() >= lists.deadline:
                     lists.handle_timer(monotonic())
             self._pass_on()

@@ -38,6 +38,7 @@ from ospbridge.osp.messages import (
     Truncated,
     ValueContent,
 )
+from ospbridge.osp.unanswered import Unanswered
 
 __all__ = [
     "LAST_WORD",
@@ -79,6 +80,7 @@ def ask(
     give_up = min(started + (m.limits.query if limit is None else limit), m.no_later)
     waits = m.waits()
     question = Question(m.attention)
+    unanswered = Unanswered(m, request, what)
     tries = 0
     while True:
         m.send(request)
@@ -103,10 +105,7 @@ def ask(
             waits = m.waits()
             continue
         if m.now >= give_up:
-            raise QueryTimeout(
-                f"{m.peer} did not answer {request.CODE.name} ({what}) within {m.now - started:.1f} s, "
-                f"asked {tries} times"
-            )
+            raise unanswered.error(tries)
         m.anomaly(f"{request.CODE.name} met silence")
         m.retries += 1
         m.free_handler(StepCompletedAck(m.awaited))

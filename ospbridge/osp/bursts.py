@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import QueryTimeout, RemoteProtocolError
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.messages import AgentInfo, Message, StepCompletedAck, Truncated
+from ospbridge.osp.unanswered import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,11 +222,11 @@ def collect(
     nothing new came for the query limit, and in any case after the listing limit. ``doubts``: whether pieces, which are
     complete by what was announced, contradict what is known.
     """
-    started = m.now
     end = min(m.now + max(m.limits.listing, m.limits.query), m.no_later)
     give_up = min(m.now + m.limits.query, end)
     waits = m.waits()
     burst = _Burst(m, what, ack or m.spare_ack)
+    unanswered = Unanswered(m, request, what)
     tried = settled = 0
     while True:
         if tried:
@@ -276,10 +277,7 @@ def collect(
         if burst.announced is not None and (tried >= tries or too_many or m.now >= give_up):
             return burst.announced, burst.pieces, False
         if m.now >= give_up:
-            raise QueryTimeout(
-                f"{m.peer} did not answer {request.CODE.name} ({what}) within {m.now - started:.1f} s, "
-                f"asked {tried} times"
-            )
+            raise unanswered.error(tried)
         m.anomaly(f"{request.CODE.name} met silence with {len(burst.pieces)} of {burst.total} pieces")
 
 

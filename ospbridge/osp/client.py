@@ -189,7 +189,8 @@ class ClientMachine:
             return
         try:
             reply = decode_reply(data, limit=self._limit)
-        except RemoteProtocolError:
+        except RemoteProtocolError as error:
+            self.notices.unread(error.message)
             self._mind_the_deadline()
             raise
         if self._exchange is None:

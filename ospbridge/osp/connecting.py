@@ -19,6 +19,7 @@ from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from ospbridge.osp.messages import End, Init, InitAck, Truncated, decode_reply
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
 from ospbridge.osp.timing import Limits, Waits
+from ospbridge.osp.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class ConnectMachine:
         """Handlers that answered with another version."""
         self._collecting = COLLECT
         self._strangers: list[str] = []
+        self._unreadable = False
+        """An answer was none of OSP 1.1."""
         self._ask(now)
 
     def _ask(self, now: float) -> None:
@@ -117,6 +120,7 @@ class ConnectMachine:
         try:
             reply = decode_reply(data)
         except RemoteProtocolError as error:
+            self._unreadable = True
             self._stranger(f"from {source}: {error.message}")
             return
         if not isinstance(reply, InitAck):
@@ -198,9 +202,14 @@ class ConnectMachine:
     def _silent(self, now: float) -> SimulatorSilent:
         forms = " and ".join(f"{p.name} ({p.init_form.value})" for p in self._wanted)
         seen = "; ".join(self._strangers) if self._strangers else "nothing came back"
+        hint = (
+            f"check host and port (45454 unless the simulator was started with another); {WRITES_OTHERWISE}"
+            if self._unreadable
+            else "check host and port (45454 unless the simulator was started with another); it must speak OSP 1.1; a "
+            "server that takes one client only is silent for as long as it has one"
+        )
         return SimulatorSilent(
             f"no OSP 1.1 server answered at {self.server} within {now - self._started:.1f} s: sent {self._inits} INITs "
             f"of profile {forms}; {seen}",
-            hint="check host and port (45454 unless the simulator was started with another); it must speak OSP 1.1; a "
-            "server that takes one client only is silent for as long as it has one",
+            hint=hint,
         )

@@ -36,11 +36,20 @@ class Notices(list[Notice]):
 
     def __init__(self) -> None:
         self._remarked: set[str] = set()
+        self.unreadable = 0
+        """So many datagrams came that are no replies of OSP."""
+        self.unreadable_latest = ""
+        """What is wrong with the latest of them."""
 
     def anomaly(self, text: str) -> None:
         """Something that verified steps make up for; not kept where there are many already."""
         if len(self) < KEPT:
             self.append(Anomaly(text))
+
+    def unread(self, text: str) -> None:
+        """A datagram came that is no reply of OSP."""
+        self.unreadable += 1
+        self.unreadable_latest = text
 
     def remark(self, text: str, *, about: str = "") -> None:
         """What users should know of this simulator: once in a session, or once of what it is ``about``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from errno import EBADF
+from math import inf
 from socket import MSG_DONTWAIT
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["IDLE", "LONG", "MOST_AT_ONCE", "Datagrams"]
 
-IDLE: Final = 0.01
-"""Seconds after which a link that rested first reads what came meanwhile."""
+IDLE: Final = 0.0
+"""Seconds after which a link that rested first reads what came meanwhile: at once.
+
+What is there before a vote is sent cannot be its answer. Were it taken for that, as the answers are of a step that a
+copy of the vote ran, each step from then on would bring what the one before it did.
+"""
 LONG: Final = 0.05
 """Seconds of a wait that count against the patience with what comes next."""
 BUFFER_FULL: Final = "the send buffer was full"
@@ -229,7 +234,7 @@ class Datagrams(ABC):
         self._left_way = way
         way.left = True
         # Nothing may be read as unasked before that exchange has begun.
-        self._touched = self._clock()
+        self._touched = inf
         return False
 
     def _count(self, way: StraightWay, tally: Tally) -> None:

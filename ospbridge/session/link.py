@@ -50,7 +50,7 @@ class Link(Datagrams):
         """
         self._left_way = None
         now = monotonic()
-        if now - self._touched > IDLE:
+        if now - self._touched > IDLE and self._poll.poll(0):
             self.drain()
         self._touched = now
         machine = self._machine
@@ -100,7 +100,7 @@ class Link(Datagrams):
         """Start an exchange and send its first datagrams. Raises where none can be started."""
         machine = self._machine
         now = monotonic()
-        if now - self._touched > IDLE:
+        if now - self._touched > IDLE and self._poll.poll(0):
             self.drain()
         try:
             machine.begin(exchange, now)

@@ -87,7 +87,7 @@ class TrioLink(Datagrams):
         self.checkpoint_due = now - self.gave_way_at > CHECKPOINT_AT_LATEST
         if self.checkpoint_due:
             return None
-        if now - self._touched > IDLE:
+        if now - self._touched > IDLE and self._poll.poll(0):
             self.drain()
         self._touched = now
         machine = self._machine
@@ -163,7 +163,7 @@ class TrioLink(Datagrams):
         """The exchange's result, or its error. A checkpoint; when cancelled the exchange is interrupted."""
         machine = self._machine
         now = self._clock()
-        if now - self._touched > IDLE:
+        if now - self._touched > IDLE and self._poll.poll(0):
             self.drain()
         try:
             await self._checkpoint(now)

@@ -47,6 +47,7 @@ DONE = brought(0.5).encode()
 EVENTFUL = StepCompleted(1, np.array([0.5], np.float32), np.empty(0, np.float32), (7,), 0).encode()
 RESET = bytes((Code.RESET_SIMULATION_COMPLETED_ACK,))
 OTHERS = NextSimulationStepAck(2).encode()
+CLOCK = ValueContent(5, "0.01").encode()
 
 
 @pytest.fixture(autouse=True)
@@ -302,18 +303,38 @@ def test_a_step_that_is_interrupted_is_in_doubt(line: Line) -> None:
         line.step()
 
 
-def test_what_came_at_rest_is_looked_at_before_the_next_step(
-    line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def resting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links look at what came while they rested, as they do outside of these tests."""
     monkeypatch.setattr(link, "IDLE", IDLE)
     monkeypatch.setattr(trio_link, "IDLE", IDLE)
 
-    def rest(line: Line) -> None:
-        line.say(RESET)
-        time.sleep(3 * IDLE)
 
-    assert line.walk(rest) is None
+@pytest.mark.usefixtures("resting")
+def test_what_came_at_rest_is_looked_at_before_the_next_step(line: Line) -> None:
+    assert line.walk(lambda line: line.say(RESET)) is None
     assert [type(notice) for notice in line.machine.notices] == [WorldReset]
+
+
+@pytest.mark.usefixtures("resting")
+def test_the_answers_of_a_step_that_a_copy_of_a_vote_ran_are_not_those_of_the_next(line: Line) -> None:
+    assert line.walk(lambda line: line.say(ACK, DONE)) is None
+    assert Anomaly in [type(notice) for notice in line.machine.notices]
+
+
+@pytest.mark.usefixtures("resting")
+def test_what_is_there_when_a_way_was_left_is_still_of_that_step(line: Line) -> None:
+    def serve() -> None:
+        line.server.recv(65_536)
+        line.say(OTHERS, ACK, DONE, CLOCK, CLOCK)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        found = line.step()
+    finally:
+        server.join(5)
+    assert outputs_of(found) == [0.5]
 
 
 def _guarded(machine: ClientMachine) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp import barrier
-from ospbridge.osp.messages import NextSimulationStep, ValueContent, decode_request
+from ospbridge.osp.messages import NextSimulationStep, decode_request
 from ospbridge.osp.profile import DOCUMENT
+from ospbridge.session import link, trio_link
 from ospbridge.session.link import Link
 from tests.osp.test_hostile_server import brought
-from tests.session.test_walking import ACK, DONE, EVENTFUL, Line, outputs_of
+from tests.session.test_walking import ACK, CLOCK, DONE, EVENTFUL, Line, outputs_of
 from tests.ticking import ticking
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ REFUSALS = pytest.mark.parametrize(
     ],
     ids=["no room", "no route", "not permitted"],
 )
-CLOCK = ValueContent(5, "0.01").encode()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "IDLE", 60.0)
+    monkeypatch.setattr(trio_link, "IDLE", 60.0)
 
 
 class Failing:
@@ -78,7 +84,7 @@ def blocking() -> Iterator[Line]:
 
 def test_a_second_step_of_one_exchange_goes_out_at_once(blocking: Line) -> None:
     line = blocking
-    link = Link(line.client, line.machine, port=1, spin=True, trace=None)
+    mine = Link(line.client, line.machine, port=1, spin=True, trace=None)
 
     def two() -> Exchange[None]:
         yield from barrier.step(line.machine, line.votes)
@@ -93,16 +99,16 @@ def test_a_second_step_of_one_exchange_goes_out_at_once(blocking: Line) -> None:
 
     server = threading.Thread(target=serve)
     server.start()
-    link.run(two())
+    mine.run(two())
     server.join(5)
     assert not line.machine.notices
 
 
 def test_what_is_said_to_what_led_off_the_way_goes_out_at_once(blocking: Line) -> None:
     line = blocking
-    link = Link(line.client, line.machine, port=1, spin=True, trace=None)
+    mine = Link(line.client, line.machine, port=1, spin=True, trace=None)
     line.say(ACK, EVENTFUL)
-    link.run(barrier.step(line.machine, line.votes))
+    mine.run(barrier.step(line.machine, line.votes))
     assert len(line.said()) == 2
 
 
