@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine
     from ospbridge.osp.straight import StraightWay
 
-__all__ = ["IDLE", "LONG", "MOST_AT_ONCE", "Datagrams"]
+__all__ = ["BRISK", "IDLE", "LONG", "MOST_AT_ONCE", "SELDOM", "Datagrams"]
 
 IDLE: Final = 0.0
 """Seconds after which a link that rested first reads what came meanwhile: at once.
@@ -32,6 +32,10 @@ IDLE: Final = 0.0
 What is there before a vote is sent cannot be its answer. Were it taken for that, as the answers are of a step that a
 copy of the vote ran, each step from then on would bring what the one before it did.
 """
+BRISK: Final = 1e-4
+"""Seconds from step to step below which not every step looks: what comes in so little time mostly comes behind it."""
+SELDOM: Final = 8
+"""Of brisk steps one in so many looks: what came once too often stays there, and is found by one of the next."""
 LONG: Final = 0.05
 """Seconds of a wait that count against the patience with what comes next."""
 BUFFER_FULL: Final = "the send buffer was full"
@@ -59,6 +63,7 @@ class Datagrams(ABC):
         "_tally",
         "_touched",
         "_trace",
+        "_unlooked",
         "_volleys",
         "_waiting",
         "gone",
@@ -91,6 +96,8 @@ class Datagrams(ABC):
         """The same for completions, which a simulator may take its time for while it acknowledges at once."""
         self._sleeping = Spinning(0)
         self._touched = clock()
+        self._unlooked = 0
+        """Brisk steps since one looked first whether something was there."""
         self._left_way: StraightWay | None = None
         self._left: bytes | OSError | None = None
         """What made a link leave a straight way: a datagram, or what the network said; None: silence."""

@@ -8,7 +8,7 @@ from socket import MSG_DONTWAIT
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ospbridge.session.datagrams import IDLE, LONG, Datagrams
+from ospbridge.session.datagrams import BRISK, IDLE, LONG, SELDOM, Datagrams
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
@@ -50,8 +50,12 @@ class Link(Datagrams):
         """
         self._left_way = None
         now = monotonic()
-        if now - self._touched > IDLE and self._poll.poll(0):
-            self.drain()
+        if now - self._touched > BRISK or self._unlooked >= SELDOM:
+            self._unlooked = 0
+            if self._poll.poll(0):
+                self.drain()
+        else:
+            self._unlooked += 1
         self._touched = now
         machine = self._machine
         way = machine.set_out(votes, now) if self._trace is None else None

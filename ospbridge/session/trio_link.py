@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import trio
 
-from ospbridge.session.datagrams import IDLE, LONG, Datagrams
+from ospbridge.session.datagrams import BRISK, IDLE, LONG, SELDOM, Datagrams
 from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
@@ -87,8 +87,12 @@ class TrioLink(Datagrams):
         self.checkpoint_due = now - self.gave_way_at > CHECKPOINT_AT_LATEST
         if self.checkpoint_due:
             return None
-        if now - self._touched > IDLE and self._poll.poll(0):
-            self.drain()
+        if now - self._touched > BRISK or self._unlooked >= SELDOM:
+            self._unlooked = 0
+            if self._poll.poll(0):
+                self.drain()
+        else:
+            self._unlooked += 1
         self._touched = now
         machine = self._machine
         way = machine.set_out(votes, now) if self._trace is None else None

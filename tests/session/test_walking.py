@@ -28,7 +28,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session import link, trio_link
-from ospbridge.session.datagrams import IDLE, LONG
+from ospbridge.session.datagrams import IDLE, LONG, SELDOM
 from ospbridge.session.link import Link
 from ospbridge.session.trio_link import TrioLink
 from tests.osp.test_hostile_server import brought, on_stage
@@ -53,8 +53,9 @@ CLOCK = ValueContent(5, "0.01").encode()
 @pytest.fixture(autouse=True)
 def _nobody_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes is said before it is asked for here, and a busy machine takes its time in between."""
-    monkeypatch.setattr(link, "IDLE", 60.0)
-    monkeypatch.setattr(trio_link, "IDLE", 60.0)
+    for module in (link, trio_link):
+        monkeypatch.setattr(module, "IDLE", 60.0)
+        monkeypatch.setattr(module, "BRISK", 60.0)
 
 
 class Line:
@@ -306,8 +307,9 @@ def test_a_step_that_is_interrupted_is_in_doubt(line: Line) -> None:
 @pytest.fixture
 def resting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Links look at what came while they rested, as they do outside of these tests."""
-    monkeypatch.setattr(link, "IDLE", IDLE)
-    monkeypatch.setattr(trio_link, "IDLE", IDLE)
+    for module in (link, trio_link):
+        monkeypatch.setattr(module, "IDLE", IDLE)
+        monkeypatch.setattr(module, "BRISK", 0.0)
 
 
 @pytest.mark.usefixtures("resting")
@@ -319,6 +321,21 @@ def test_what_came_at_rest_is_looked_at_before_the_next_step(line: Line) -> None
 @pytest.mark.usefixtures("resting")
 def test_the_answers_of_a_step_that_a_copy_of_a_vote_ran_are_not_those_of_the_next(line: Line) -> None:
     assert line.walk(lambda line: line.say(ACK, DONE)) is None
+    assert Anomaly in [type(notice) for notice in line.machine.notices]
+
+
+def test_steps_in_quick_succession_look_now_and_then() -> None:
+    """What a copy of a vote brought stays there, ahead of what each step awaits, until one looks."""
+    line = Line(DOCUMENT, driver="blocking")
+    mine = Link(line.client, line.machine, port=1, spin=True, trace=None)
+    line.say(ACK, DONE)
+    steps = 0
+    while (way := mine.walk(line.votes)) is not None and steps < 100:
+        steps += 1
+        line.say(ACK, DONE)
+    line.close()
+    assert way is None
+    assert steps == SELDOM
     assert Anomaly in [type(notice) for notice in line.machine.notices]
 
 

@@ -43,8 +43,9 @@ DONE = [
 
 @pytest.fixture(autouse=True)
 def _nobody_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "IDLE", 60.0)
-    monkeypatch.setattr(trio_link, "IDLE", 60.0)
+    for module in (link, trio_link):
+        monkeypatch.setattr(module, "IDLE", 60.0)
+        monkeypatch.setattr(module, "BRISK", 60.0)
 
 
 class Counting:
