@@ -14,6 +14,7 @@ from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, Ste
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncertain
 from ospbridge.osp.holding import audit, hold_back
+from ospbridge.osp.lagging import see_that_nobody_lags
 from ospbridge.osp.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.overcounting import holds_back, may_be_left_over, may_stand_for_another
@@ -109,6 +110,8 @@ def _to_the_end(
         if reason:
             m.anomaly(reason)
             raise uncertain(m, reason)
+        if m.may_lag and not m.overcounted:
+            see_that_nobody_lags(m, s)
     return result
 
 

@@ -130,6 +130,9 @@ class ClientMachine:
         """So it was with one of the latest step, or with one behind it."""
         self.overcounted = False
         """That vote may count for the next step, which would run before all of its votes are in (``holding``)."""
+        self.may_lag: dict[int, tuple[int, bytes]] = {}
+        """Agents of which that is so in this episode: steps after which it must be told (``lagging``), and the latest
+        one's inputs."""
         self.latest_in_doubt = False
         """Or it counted in the latest step, which ran too early then: the next one tells that, too."""
         self.reset_told = False

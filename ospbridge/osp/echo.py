@@ -166,6 +166,16 @@ class AgentEcho:
         self.ids = list(ids)
         self.looked = True
 
+    @property
+    def blind(self) -> bool:
+        """Nothing shows which inputs a step ran with: the repository does not have them, or they do not follow."""
+        return self.looked and bool(self.inputs) and not any(map(self._usable, range(len(self.inputs))))
+
+    @property
+    def tells(self) -> bool:
+        """It is known what one of them looks like at least."""
+        return any(self._usable(at) and self.inputs[at].sure for at in range(len(self.inputs)))
+
     def other(self, given: NDArray[np.float32]) -> bool:
         """Whether anything else was given lately."""
         return any(body != given.tobytes() for body in self.recent)

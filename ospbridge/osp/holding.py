@@ -21,6 +21,7 @@ from ospbridge.osp import timekeeping
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import uncertain
 from ospbridge.osp.overcounting import can_hold_back, votes_alone
+from ospbridge.osp.reading_back import CALM
 from ospbridge.osp.timekeeping import read_clock, settled_clock
 
 if TYPE_CHECKING:
@@ -70,8 +71,12 @@ def _waits(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
             doubted = True
             # What comes twice meanwhile needs its own time.
             m.overcounted = False
-            time = yield from _time_behind_a_while(m, s)
-            if time is None:
+            time = yield from _time_behind(m, s, _patience(m))
+            if time is not None and not s.early and m.clock.judge(time) is not Moved.NO:
+                # Copies of an answer of long ago agree with each other, too: look when they are through.
+                time = yield from _time_behind(m, s, CALM)
+            if time is None or m.clock.base is None:
+                # The clock is gone, or a reset was told meanwhile, which ends the episode.
                 return False
             if s.early or m.clock.judge(time) is not Moved.NO:
                 raise _too_early(m)
@@ -93,9 +98,9 @@ def _too_early(m: ClientMachine) -> StepUncertain:
     return uncertain(m, f"a vote was counted twice: {why}", by_network=True)
 
 
-def _time_behind_a_while(m: ClientMachine, s: StepUnderWay) -> Exchange[float | None]:
-    """What the clock shows when the world has had the time to move."""
-    until = m.now + _patience(m)
+def _time_behind(m: ClientMachine, s: StepUnderWay, seconds: float) -> Exchange[float | None]:
+    """What the clock shows when the world has had so long to move."""
+    until = m.now + seconds
     while m.now < until and not s.early:
         reply = yield until
         if reply is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine
@@ -15,6 +15,10 @@ __all__ = [
     "may_stand_for_another",
     "votes_alone",
 ]
+
+TOLD_WITHIN: Final = 4
+"""Steps with other inputs than the one before, after which it is known whether an agent lags: three show what they look
+like."""
 
 
 def can_hold_back(m: ClientMachine) -> bool:
@@ -42,12 +46,17 @@ def may_stand_for_another(m: ClientMachine) -> bool:
     return bool(m.foreign) or (len(m.controlled) > 1 and m.lateness.repeats)
 
 
-def counted_twice(m: ClientMachine, *, too_late: bool) -> None:
-    """A vote was acknowledged once more than it was sent. ``too_late``: it cannot count for the latest step."""
+def counted_twice(m: ClientMachine, agent_id: int, *, too_late: bool) -> None:
+    """A vote of that agent was acknowledged once more than it was sent.
+
+    ``too_late``: it cannot count for the latest step.
+    """
     m.lateness.repeats = m.doubles = m.doubled = True
     if can_hold_back(m):
         m.overcounted = True
-        m.latest_in_doubt = m.latest_in_doubt or not (too_late or votes_alone(m))
+        if not votes_alone(m):
+            m.latest_in_doubt = m.latest_in_doubt or not too_late
+            m.may_lag[agent_id] = TOLD_WITHIN, b""
 
 
 def may_be_left_over(m: ClientMachine) -> None:

@@ -227,6 +227,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     took_until = r.completed_at or m.now
     m.resets_owed = r.owed
     m.reset_told = m.latest_in_doubt = False
+    m.may_lag.clear()
     m.clock.forget()
     m.suspect = ""
     yield from start_clock(m)

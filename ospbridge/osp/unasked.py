@@ -137,7 +137,7 @@ def _surplus_acknowledgement(m: ClientMachine, agent_id: int) -> None:
         m.owed_acks.discard(agent_id)
         return
     last = agent_id == next(reversed(m.controlled))
-    counted_twice(m, too_late=last and (holds_back(m) or not m.profile.pipelining))
+    counted_twice(m, agent_id, too_late=last and (holds_back(m) or not m.profile.pipelining))
     if m.shares_the_barrier and not can_hold_back(m) and not m.suspect:
         m.suspect = (
             f"a vote of agent {agent_id} was acknowledged once more than it was sent: the simulator may count it "

@@ -236,7 +236,8 @@ class StepUnderWay:
             self.m.owed_acks.discard(agent_id)
         elif agent_id in self.votes:
             # The copy of a last vote counts for the next step, if at all: without that vote this one does not run.
-            counted_twice(self.m, too_late=self.sequential and not self.unsent and agent_id == self.last)
+            too_late = self.sequential and not self.unsent and agent_id == self.last
+            counted_twice(self.m, agent_id, too_late=too_late)
             self.doubled = self.doubled or votes_alone(self.m) or not can_hold_back(self.m)
         self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
 

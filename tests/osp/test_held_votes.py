@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import StepUncertain
+from ospbridge.errors import OutputsIncomplete, StepUncertain
 from ospbridge.osp.codes import Code
 from ospbridge.osp.holding import SHORTEST
 from ospbridge.osp.lateness import RULE
@@ -38,6 +39,8 @@ class Crew:
         self.given: list[Any] = []
         """Inputs of each step since the latest reset."""
         self.brought: list[Any] = []
+        self.shape: Callable[[int], float] = lambda number: number / 128
+        """Of the inputs, by the number of the step."""
 
     @property
     def machine(self) -> Any:
@@ -57,7 +60,7 @@ class Crew:
         """Inputs that no other step has; seconds that it took."""
         number, began = len(self.given) + 1, self.pair.now
         inputs = {
-            name: np.array([number / 128 + at / 4096], np.float32) for at, name in enumerate(self.names)
+            name: np.array([self.shape(number) + at / 4096], np.float32) for at, name in enumerate(self.names)
         }
         self.given.append({name: inputs[name].tolist() for name in self.names})
         brought = self.client.do(self.talk.step(inputs))
@@ -93,7 +96,7 @@ class Crew:
         try:
             for _ in range(steps):
                 self.step()
-        except StepUncertain as error:
+        except (StepUncertain, OutputsIncomplete) as error:
             return error.message
         reason = self.audit()
         if not reason:
@@ -450,3 +453,67 @@ def test_a_last_vote_whose_copys_acknowledgement_is_taken_for_its_own_is_told(
 
     crew.pair.fault = fault
     crew.told(4)
+
+
+def queueing(crew: Crew) -> None:
+    """The world steps when a vote of each agent is there, and keeps what came beyond that for its next steps."""
+    server: Any = crew.pair.server
+    run = server._run_step
+    queues: dict[Any, deque[Any]] = {control: deque() for control in server.controls}
+    known: list[Any] = []
+
+    def settle() -> None:
+        if not server.step_votes:
+            for queue in queues.values():
+                queue.clear()
+            known.clear()
+        for vote in server.step_votes[len(known) :]:
+            known.append(vote)
+            queues[vote[1]].append((vote, vote[1].agent.inputs.copy()))
+        server.due = bool(server.reset_votes) or all(queues.values())
+
+    def step(now: float) -> None:
+        taken = [queue.popleft() for queue in queues.values()]
+        for control, (_, inputs) in zip(queues, taken, strict=True):
+            control.agent.inputs[:] = inputs
+        server.step_votes = [vote for vote, _ in taken]
+        run(now)
+        known[:] = [vote for queue in queues.values() for vote, _ in queue]
+        server.step_votes = list(known)
+        server.due = all(queues.values())
+
+    server.settle = settle
+    server._run_step = step
+
+
+@BOTH
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("agents", [2, 3])
+@pytest.mark.parametrize("agent, behind", [(1, 0.0), (1, 1.5e-4), (2, 0.0), (2, 0.01)])
+def test_a_vote_that_comes_twice_is_told_where_each_agents_votes_wait_in_a_queue(
+    profile: Profile, bare: bool, agents: int, agent: int, behind: float
+) -> None:
+    """The world waits for all votes then, and the agent's next ones run one step late."""
+    crew = Crew(profile, agents)
+    if bare:
+        variables = crew.pair.server.repository.variables
+        for name in [name for name in variables if name.startswith("/Sim/")]:
+            del variables[name]
+    # Inputs that rise evenly look the same a step later, but for their scale.
+    crew.shape = lambda number: number % 7 / 8
+    crew.begin(3)
+    queueing(crew)
+    crew.once(VOTE, agent, behind=behind)
+    crew.told(12)
+
+
+def test_an_answer_that_comes_twice_leaves_a_doubt_only_where_the_simulator_shows_no_inputs() -> None:
+    crew = Crew(NERD, 2)
+    variables = crew.pair.server.repository.variables
+    for name in [name for name in variables if name.startswith("/Sim/")]:
+        del variables[name]
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    assert "does not show which inputs it has" in crew.told(4)
+    crew.reset()
+    assert crew.told(4) == ""
