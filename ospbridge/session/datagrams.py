@@ -35,7 +35,7 @@ copy of the vote ran, each step from then on would bring what the one before it 
 BRISK: Final = 1e-4
 """Seconds from step to step below which not every step looks: what comes in so little time mostly comes behind it."""
 SELDOM: Final = 8
-"""Of brisk steps one in so many looks: what came once too often stays there, and is found by one of the next."""
+"""Brisk steps in a row that do not look: what came once too often stays there, and is found by the next one."""
 LONG: Final = 0.05
 """Seconds of a wait that count against the patience with what comes next."""
 BUFFER_FULL: Final = "the send buffer was full"
