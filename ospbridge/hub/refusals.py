@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ospbridge import errors
-from ospbridge.errors import HubError, OspBridgeError, ProtocolError, RemoteProtocolError
+from ospbridge.errors import FileInvalid, HubError, OspBridgeError, ProtocolError, RemoteProtocolError
 from ospbridge.hub.replies import Refusal
 
 __all__ = ["raised_again", "refusal"]
@@ -16,7 +16,7 @@ def _kinds() -> dict[str, type[OspBridgeError]]:
     kinds = {}
     for name in errors.__all__:
         kind = getattr(errors, name)
-        if kind not in (OspBridgeError, ProtocolError, RemoteProtocolError):
+        if kind not in (OspBridgeError, ProtocolError, FileInvalid, RemoteProtocolError):
             kinds[name] = kind
     return kinds
 

@@ -56,10 +56,11 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     Raises BarrierStuck when others do not vote within the limit, StepUncertain when it cannot be told whether the
     step ran exactly once, OutputsIncomplete when what a completion held cannot be read back.
     """
+    if m.vote_outstanding:
+        # Whatever else is suspect may be that one's answers, which came meanwhile.
+        raise StepUncertain("a vote of an earlier step is still outstanding", interrupted=True)
     if m.suspect:
         raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", by_network=m.doubled)
-    if m.vote_outstanding:
-        raise StepUncertain("a vote of an earlier step is still outstanding", interrupted=True)
     if m.resets_outstanding:
         raise StepUncertain("a reset of this session is still outstanding", interrupted=True)
     if m.reset_told and not m.clock.tells_resets:

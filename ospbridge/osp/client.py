@@ -11,6 +11,7 @@ What this module must not do: read a clock, draw a random number, touch a socket
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -245,7 +246,9 @@ class ClientMachine:
         exchange = self._exchange
         if exchange is None:
             return
-        exchange.close()
+        with suppress(ValueError):
+            # Another thread, which closes the session, may be in the midst of it.
+            exchange.close()
         self._finish(None, error)
 
     def result(self) -> Any:

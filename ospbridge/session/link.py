@@ -32,7 +32,7 @@ SPINS: Final = 200
 class Link(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_patient", "_poll")
+    __slots__ = ("_glance", "_patient", "_poll")
 
     def __init__(
         self, sock: socket.socket, machine: ClientMachine, *, port: int, spin: bool, trace: TraceWriter | None
@@ -40,6 +40,9 @@ class Link(Datagrams):
         super().__init__(sock, machine, port=port, trace=trace, clock=monotonic, spins=SPINS if spin else 0)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._glance = select.poll()
+        """For a look that waits for nothing: another thread that closes the session may be waiting in the other one."""
+        self._glance.register(sock, select.POLLIN)
         self._patient = Patient(sock)
         self._patient.settimeout(machine.profile.patience)
 
@@ -52,7 +55,7 @@ class Link(Datagrams):
         now = monotonic()
         if now - self._touched > BRISK or self._unlooked >= SELDOM:
             self._unlooked = 0
-            if self._poll.poll(0):
+            if self._glance.poll(0):
                 self.drain()
         else:
             self._unlooked += 1
@@ -104,7 +107,7 @@ class Link(Datagrams):
         """Start an exchange and send its first datagrams. Raises where none can be started."""
         machine = self._machine
         now = monotonic()
-        if now - self._touched > IDLE and self._poll.poll(0):
+        if now - self._touched > IDLE:
             self.drain()
         try:
             machine.begin(exchange, now)

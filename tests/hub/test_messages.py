@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge import errors
-from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError, ProtocolError, RemoteProtocolError
+from ospbridge.errors import (
+    FileInvalid,
+    HubError,
+    LocalProtocolError,
+    OspBridgeError,
+    ProtocolError,
+    RemoteProtocolError,
+)
 from ospbridge.hub import framing
 from ospbridge.hub.decoding import decode_reply, decode_request
 from ospbridge.hub.descriptions import AgentDescription
@@ -314,6 +321,7 @@ def test_every_error_that_a_message_can_make_crosses_the_hub_as_itself() -> None
     concrete = {getattr(errors, name) for name in errors.__all__} - {
         OspBridgeError,
         ProtocolError,
+        FileInvalid,
         RemoteProtocolError,
     }
     assert set(KINDS.values()) == concrete
