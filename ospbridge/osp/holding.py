@@ -50,7 +50,9 @@ def hold_back(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
 
     Raises StepUncertain where the world moves without it, or does not answer behind the only vote there was.
     """
+    s.holding = True
     waits = yield from _waits(m, s)
+    s.holding = False
     if s.early:
         raise _too_early(m)
     s.doubled = s.doubled or not waits

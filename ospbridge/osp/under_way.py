@@ -45,6 +45,7 @@ class StepUnderWay:
         "early",
         "familiar",
         "followed",
+        "holding",
         "last",
         "late",
         "m",
@@ -104,6 +105,8 @@ class StepUnderWay:
         self.familiar: set[int] = set()
         """Agents whose completion is one that an earlier step brought too: late, or an agent at rest."""
         self.early = False
+        self.holding = False
+        """That is looked for right now: no acknowledgement that comes meanwhile sends the last vote."""
         self.strange: list[StepCompleted] = []
         """Completions that came too early to be this step's."""
         self.doubled = m.overcounted and m.shares_the_barrier and not can_hold_back(m)
@@ -147,7 +150,7 @@ class StepUnderWay:
     @property
     def held(self) -> bool:
         """Only the last vote is missing, or the only one, and is held back (see ``holding``)."""
-        return len(self.unsent) == 1 and not self.unacked and holds_back(self.m)
+        return len(self.unsent) == 1 and not self.unacked and (self.holding or holds_back(self.m))
 
     @property
     def hasty(self) -> bool:

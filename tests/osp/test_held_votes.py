@@ -517,3 +517,22 @@ def test_an_answer_that_comes_twice_leaves_a_doubt_only_where_the_simulator_show
     assert "does not show which inputs it has" in crew.told(4)
     crew.reset()
     assert crew.told(4) == ""
+
+
+@BOTH
+@pytest.mark.parametrize("late", [0.26, 0.3, 0.5, 0.9])
+def test_an_acknowledgement_that_comes_while_the_last_vote_is_held_back_does_not_send_it(
+    profile: Profile, late: float
+) -> None:
+    crew = Crew(profile, 2)
+    slow(crew, 0.3)
+    crew.begin(3)
+    left: dict[int, tuple[float, ...]] = {2: (), 1: (late,)}
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if datagram.data[0] == COUNTED and datagram.data[1] in left and datagram.data[1] == next(iter(left)):
+            return left.pop(datagram.data[1])
+        return (0.0,)
+
+    crew.pair.fault = fault
+    crew.told(4)
