@@ -116,6 +116,10 @@ class FakeSession:
         self.audits += 1
         return self.audit_says
 
+    async def look_back(self) -> str:
+        await trio.lowlevel.checkpoint()
+        return self.audit_says
+
     def take_notices(self) -> list[Any]:
         notices, self.machine.notices = self.machine.notices, []
         return notices
