@@ -259,6 +259,7 @@ class Conductor:
                 for _ in range(lockstep.settle_steps):
                     outcomes = await session.step(lockstep.actions)
                     self.barrier.steps += 1
+                session.machine.clock.settle()
             lockstep.begin(outcomes, seed, trio.current_time())
             self._paces.began(lockstep.playing)
             self.observers.began(lockstep.playing)

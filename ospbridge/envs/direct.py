@@ -109,6 +109,7 @@ class DirectSeat:
         outcome = unobserved(self.interface)
         for _ in range(self._task.settle_steps):
             outcome = session.step_one(self._task.neutral)
+        session.machine.clock.settle()
         return outcome
 
     def _equip_anew(self, shared: SharedSession) -> None:

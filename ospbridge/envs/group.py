@@ -160,6 +160,7 @@ class DirectGroup:
         outcomes = {name: unobserved(task.agent) for name, task in tasks.items()}
         for _ in range(max(task.settle_steps for task in tasks.values())):
             outcomes = yield from conversation.step(self._inputs)
+        conversation.machine.clock.settle()
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
     def _rebuild(self) -> None:

@@ -61,7 +61,7 @@ class StepClock:
         self.size: float | None = None
         self.count = 0
         self.audited = 0
-        """So many of the steps were believed when they were last compared with what it shows."""
+        """So many of the steps were believed when they were last compared with what it shows, or needed not to be."""
         self.usual: float | None = None
         """Seconds a step in the episode before, while nobody of ours has set a variable since."""
         self.decimals = 0
@@ -106,6 +106,10 @@ class StepClock:
         self.base = time
         self.size = None
         self.count = self.audited = 0
+
+    def settle(self) -> None:
+        """The steps so far only began an episode: in that nothing was done yet that could be in doubt."""
+        self.audited = self.count
 
     def steps_shown(self, time: float) -> int | None:
         """How many steps ``time`` is away from the base; None while the step size is not known.

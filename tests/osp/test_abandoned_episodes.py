@@ -71,6 +71,14 @@ def test_a_world_that_was_reset_since_says_nothing_against_it(profile: Profile) 
 
 
 @BOTH
+def test_one_in_which_nothing_was_done_yet_is_not_looked_at(profile: Profile) -> None:
+    pair = begun(profile, steps=2)
+    pair.player.conversation.machine.clock.settle()
+    pair.shows = lambda time, _: f"{time + pair.time_step:g}"
+    assert doubt(pair) == ""
+
+
+@BOTH
 def test_what_its_last_step_left_in_doubt_is_told(profile: Profile) -> None:
     pair = begun(profile, steps=5)
     pair.player.conversation.machine.suspect = "a completion came that belongs to no step of this session"
