@@ -67,6 +67,7 @@ class _Burst:
     """What has arrived of one list."""
 
     __slots__ = (
+        "_known_to_wait",
         "ack",
         "alone",
         "announced",
@@ -87,7 +88,9 @@ class _Burst:
     def __init__(self, m: ClientMachine, what: str, ack: Message | None) -> None:
         self.m = m
         self.what = what
-        self.ack = ack
+        self.ack = ack or m.spare_ack
+        self._known_to_wait = ack is not None and not m.profile.eats_awaited_acks
+        """Each piece is acknowledged from the first one on, where the server was seen to await that."""
         self.alone = False
         """One piece was there when it was asked again, and no head has come since."""
         self.one_by_one = False
@@ -132,7 +135,7 @@ class _Burst:
     def asked(self) -> int:
         """The question goes out; how many pieces are there already."""
         self.alone = len(self.pieces) == 1
-        self.one_by_one = False
+        self.one_by_one = self._known_to_wait and self.m.acknowledges_pieces
         self.head_came = False
         self.came.clear()
         return len(self.pieces)
@@ -225,7 +228,7 @@ def collect(
     end = min(m.now + max(m.limits.listing, m.limits.query), m.no_later)
     give_up = min(m.now + m.limits.query, end)
     waits = m.waits()
-    burst = _Burst(m, what, ack or m.spare_ack)
+    burst = _Burst(m, what, ack)
     unanswered = Unanswered(m, request, what)
     tried = settled = 0
     while True:
