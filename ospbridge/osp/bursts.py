@@ -132,8 +132,16 @@ class _Burst:
         """What was doubted the last time was not so."""
         return self.before is not None and self.before[:2] != (self.announced, self.pieces)
 
+    @property
+    def may_wait(self) -> bool:
+        """The first piece came, alone, and perhaps is to be acknowledged before anything else is heard.
+
+        Who asks again as well may be answered twice then, each time piece by piece.
+        """
+        return self.head_came and self.total > 1 == len(self.pieces) == len(self.came)
+
     def asked(self) -> int:
-        """The question goes out; how many pieces are there already."""
+        """The question goes out, or an acknowledgement alone; how many pieces are there already."""
         self.alone = len(self.pieces) == 1
         self.one_by_one = self._known_to_wait and self.m.acknowledges_pieces
         self.head_came = False
@@ -235,7 +243,8 @@ def collect(
         if tried:
             m.retries += 1
             m.free_handler(ack or StepCompletedAck(0))
-        m.send(request)
+        if not burst.may_wait:
+            m.send(request)
         tried += 1
         patience = waits.next()
         had = burst.asked()
