@@ -241,9 +241,8 @@ def collect(
     tried = settled = 0
     while True:
         if tried:
-            m.retries += 1
-            m.free_handler(ack or StepCompletedAck(0))
-        if not burst.may_wait:
+            _free_or_ask_again(m, burst, request, ack)
+        else:
             m.send(request)
         tried += 1
         patience = waits.next()
@@ -291,6 +290,13 @@ def collect(
         if m.now >= give_up:
             raise unanswered.error(tried)
         m.anomaly(f"{request.CODE.name} met silence with {len(burst.pieces)} of {burst.total} pieces")
+
+
+def _free_or_ask_again(m: ClientMachine, burst: _Burst, request: Message, ack: Message | None) -> None:
+    m.retries += 1
+    m.free_handler(ack or StepCompletedAck(0))
+    if not burst.may_wait:
+        m.send(request)
 
 
 def _confirm(m: ClientMachine, burst: _Burst, head: Message, ack: Message | None) -> None:
