@@ -39,7 +39,8 @@ def start_clock(m: ClientMachine) -> Exchange[None]:
     if not m.clock.available:
         return
     text = yield from settled_value(m, m.clock.value_id)
-    if text is None:
+    if not text:
+        # A server may say its unknown id with nothing behind it.
         forget_ids(m)
         yield from _find_clock(m)
         if not m.clock.available:
