@@ -38,7 +38,8 @@ __all__ = ["HubServer"]
 
 log = logs.get(__name__)
 MOST_CLIENTS: Final = 512
-"""Connections at a time. A process may have 1,024 descriptors, and some must be left to join a simulator with."""
+"""Connections at a time. A process may have 1,024 descriptors where the system allows no more, and some must be left to
+join a simulator with."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
 TRY_AGAIN: Final = 0.5
