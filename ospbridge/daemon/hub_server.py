@@ -70,6 +70,8 @@ class HubServer:
         """Those that are connected, and those that are about to be."""
         self._watch = HubWatch(conductor.barrier, spin=spin)
         self._complaint = Sparing()
+        self._crowded = Sparing()
+        self._turned_away = 0
         self._said = ""
         """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
@@ -122,9 +124,15 @@ class HubServer:
             sock.setblocking(False)
             host = str(address[0]) if address else ""
             if self._clients >= MOST_CLIENTS:
-                log.warning(
-                    "an environment is turned away", reason=f"{MOST_CLIENTS} are connected", host=host
-                )
+                self._turned_away += 1
+                # Whoever is turned away may come again at once, and again.
+                if self._crowded.due():
+                    log.warning(
+                        "an environment is turned away",
+                        reason=f"{MOST_CLIENTS} are connected",
+                        host=host,
+                        turned_away=self._turned_away,
+                    )
                 _turn_away(sock, speaks_tls=bool(host))
                 continue
             self._clients += 1
