@@ -18,8 +18,9 @@ def allow_many() -> None:
     The usual 1,024 are for programs that use ``select``, and the environments of several simulators may need more: the
     one that takes the last would keep the daemon from its simulators and from its recordings.
     """
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH if most == resource.RLIM_INFINITY else min(ENOUGH, most)
-    if allowed != resource.RLIM_INFINITY and allowed < wanted:
-        with suppress(OSError, ValueError):
+    # A service manager may forbid it, as in our units, which say LimitNOFILE= themselves.
+    with suppress(OSError, ValueError):
+        allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = ENOUGH if most == resource.RLIM_INFINITY else min(ENOUGH, most)
+        if allowed != resource.RLIM_INFINITY and allowed < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import subprocess
 import sys
+
+import pytest
+
+from ospbridge.cli.descriptors import allow_many
 
 TOLD = """
 import resource
@@ -30,3 +36,16 @@ def test_a_daemon_may_have_as_many_descriptors_as_the_system_lets_its_user_have(
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, most)),
     )
     assert int(told.stdout) > FEW
+
+
+def test_where_a_service_manager_forbids_to_ask_it_goes_on_with_what_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(_: int) -> tuple[int, int]:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(resource, "getrlimit", forbidden)
+    allow_many()
+    monkeypatch.undo()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
