@@ -20,7 +20,7 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.refusals import refusal
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
-from ospbridge.observe.sparing import Sparing
+from ospbridge.observe.sparing import Sparing, SparingEach
 
 if TYPE_CHECKING:
     import socket
@@ -72,6 +72,7 @@ class HubServer:
         self._complaint = Sparing()
         self._crowded = Sparing()
         self._turned_away = 0
+        self._refused = SparingEach()
         self._said = ""
         """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
@@ -172,7 +173,9 @@ class HubServer:
             stream = await admit(self._remote, sock)
         except (ConfigurationError, OSError, trio.TooSlowError) as error:
             reason = str(error) or "no TLS handshake in time"
-            log.warning("an environment of another host was refused", host=host, reason=reason)
+            # Whatever looks whether somebody listens, or was given a wrong certificate, comes again and again.
+            if self._refused.due((host, reason)):
+                log.warning("an environment of another host was refused", host=host, reason=reason)
             return
         # What TLS has read already no descriptor tells of.
         await self._serve_one(stream, host, watched=False)
