@@ -23,6 +23,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
     StepUncertain,
 )
+from ospbridge.interface import Endpoint
 from ospbridge.session.absence import Absence
 from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
@@ -270,3 +271,13 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told(
             may.set()
             await until(lambda: conductor.ready)
     assert [line for line in logs if "Too many open files" in line.get("reason", "")]
+
+
+async def test_who_comes_to_a_simulator_that_is_given_up_is_told_so_and_not_to_wait_for_it() -> None:
+    conductor = Conductor(Settings(hub=Path("hub"), simulator=Endpoint("127.0.0.1", 45454)))
+    conductor._keeper.give_up(SessionLost("it fell silent", hint="wait"))
+    conductor._keeper.ended(SessionLost("it was lost too often", hint="start the daemon again"))
+    with pytest.raises(SimulatorNotFound, match="given up: it was lost too often") as caught:
+        conductor.attach(["agent1"], ONE)
+    assert caught.value.hint == "start the daemon again"
+    assert not conductor.ready
