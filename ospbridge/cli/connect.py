@@ -10,6 +10,7 @@ import click
 from ospbridge.cli.config import config_option
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.dashboard import dashboard, dashboard_options
+from ospbridge.cli.descriptors import allow_many
 from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.joining import joining_options
 from ospbridge.cli.serving import serving_options
@@ -61,6 +62,7 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
         companions=_companions(found.daemon, recent),
         reload=reloader(context, config, found, recent),
     )
+    allow_many()
     collect_seldom()
     run_until_asked(run, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -315,7 +315,7 @@ class Conductor:
         try:
             await self._keeper.run()
         except OspBridgeError as error:
-            self._keeper.connection, self._keeper.hint = f"given up: {error.message}", error.hint
+            self._keeper.ended(error)
             raise
 
     def _changed(self) -> None:

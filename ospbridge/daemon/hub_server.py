@@ -20,7 +20,7 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.refusals import refusal
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
-from ospbridge.observe.sparing import Sparing
+from ospbridge.observe.sparing import Sparing, SparingEach
 
 if TYPE_CHECKING:
     import socket
@@ -38,7 +38,8 @@ __all__ = ["HubServer"]
 
 log = logs.get(__name__)
 MOST_CLIENTS: Final = 512
-"""Connections at a time. A process may have 1,024 descriptors, and some must be left to join a simulator with."""
+"""Connections at a time. A process may have 1,024 descriptors where the system allows no more, and some must be left to
+join a simulator with."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
 TRY_AGAIN: Final = 0.5
@@ -69,6 +70,9 @@ class HubServer:
         """Those that are connected, and those that are about to be."""
         self._watch = HubWatch(conductor.barrier, spin=spin)
         self._complaint = Sparing()
+        self._crowded = Sparing()
+        self._turned_away = 0
+        self._refused = SparingEach()
         self._said = ""
         """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
@@ -121,9 +125,15 @@ class HubServer:
             sock.setblocking(False)
             host = str(address[0]) if address else ""
             if self._clients >= MOST_CLIENTS:
-                log.warning(
-                    "an environment is turned away", reason=f"{MOST_CLIENTS} are connected", host=host
-                )
+                self._turned_away += 1
+                # Whoever is turned away may come again at once, and again.
+                if self._crowded.due():
+                    log.warning(
+                        "an environment is turned away",
+                        reason=f"{MOST_CLIENTS} are connected",
+                        host=host,
+                        turned_away=self._turned_away,
+                    )
                 _turn_away(sock, speaks_tls=bool(host))
                 continue
             self._clients += 1
@@ -163,7 +173,9 @@ class HubServer:
             stream = await admit(self._remote, sock)
         except (ConfigurationError, OSError, trio.TooSlowError) as error:
             reason = str(error) or "no TLS handshake in time"
-            log.warning("an environment of another host was refused", host=host, reason=reason)
+            # Whatever looks whether somebody listens, or was given a wrong certificate, comes again and again.
+            if self._refused.due((host, reason)):
+                log.warning("an environment of another host was refused", host=host, reason=reason)
             return
         # What TLS has read already no descriptor tells of.
         await self._serve_one(stream, host, watched=False)

@@ -139,15 +139,22 @@ async def _connected(settings: Settings, left: float, trace: TraceWriter | None,
     limits = settings.limits
     if left < limits.connect:
         limits = replace(limits, connect=max(left, SHORTEST_TRY))
-    return await TrioSession.connect(
-        settings.simulator,
-        profile=settings.profile,
-        limits=limits,
-        spin=settings.spin,
-        linger=LINGER if settings.spin else 0.0,
-        trace=trace,
-        tally=tally,
-    )
+    try:
+        return await TrioSession.connect(
+            settings.simulator,
+            profile=settings.profile,
+            limits=limits,
+            spin=settings.spin,
+            linger=LINGER if settings.spin else 0.0,
+            trace=trace,
+            tally=tally,
+        )
+    except OSError as error:
+        # Of this moment, as where no descriptor is left, or an interface has just gone down.
+        raise ConfigurationError(
+            f"cannot open a socket to {settings.simulator}: {error.strerror or error}",
+            hint="see how many descriptors the daemon may have (`ulimit -n`, LimitNOFILE), and the network",
+        ) from None
 
 
 def _too_few(session: TrioSession, settings: Settings, *, free: Sequence[str]) -> OspBridgeError:

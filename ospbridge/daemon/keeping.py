@@ -71,6 +71,8 @@ class SessionKeeper:
         self._trace = trace
         self._joined = joined
         self._measures = measures
+        self._ended = False
+        """It is not tried any more."""
         self.free = False
         """Rebuilding the session that was given up costs nothing."""
         self._lost_to: OspBridgeError | None = None
@@ -92,10 +94,17 @@ class SessionKeeper:
     def need_simulator(self) -> None:
         """Raises SimulatorNotFound before it was joined."""
         if not self.ready:
+            hint = self.hint or "see its log for why"
             raise SimulatorNotFound(
                 f"the daemon has not joined {self._settings.simulator} ({self.broken or self.connection})",
-                hint=f"`ospbridge status --wait 30` tells when it has; else {self.hint or 'see its log for why'}",
+                hint=hint if self._ended else f"`ospbridge status --wait 30` tells when it has; else {hint}",
             )
+
+    def ended(self, error: OspBridgeError) -> None:
+        """``run`` has: the simulator is not joined any more, though others may be."""
+        self._ended = True
+        self.broken = ""
+        self.connection, self.hint = f"given up: {error.message}", error.hint
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[TrioSession]:

@@ -9,6 +9,7 @@ import trio
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
 
 if TYPE_CHECKING:
     import h11
@@ -25,6 +26,8 @@ PATH: Final = "/metrics"
 WITHIN: Final = 10.0
 """Seconds for one request and its answer."""
 MOST_AT_ONCE: Final = 16
+AGAIN_AFTER: Final = 1.0
+"""Seconds until it listens again."""
 LARGEST_REQUEST: Final = 16 * 1024
 """Bytes of a request's head."""
 PAGE: Final = b'<!doctype html><title>ospbridge</title><a href="/metrics">metrics</a>\n'
@@ -49,14 +52,14 @@ class _MetricsServer:
     def __init__(self, address: Endpoint) -> None:
         self._address = address
         self._limit = trio.CapacityLimiter(MOST_AT_ONCE)
+        self._complaint = Sparing()
 
     async def run(self, overlook: Overlook) -> None:
         """Until cancelled."""
         from ospbridge.daemon.metrics import registry
 
-        host, port = self._address.host, self._address.port
         try:
-            listeners = await trio.open_tcp_listeners(port, host=host)
+            listeners = await self._listening(self._address.port)
         except OSError as error:
             # The daemon does its work without being looked at.
             log.warning(
@@ -67,8 +70,8 @@ class _MetricsServer:
             )
             return
         found = registry(overlook)
-        where = listeners[0].socket.getsockname()[1]
-        log.info("metrics open", url=f"http://{f'[{host}]' if ':' in host else host}:{where}{PATH}")
+        host, port = self._address.host, listeners[0].socket.getsockname()[1]
+        log.info("metrics open", url=f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
 
         async def answer(stream: trio.SocketStream) -> None:
             if self._limit.available_tokens < 1:
@@ -81,7 +84,21 @@ class _MetricsServer:
                     log.exception("metrics could not be told", hint="please report this")
                     await trio.aclose_forcefully(stream)
 
-        await trio.serve_listeners(answer, listeners)
+        while True:
+            # What accepting says may be of one connection, as where a firewall or a security module denies it.
+            try:
+                await trio.serve_listeners(answer, listeners or await self._listening(port))
+            except* OSError as group:
+                listeners = []
+                if self._complaint.due():
+                    reason: BaseException = group
+                    while isinstance(reason, BaseExceptionGroup):
+                        reason = reason.exceptions[0]
+                    log.warning("metrics are opened again", reason=str(reason))
+            await trio.sleep(AGAIN_AFTER)
+
+    async def _listening(self, port: int) -> list[trio.SocketListener]:
+        return await trio.open_tcp_listeners(port, host=self._address.host)
 
 
 async def _answer(stream: trio.SocketStream, found: CollectorRegistry) -> None:

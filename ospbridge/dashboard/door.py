@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ospbridge.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
@@ -35,19 +37,31 @@ class Door:
         self.connections = 0
 
     async def let_in(self, visitor: trio.SocketStream) -> None:
-        """Serve one connection to its end; ``visitor`` is closed then."""
+        """Serve one connection to its end; ``visitor`` is closed then.
+
+        Raises ConfigurationError where the way inside is gone for good.
+        """
         if self.connections >= self._most:
             await trio.aclose_forcefully(visitor)
             return
         self.connections += 1
         try:
             with suppress(OSError, trio.BrokenResourceError):
-                host = await trio.open_unix_socket(self._inside)
-                async with host:
+                async with await self._entered() as host:
                     await self._pass_on(visitor, host)
         finally:
             self.connections -= 1
             await trio.aclose_forcefully(visitor)
+
+    async def _entered(self) -> trio.SocketStream:
+        try:
+            return await trio.open_unix_socket(self._inside)
+        except FileNotFoundError:
+            # Who tidies up among temporary files knows of no daemon that has run for months.
+            raise ConfigurationError(
+                f"{self._inside}, through which the dashboard is served, was removed",
+                hint="let whatever cleans temporary files spare sockets that somebody listens at",
+            ) from None
 
     async def _pass_on(self, visitor: trio.SocketStream, host: trio.SocketStream) -> None:
         """In both directions, until one side has nothing more to say: neither goes on without the other."""

@@ -96,13 +96,16 @@ class _Unfailing:
         self._stream = stream
         # What a stream could not write it keeps, and the interpreter would fail at it in the end.
         self._descriptor = stream.fileno() if stream is sys.__stderr__ else None
+        self._torn = False
+        """Of the latest line only a part found room: the next one must not go on with it."""
 
     def write(self, text: str) -> None:
         with suppress(OSError):
             if self._descriptor is None:
                 self._stream.write(text)
             else:
-                os.write(self._descriptor, text.encode("utf-8", "backslashreplace"))
+                data = (b"\n" if self._torn else b"") + text.encode("utf-8", "backslashreplace")
+                self._torn = os.write(self._descriptor, data) < len(data)
 
     def flush(self) -> None:
         if self._descriptor is None:

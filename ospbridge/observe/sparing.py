@@ -5,10 +5,12 @@ from __future__ import annotations
 from time import monotonic
 from typing import Final
 
-__all__ = ["SAID_AGAIN_AFTER", "Sparing"]
+__all__ = ["MOST_KEPT", "SAID_AGAIN_AFTER", "Sparing", "SparingEach"]
 
 SAID_AGAIN_AFTER: Final = 60.0
 """Seconds until the same trouble is logged a second time."""
+MOST_KEPT: Final = 256
+"""Different troubles that are remembered."""
 
 
 class Sparing:
@@ -23,4 +25,22 @@ class Sparing:
         if now < self._next:
             return False
         self._next = now + SAID_AGAIN_AFTER
+        return True
+
+
+class SparingEach:
+    """The same for many kinds of trouble, such as that of each host, which are told apart by what is said of them."""
+
+    def __init__(self) -> None:
+        self._next: dict[object, float] = {}
+
+    def due(self, what: object) -> bool:
+        """Whether to say it now; it counts as said then. What was forgotten since, for others, is said again."""
+        now = monotonic()
+        if now < self._next.get(what, 0.0):
+            return False
+        self._next.pop(what, None)
+        if len(self._next) >= MOST_KEPT:
+            del self._next[next(iter(self._next))]
+        self._next[what] = now + SAID_AGAIN_AFTER
         return True

@@ -43,6 +43,7 @@ SHOWN_VALUES: Final = 8
 SHOWN_CHARACTERS: Final = 80
 LONGEST_LINE: Final = 1 << 20
 """Bytes. The largest datagram is 64 KiB, twice that in hex; what is longer is no trace."""
+MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 _WHAT_IS_A_TRACE: Final = "a trace is what --trace FILE writes: one JSON object a line"
 
 
@@ -218,7 +219,8 @@ class TraceWriter:
         self._describe = Describer()
         self._start = time.monotonic()
         try:
-            self._file: BinaryIO | None = self.path.open("wb", buffering=0)
+            # Whoever rotates logs may cut the file down while it is written: what follows stands at its end then.
+            self._file: BinaryIO | None = os.fdopen(os.open(self.path, MODE, 0o666), "wb", buffering=0)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write a trace to {self.path}: {error.strerror}",

@@ -98,6 +98,7 @@ class Conversation:
 
     def overview(self) -> Exchange[tuple[AgentEntry, ...]]:
         """All agents, free or not."""
+        self._look_after_lease()
         self.agents = yield from roster.overview(self.machine)
         return self.agents
 
@@ -190,6 +191,7 @@ class Conversation:
 
     def reset(self, seed: int = 0) -> Exchange[bool]:
         """Reset the world; True where the completion itself was seen."""
+        self._look_after_lease()
         try:
             seen = yield from barrier.reset(self.machine, seed)
         except BarrierStuck as error:
@@ -373,7 +375,17 @@ class Conversation:
 
     def _renew_lease(self) -> None:
         if self._tenure is not None:
-            self._tenure.renew({name: vote.agent_id for name, vote in self.votes.items()} | self.asked)
+            self._tenure.renew(self._whose)
+
+    def _look_after_lease(self) -> None:
+        """Now and then: a session of weeks outlives what is tidied up, or removed when its user logs out."""
+        if self._tenure is not None:
+            self._tenure.look_after(self._whose)
+
+    @property
+    def _whose(self) -> dict[str, int]:
+        """What whoever dies now leaves taken."""
+        return {name: vote.agent_id for name, vote in self.votes.items()} | self.asked
 
     def forget_lease(self) -> None:
         """The agents are free, and so is our place: nobody needs to reclaim them."""

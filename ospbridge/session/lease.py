@@ -102,6 +102,16 @@ class LeaseFile:
         """It was written, and not let go since."""
         return self._descriptor is not None
 
+    @property
+    def stands(self) -> bool:
+        """Successors find it: nobody has removed or replaced its file."""
+        if self._descriptor is None or self._path is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            return False
+
     def age(self) -> float:
         """Seconds since the session wrote it last."""
         assert self._descriptor is not None

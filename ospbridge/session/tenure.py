@@ -41,6 +41,7 @@ class Tenure:
         self._owed = owed
         self.events = False
         """Events were registered, or may have been: a successor's END would do harm at some servers."""
+        self._over = False
 
     def renew(self, agents: Mapping[str, int]) -> None:
         """Whoever dies from now on leaves these: local id by name, none where it has only its place."""
@@ -60,10 +61,18 @@ class Tenure:
             )
         )
 
+    def look_after(self, agents: Mapping[str, int]) -> None:
+        """As ``renew``, where somebody has removed the file, as with a whole runtime directory."""
+        if not (self._over or self._file.stands):
+            self._file.abandon()
+            self.renew(agents)
+
     def end(self) -> None:
         """The agents are free, and so is the place: nobody need reclaim them."""
+        self._over = True
         self._file.remove()
 
     def abandon(self) -> None:
         """The agents may still be taken: leave the lease for a successor. The socket must be closed by then."""
+        self._over = True
         self._file.abandon()

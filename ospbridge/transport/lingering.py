@@ -20,7 +20,9 @@ _running: Final[list[int]] = []
 _READER: Final = """
 import os, select, sys
 descriptor, wait, quiet = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-while select.select([descriptor], [], [], wait)[0] and os.read(descriptor, 1 << 20):
+looking = select.poll()
+looking.register(descriptor, select.POLLIN)
+while looking.poll(1000 * wait) and os.read(descriptor, 1 << 20):
     wait = quiet
 """
 

@@ -72,6 +72,22 @@ async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
         second.close()
 
 
+async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_server, "MOST_CLIENTS", 1)
+    path = tmp_path / "hub"
+    with capture_logs() as logs:
+        async with serving(document, path):
+            first = await connected(path)
+            for _ in range(5):
+                with pytest.raises(HubError):
+                    await connected(path)
+            first.close()
+    (told,) = [line for line in logs if line["event"] == "an environment is turned away"]
+    assert told["turned_away"] == 1
+
+
 class Denying:
     """A listener whose host denies the first connections, as a firewall or a security module does."""
 

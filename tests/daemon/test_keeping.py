@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +23,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
     StepUncertain,
 )
+from ospbridge.interface import Endpoint
 from ospbridge.session.absence import Absence
 from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
@@ -242,3 +245,39 @@ async def test_what_a_task_asks_for_in_vain_ends_the_daemon(
         async with running(document):
             await trio.sleep_forever()
     assert caught.group_contains(ConfigurationError, match="there is no such event")
+
+
+async def test_a_lack_of_descriptors_is_waited_out_and_told(
+    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may = trio.Event()
+    connect = TrioSession.connect
+
+    async def lacking(*arguments: Any, **options: Any) -> TrioSession:
+        if tried and not may.is_set():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        tried.append(arguments)
+        return await connect(*arguments, **options)
+
+    tried: list[object] = []
+    monkeypatch.setattr(TrioSession, "connect", lacking)
+    with capture_logs() as logs:
+        async with running(document) as conductor:
+            await until(lambda: conductor.ready)
+            conductor._keeper.give_up(SessionLost("a test gives it up", hint="wait"))
+            conductor._keeper.changed()
+            await until(lambda: "Too many open files" in conductor.connection)
+            assert "ulimit" in conductor.connection_hint
+            may.set()
+            await until(lambda: conductor.ready)
+    assert [line for line in logs if "Too many open files" in line.get("reason", "")]
+
+
+async def test_who_comes_to_a_simulator_that_is_given_up_is_told_so_and_not_to_wait_for_it() -> None:
+    conductor = Conductor(Settings(hub=Path("hub"), simulator=Endpoint("127.0.0.1", 45454)))
+    conductor._keeper.give_up(SessionLost("it fell silent", hint="wait"))
+    conductor._keeper.ended(SessionLost("it was lost too often", hint="start the daemon again"))
+    with pytest.raises(SimulatorNotFound, match="given up: it was lost too often") as caught:
+        conductor.attach(["agent1"], ONE)
+    assert caught.value.hint == "start the daemon again"
+    assert not conductor.ready

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import os
 import re
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 import pytest
+import trio
+from structlog.testing import capture_logs
 
 import ospbridge
+from ospbridge.daemon import metrics_server
 from ospbridge.daemon.metrics import METRICS
+from ospbridge.daemon.overlook import Overlook
 from ospbridge.hub.status import STEP_BOUNDS
+from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -141,6 +148,39 @@ def test_a_taken_address_is_told_and_the_daemon_goes_on(tmp_path: Path) -> None:
         assert line["level"] == "warning"
         assert "in use" in line["reason"]
         assert "--metrics" in line["hint"]
+
+
+@pytest.mark.trio
+async def test_a_connection_that_the_host_denies_costs_the_daemon_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accept = trio.SocketListener.accept
+    denied = [errno.EPERM, errno.EPROTO]
+
+    async def denying(listener: trio.SocketListener) -> trio.SocketStream:
+        stream = await accept(listener)
+        if denied:
+            await stream.aclose()
+            number = denied.pop()
+            raise OSError(number, os.strerror(number))
+        return stream
+
+    monkeypatch.setattr(trio.SocketListener, "accept", denying)
+    monkeypatch.setattr(metrics_server, "AGAIN_AFTER", 0.01)
+    serve = metrics_server.metrics_server(Endpoint("127.0.0.1", 0))
+    with capture_logs() as logs, trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, Overlook([], [], []))
+            while not logs:
+                await trio.sleep(0.01)
+            answered = 0
+            while answered != 200:
+                with suppress(OSError, http.client.HTTPException):
+                    answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    told = [(line["event"], line.get("reason", "")) for line in logs[1:]]
+    assert told == [("metrics are opened again", str(OSError(errno.EPROTO, os.strerror(errno.EPROTO))))]
 
 
 def documented() -> list[tuple[str, str, str, str]]:

@@ -175,6 +175,20 @@ def test_an_environment_without_a_certificate_or_with_an_old_tls_is_refused(
         assert len(refused(daemon, 2)) == 2
 
 
+def test_whoever_is_refused_again_and_again_does_not_fill_the_log(
+    document: UdpSimulator, authority: Authority, tmp_path: Path
+) -> None:
+    """As where something looks every second whether the port is open."""
+    with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
+        place = ("127.0.0.1", int(bridge.rpartition(":")[2]))
+        for says in (*5 * [b"GET / HTTP/1.1\r\n\r\n"], b"\x16\x03\x01\xff\xff" + bytes(400)):
+            with socket.create_connection(place, 5) as plain, suppress(OSError):
+                plain.sendall(says)
+                while plain.recv(100):
+                    pass
+        assert len(refused(daemon, 2)) == 2
+
+
 @pytest.mark.parametrize("case", ["stranger", "expired", "another host"])
 def test_a_daemon_whose_certificate_does_not_hold_is_refused(
     case: str, document: UdpSimulator, authority: Authority, tmp_path: Path

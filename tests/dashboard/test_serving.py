@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import trio
@@ -244,6 +248,27 @@ async def test_a_failure_in_it_is_a_warning_and_it_is_opened_again(
                     except (EOFError, trio.BrokenResourceError):
                         await trio.sleep(0.05)
     assert "the dashboard failed, and is opened again" in {entry["event"] for entry in logs}
+
+
+async def test_it_is_opened_again_where_somebody_has_tidied_up_its_temporary_files(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serving, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with capture_logs() as logs:
+        async with opened(source) as dashboard:
+            assert (await ask(dashboard.port)).status == 200
+            for made in tmp_path.iterdir():
+                shutil.rmtree(made)
+            with trio.fail_after(WITHIN):
+                while True:
+                    with suppress(http.client.HTTPException, OSError):
+                        assert (await ask(dashboard.port)).status == 200
+                        break
+                    await trio.sleep(0.02)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "the dashboard failed, and is opened again"
+    ]
 
 
 async def test_what_is_no_http_is_answered_and_forgotten(source: SyntheticSource) -> None:

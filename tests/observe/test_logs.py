@@ -231,3 +231,27 @@ def test_a_stream_that_is_not_the_journal_keeps_the_times(
         logs.get("somebody").info("joined")
         stream.seek(0)
         assert "timestamp" in json.loads(stream.read())
+
+
+FULL = """
+from ospbridge.observe import logs
+from tests.full_disk import full_disk
+logs.configure(json=True)
+log = logs.get("test")
+with full_disk(size=1000):
+    for number in range(20):
+        log.info("before", number=number)
+log.info("after")
+log.info("after")
+"""
+
+
+def test_a_line_that_a_full_disk_cut_off_spoils_none_that_comes_when_there_is_room_again(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run([sys.executable, "-c", FULL], stderr=log, check=True, timeout=60)
+    *before, cut, first, second = (tmp_path / "log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in (before[-1], first, second)] == ["before", "after", "after"]
+    with pytest.raises(ValueError, match="line 1"):
+        json.loads(cut)

@@ -236,6 +236,16 @@ def test_a_new_trace_replaces_an_old_one(tmp_path: Path) -> None:
     assert [record.note for record in read_trace(path)] == ["new"]
 
 
+def test_a_trace_that_is_cut_down_while_it_is_written_goes_on_at_its_end(tmp_path: Path) -> None:
+    """As logrotate does with `copytruncate`, where a daemon traces for weeks."""
+    path = tmp_path / "trace"
+    with TraceWriter(path) as trace:
+        trace.note("before")
+        os.truncate(path, 0)
+        trace.note("behind")
+    assert [record.note for record in read_trace(path)] == ["behind"]
+
+
 def test_a_trace_that_cannot_be_written_says_where_and_why(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "trace.jsonl"
     with pytest.raises(ConfigurationError, match=f"cannot write a trace to {path}: No such file") as caught:

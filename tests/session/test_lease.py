@@ -6,6 +6,7 @@ import errno
 import fcntl
 import gc
 import os
+import shutil
 import socket
 import time
 from dataclasses import replace
@@ -296,3 +297,43 @@ def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agen
             lose(session)
         assert not list(tmp_path.iterdir())
         assert not simulator.machine.controlled
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("asking", ["a reset", "a look at the agents"])
+def test_a_lease_that_was_removed_with_its_directory_is_made_again_and_frees_the_agents(
+    asking: str, tmp_path: Path
+) -> None:
+    """As where a user logs out while a program of theirs goes on: the runtime directory is removed."""
+    leases = tmp_path / "runtime" / "leases"
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        session = BlockingSession.connect(simulator.address, leases=leases)
+        session.register("agent")
+        (before,) = leases.iterdir()
+        opened = len(descriptors())
+        shutil.rmtree(leases.parent)
+        if asking == "a reset":
+            session.reset(1)
+        else:
+            session.agents()
+        assert list(leases.iterdir()) == [before]
+        assert not list(stale_leases(simulator.address, leases))
+        assert len(descriptors()) == opened
+        # As when it is killed.
+        session._drop()
+        with BlockingSession.connect(simulator.address, leases=leases) as next_one:
+            assert all(entry.available for entry in next_one.agents())
+
+
+def test_a_session_that_is_over_makes_no_lease_again(tmp_path: Path) -> None:
+    tenure = Tenure(
+        LeaseFile(tmp_path),
+        SERVER,
+        local=Endpoint("127.0.0.1", free_port()),
+        handler=Endpoint("127.0.0.1", 9),
+        profile=DOCUMENT,
+    )
+    tenure.renew({"agent": 1})
+    tenure.end()
+    tenure.look_after({"agent": 1})
+    assert not list(tmp_path.iterdir())
