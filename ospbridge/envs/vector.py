@@ -200,11 +200,12 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     def send(self, actions: Any) -> None:
         """The first half of ``step``: returns while the simulators work. ``recv`` must follow."""
         fleet = self._ready()
-        if len(actions) != self.num_envs:
-            raise LocalProtocolError(
-                f"{len(actions)} actions for {self.num_envs} environments",
-                hint="env.action_space.sample() shows the form",
-            )
+        try:
+            given = len(actions)
+        except TypeError:
+            given = None
+        if given != self.num_envs:
+            raise _not_each(actions, given, self.num_envs)
         if self._onlookers is not None:
             # They are told of them when the caller may have others in that place.
             actions = deepcopy(actions)
@@ -369,6 +370,14 @@ def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:
     finally:
         if onlookers is not None:
             onlookers.close()
+
+
+def _not_each(actions: Any, given: int | None, count: int) -> LocalProtocolError:
+    """The error for actions that are not one of each environment."""
+    told = f"actions of type {type(actions).__name__}" if given is None else f"{given} actions"
+    return LocalProtocolError(
+        f"{told} for {count} environments", hint="env.action_space.sample() shows the form"
+    )
 
 
 def _raise_first(results: Iterable[object]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
 import shlex
 from dataclasses import fields
@@ -62,7 +63,7 @@ _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENV_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]*[A-Za-z][\w.-]*-v\d+")
 
 
-def load(scenario: str) -> Scenario:
+def load(scenario: str | os.PathLike[str]) -> Scenario:
     """The scenario of a file, or the shipped one of that name. Raises ScenarioNotFound, ScenarioInvalid."""
     path = find(scenario)
     try:
@@ -78,16 +79,23 @@ def load(scenario: str) -> Scenario:
     return read(text, str(path))
 
 
-def find(scenario: str) -> Path:
+def find(scenario: str | os.PathLike[str]) -> Path:
     """The file of a path or of a shipped scenario's name. Raises ScenarioNotFound."""
+    scenario = os.fspath(scenario)
     path = Path(scenario)
-    if path.is_file():
-        return path
-    may_be_shipped = path.suffix != ".toml" and len(path.parts) == 1
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        raise ScenarioNotFound(
+            f"there is no file {scenario}: {error.strerror}", hint=f"shipped are {', '.join(shipped())}"
+        ) from None
+    may_be_shipped = path.suffix != ".toml" and len(path.parts) <= 1
     if may_be_shipped and (file := shipped_file(scenario)) is not None:
         return file
-    if path.is_dir():
-        raise ScenarioNotFound(f"{scenario} is a directory", hint="name a TOML file")
+    if scenario and path.exists():
+        what = "a directory" if path.is_dir() else "not a regular file"
+        raise ScenarioNotFound(f"{scenario} is {what}", hint="name a TOML file")
     if may_be_shipped:
         names = shipped()
         raise ScenarioNotFound(

@@ -292,6 +292,8 @@ def test_a_shipped_scenario_is_found_by_name_and_a_file_by_path(tmp_path: Path) 
     file.write_text(AGENT)
     assert load(str(file)).name == "x"
     assert load(str(file)).origin == str(file)
+    assert load(file) == load(str(file))
+    assert load(Path("cartpole")) == load("cartpole")
 
 
 @pytest.mark.parametrize(
@@ -302,6 +304,21 @@ def test_what_is_not_there_is_told_with_what_is(name: str, hint: str) -> None:
     with pytest.raises(ScenarioNotFound) as caught:
         load(name)
     assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("", "no scenario is called ''"),
+        ("x" * 5000, "File name too long"),
+        ("/dev/null", "/dev/null is not a regular file"),
+        ("/", "/ is a directory"),
+    ],
+    ids=["empty", "long", "device", "directory"],
+)
+def test_what_can_be_no_scenarios_file_is_told_as_what_it_is(name: str, told: str) -> None:
+    with pytest.raises(ScenarioNotFound, match=told):
+        load(name)
 
 
 @pytest.mark.parametrize("name", shipped())
