@@ -57,4 +57,4 @@ def each_seed(seed: int | Sequence[int | None] | None, count: int) -> Sequence[i
             f"{given} seeds for {count} environments",
             hint="give one for each, or a single int",
         )
-    return seed
+    return list(seed)

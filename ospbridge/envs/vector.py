@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.arguments import told_apart
-from ospbridge.envs.beginning_again import groups_in_mask, mode_named
+from ospbridge.envs.beginning_again import groups_in_mask, mask_in, mode_named
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
@@ -150,7 +150,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         """
         self._ready()
         seeds = each_seed(seed, self.num_envs)
-        mask = (options or {}).get("reset_mask")
+        mask = mask_in(options)
         chosen = self._groups
         if mask is not None:
             chosen = [self._groups[at] for at in groups_in_mask(mask, [len(s.names) for s in self._groups])]
@@ -216,7 +216,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             elif seats.ended or not seats.group.playing:
                 raise seats.not_playing(self.autoreset_mode)
             else:
-                turns.append((seats, Turn(at, actions=fleet.actions(seats.names, actions[seats.slice]))))
+                try:
+                    own = actions[seats.slice]
+                except (TypeError, KeyError):
+                    raise _not_each(actions, None, self.num_envs) from None
+                turns.append((seats, Turn(at, actions=fleet.actions(seats.names, own))))
         fleet.send([turn for _, turn in turns])
         self._sent = turns
 
