@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,11 @@ def test_without_a_file_it_shows_what_the_flags_say() -> None:
     assert simulator["spin"] is False
     (server,) = found["rllink"]
     assert (server["address"], server["mode"], server["timeout"]) == ("127.0.0.1:5555", "drive", 600.0)
+
+
+def test_a_files_name_that_is_not_utf_8_is_shown_as_no_file_may_say_it() -> None:
+    shown = run("config", "show", "--record", os.fsdecode(b"/r\xff")).stdout
+    assert 'record = "/r\\udcff"' in shown
 
 
 def test_each_named_simulator_has_a_hub_of_its_own(two: str) -> None:
