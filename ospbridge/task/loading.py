@@ -192,11 +192,12 @@ def _ranges(table: Table, key: str) -> dict[str, Range]:
     ranges: dict[str, Range] = {}
     inner = Table(table.data.get(key, {}), table.at(key), None, table.mistakes)
     for name in inner:
+        before = len(table.mistakes.found)
         bounds = Table(inner.data[name], inner.at(name), ("low", "high"), table.mistakes)
         low, high = bounds.per_value("low"), bounds.per_value("high")
         if isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf:
             ranges[name] = Range(low, high)
-        elif bounds.data:
+        elif len(table.mistakes.found) == before:
             table.mistakes.note(
                 inner.at(name), "expected two finite numbers, low below high", "{ low = 0.5, high = 2.0 }"
             )
@@ -395,7 +396,8 @@ def _expression(table: Table, key: str, names: dict[str, Source], *, timed: bool
     try:
         Judge({key: value}, names)
     except WrongExpression as error:
-        table.mistakes.note(table.at(key), error.what, error.hint)
+        for each in error.all:
+            table.mistakes.note(table.at(key), each.what, each.hint)
         return None
     if not timed and "time" in _words(value, names):
         table.mistakes.note(

@@ -211,6 +211,47 @@ def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -
     assert mistakes(text) == (mistake,)
 
 
+@pytest.mark.parametrize(
+    "table, told",
+    [
+        ("x = { lo = 0.5, high = 2.0 }", ".lo: unknown key (did you mean 'low'?)"),
+        ('x = { low = "a", high = 2.0 }', ".low: expected a number,"),
+        ("x = { low = 2.0, high = 1.0 }", ": expected two finite numbers, low below high"),
+        ("x = { low = 2.0 }", ": expected two finite numbers, low below high"),
+        ("x = {}", ": expected two finite numbers, low below high"),
+        ("x = 3", ": expected a table, got 3"),
+    ],
+)
+def test_one_mistake_of_a_range_is_told_once(table: str, told: str) -> None:
+    for text, path in (
+        (f"{AGENT}[agent.observe.range]\n{table}\n", "agent[0].observe.range.x"),
+        (f"{AGENT}[randomise]\n{table}\n", "randomise.x"),
+    ):
+        (found,) = mistakes(text)
+        assert found.startswith(path + told)
+
+
+def test_every_mistake_of_an_expression_is_told_once() -> None:
+    found = mistakes(
+        f'{AGENT}[agent.names]\nx = "output:/x"\n[agent.episode]\n'
+        'reward = "y + y * foo(z, *x) - clip(x) + prev.q + x[0] + (w if x & y else x.real)"\n'
+    )
+    assert [each.partition(" (")[0] for each in found] == [
+        f"agent[0].episode.reward: {what}"
+        for what in (
+            "unknown name 'y'",
+            "unknown function 'foo'",
+            "unknown name 'z'",
+            "clip takes 3 arguments, got 1",
+            "unknown name 'q' behind prev",
+            "an expression may not hold an index [...]",
+            "an expression may not hold '&'; write 'and'",
+            "unknown name 'w'",
+            "an expression may not hold 'x.real'; only prev.NAME has a dot",
+        )
+    ]
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     found = mistakes(
         'nam = 1\n[[agent]]\n[agent.action]\nkind = "x"\n[agent.episode]\nreward = "y"\nmax_steps = -1\n'
