@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT
-from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.server import ServerMachine
 from ospbridge.simulator.checking import check_world
 from ospbridge.simulator.serving import UdpServer
@@ -15,7 +15,6 @@ from ospbridge.simulator.serving import UdpServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World
     from ospbridge.simulator.faults import FaultPlan
 
@@ -47,6 +46,11 @@ class UdpSimulator(UdpServer):
     ) -> None:
         if not 0.0 <= stall <= 1.0:
             raise ConfigurationError(f"stall must be a probability in [0, 1], got {stall}")
+        if not isinstance(profile, Profile):
+            raise ConfigurationError(
+                f"profile must be one of ospbridge.osp.profile, got {profile!r}",
+                hint="from ospbridge.osp.profile import DOCUMENT, NERD",
+            )
         check_world(world, profile)
         stalls = Random(f"{0 if faults is None else faults.seed}/stall")
         self.machine = ServerMachine(
