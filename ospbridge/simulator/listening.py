@@ -22,7 +22,7 @@ _OTHERWISE: Final = {
 
 def bound(host: str, port: int) -> tuple[socket.socket, int]:
     """The main socket. SO_REUSEADDR stays off: two simulators on one port would share its datagrams."""
-    if not isinstance(port, int) or not 0 <= port < 65536:
+    if not isinstance(port, int) or not 0 <= port < 65536:  # type: ignore[redundant-expr]  # users may check no types
         # The resolver takes what is larger, and cuts it.
         raise ConfigurationError(
             f"cannot listen at port {port!r}: expected 0 to 65535", hint="port 0 takes a free one"

@@ -209,10 +209,12 @@ def _world(table: Table) -> WorldTable | None:
         return None
     data = table.data["world"]
     plain = Table(data, "world", None, table.mistakes)
-    kind = plain.text("kind")
-    if kind not in WORLDS:
-        if plain.data:
-            plain.wrong("kind", " or ".join(map(repr, WORLDS)), kind, nearest(kind, WORLDS))
+    if "kind" not in plain:
+        if isinstance(data, dict):
+            table.mistakes.note("world.kind", "a world needs a kind", " or ".join(map(repr, WORLDS)))
+        return None
+    kind = plain.word("kind", tuple(WORLDS))
+    if kind is None:
         return None
     inner = Table(data, "world", _keys(WORLDS[kind]), table.mistakes)
     if kind == "gym":

@@ -231,6 +231,18 @@ def test_one_mistake_of_a_range_is_told_once(table: str, told: str) -> None:
         assert found.startswith(path + told)
 
 
+@pytest.mark.parametrize(
+    "world, told",
+    [
+        ("[world]\nkind = 3\n", "world.kind: expected 'gym' or 'arena' or 'synthetic', got 3"),
+        ("[world]\nrobots = 3\n", "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic')"),
+        ("[world]\n", "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic')"),
+    ],
+)
+def test_a_kind_of_world_that_is_none_is_told_once(world: str, told: str) -> None:
+    assert mistakes(AGENT + world) == (told,)
+
+
 def test_every_mistake_of_an_expression_is_told_once() -> None:
     found = mistakes(
         f'{AGENT}[agent.names]\nx = "output:/x"\n[agent.episode]\n'
