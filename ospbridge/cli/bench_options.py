@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ospbridge.bench.exercise import Exercise
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import with_options
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def think_option(seconds: float) -> Decorator:
     """``--think``: how long a simulator sleeps in each step, for which the floors have the patience."""
     return click.option(
         "--think",
-        type=click.FloatRange(0, 1),
+        type=NumberRange(0, 1),
         default=seconds,
         show_default=True,
         metavar="SECONDS",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ospbridge.cli.bench_output import JSON, Output, report_options
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import json_option
 from ospbridge.cli.output import note
 
@@ -24,7 +25,7 @@ PARTS: Final = ("agents", "values", "simulators", "processes", "spool")
 )
 @click.option(
     "--share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=NumberRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
     help="Go up to this share of the largest sizes.",
@@ -67,7 +68,7 @@ def scale(*, parts: tuple[str, ...], share: float, runs: int, output: Output) ->
 )
 @click.option(
     "--room",
-    type=click.FloatRange(0),
+    type=NumberRange(0),
     metavar="MB",
     help="End with exit code 1 where memory grows by more.",
 )

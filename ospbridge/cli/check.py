@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.completion import scenarios
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, SimulatorAccess, SimulatorAddress, json_option
 from ospbridge.cli.output import note, print_json
 from ospbridge.cli.stopping import stoppable
@@ -40,7 +41,7 @@ __all__ = ["check"]
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, LONGEST, min_open=True),
+    type=NumberRange(0, LONGEST, min_open=True),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

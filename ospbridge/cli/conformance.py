@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ospbridge.cli.options import LONGEST, SILENCE, SimulatorAddress, json_option
+from ospbridge.cli.numbers import NumberRange
+from ospbridge.cli.options import LONGEST, SILENCE, SimulatorAddress, json_option, tracing
 from ospbridge.cli.output import Column, note, print_json, print_table
 from ospbridge.cli.stopping import stoppable, uninterrupted
 
@@ -41,7 +42,7 @@ DEVIATIONS: Final = 25
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, LONGEST, min_open=True),
+    type=NumberRange(0, LONGEST, min_open=True),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
@@ -65,10 +66,9 @@ def conformance(
     Exit code 0 says that probing finished, whatever was found.
     """
     from ospbridge.diagnosis.conformance import Conformance
-    from ospbridge.observe.trace import TraceWriter
 
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(TraceWriter(trace)) if trace else None
+        writer = stack.enter_context(tracing(trace))
         stack.enter_context(stoppable())
         told = stack.enter_context(_progress(f"waiting for a simulator at {simulator}"))
         probing = Conformance(simulator, invasive=invasive, timeout=timeout, trace=writer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, SimulatorAddress, json_option, waiting_told
 from ospbridge.cli.output import Column, note, print_json, print_table
 from ospbridge.cli.stopping import stoppable
@@ -49,7 +50,7 @@ LOOPBACK: Final = ("127.", "::1", "localhost")
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, LONGEST, min_open=True),
+    type=NumberRange(0, LONGEST, min_open=True),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

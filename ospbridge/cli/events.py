@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
 from ospbridge.cli.output import note, print_json_line
 from ospbridge.cli.stopping import stoppable
@@ -40,7 +41,7 @@ def events() -> None:
 @click.option("--reset", "reset_first", is_flag=True, help="Reset the world before the first step.")
 @click.option(
     "--step-timeout",
-    type=click.FloatRange(0, LONGEST, min_open=True),
+    type=NumberRange(0, LONGEST, min_open=True),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ospbridge.cli.completion import scenarios
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, SimulatorAddress, with_options
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["joining_options", "settings_from"]
 
-SECONDS: Final = click.FloatRange(0.0, LONGEST, min_open=True)
+SECONDS: Final = NumberRange(0.0, LONGEST, min_open=True)
 PEM: Final = click.Path(path_type=Path)
 
 _OPTIONS: Final[tuple[Decorator, ...]] = (
@@ -74,7 +75,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     ),
     click.option(
         "--wait",
-        type=click.FloatRange(0.0, 365 * LONGEST),
+        type=NumberRange(0.0, 365 * LONGEST),
         metavar="SECONDS",
         help="How long the simulator may be absent, or without the agents; 0: one try. Default: for ever while it is "
         "absent or has no agents at all, and no time for those that it lacks or that are taken.",

@@ -100,6 +100,8 @@ def _kind(option: click.Option) -> Kind:
 
 
 def _convert(option: click.Option, said: Any) -> Any:
+    if option.name == "scenario":
+        _look_for(said)
     try:
         if option.multiple:
             return tuple(option.type.convert(each, option, None) for each in said)
@@ -134,6 +136,17 @@ def _hub(said: str, directory: Path) -> str:
 def _scenario(said: str, directory: Path) -> str:
     # Anything else is the name of a shipped one.
     return str(directory / said) if said.endswith(".toml") or "/" in said else said
+
+
+def _look_for(scenario: str) -> None:
+    """Raises ValueError for one that is not there: it is told together with the file's other mistakes."""
+    from ospbridge.errors import ScenarioNotFound
+    from ospbridge.task.loading import find
+
+    try:
+        find(scenario)
+    except ScenarioNotFound as error:
+        raise ValueError(f"{error.message} ({error.hint})") from None
 
 
 _PLACED: Final[Mapping[str, Any]] = {"hub": _hub, "scenario": _scenario}

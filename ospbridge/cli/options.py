@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.stopping import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ospbridge.interface import Endpoint
+    from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.blocking import BlockingSession
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -36,6 +38,7 @@ __all__ = [
     "json_option",
     "log_options",
     "simulator_options",
+    "tracing",
     "waiting_told",
     "with_options",
 ]
@@ -88,7 +91,6 @@ class SimulatorAccess:
         ``reclaim_stale`` frees agents of our own sessions that died, ``rejoin_locked`` only those of a server that
         answers nobody before; a command that only looks does neither.
         """
-        from ospbridge.observe.trace import TraceWriter
         from ospbridge.osp.timing import Limits
         from ospbridge.session.blocking import BlockingSession
 
@@ -98,7 +100,7 @@ class SimulatorAccess:
             else Limits(connect=self.timeout, step=step_timeout)
         )
         with contextlib.ExitStack() as stack:
-            trace = stack.enter_context(TraceWriter(self.trace)) if self.trace else None
+            trace = stack.enter_context(tracing(self.trace))
             with waiting_told(f"waiting for a simulator at {self.address}"):
                 session = BlockingSession.connect(
                     self.address,
@@ -113,6 +115,21 @@ class SimulatorAccess:
             finally:
                 with uninterrupted():
                     session.close()
+
+
+@contextlib.contextmanager
+def tracing(file: Path | None) -> Iterator[TraceWriter | None]:
+    """Whoever writes the trace, which is closed in the end; None without a file."""
+    if file is None:
+        yield None
+        return
+    from ospbridge.observe import logs
+    from ospbridge.observe.trace import TraceWriter
+
+    # A trace whose disk is full logs that; left alone, structlog writes to standard output.
+    logs.configure(level="warning")
+    with TraceWriter(file) as writer:
+        yield writer
 
 
 @contextlib.contextmanager
@@ -156,7 +173,7 @@ _SIMULATOR_OPTIONS: Final = (
     ),
     click.option(
         "--timeout",
-        type=click.FloatRange(0, LONGEST, min_open=True),
+        type=NumberRange(0, LONGEST, min_open=True),
         default=10.0,
         show_default=True,
         metavar="SECONDS",

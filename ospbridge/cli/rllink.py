@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, waiting_told, with_options
 from ospbridge.cli.output import Column, note, number, print_json, print_table
 from ospbridge.cli.server_options import dialect_option, largest_option, server_address, tls_options
@@ -43,7 +44,7 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, LONGEST, min_open=True),
+    type=NumberRange(0, LONGEST, min_open=True),
     default=20.0,
     show_default=True,
     metavar="SECONDS",

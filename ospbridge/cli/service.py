@@ -63,8 +63,13 @@ def install(
     from ospbridge.errors import ConfigurationError
     from ospbridge.service.systemctl import check_manager, check_permission
 
-    if config is not None and not config.is_file():
-        raise ConfigurationError(f"{config} is not there", hint="write it, or leave --config out")
+    if config is not None:
+        try:
+            there = config.is_file()
+        except OSError:
+            there = False  # such as a name that is too long for any file
+        if not there:
+            raise ConfigurationError(f"{config} is not there", hint="write it, or leave --config out")
     wanted = _installation(user, instance, config)
     wanted.check_visible()
     if not dry_run:

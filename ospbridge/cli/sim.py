@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ospbridge.cli.completion import scenarios
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.stopping import deaf
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sim"]
 
-PROBABILITY = click.FloatRange(0.0, 1.0)
+PROBABILITY = NumberRange(0.0, 1.0)
 STEP_WITHIN = 2.0
 """Seconds that a step which is under way may take when the simulator is told to end."""
 
@@ -61,7 +62,7 @@ def _sizes(
     help="How many extra variables with --synthetic.",
 )
 @click.option(
-    "--think", type=click.FloatRange(0.0, 3600.0), default=0.0, help="Seconds that a synthetic step sleeps."
+    "--think", type=NumberRange(0.0, 3600.0), default=0.0, help="Seconds that a synthetic step sleeps."
 )
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=45454, help="Port to listen at; 0 picks one.")
@@ -82,7 +83,7 @@ def _sizes(
 @click.option("--delay", type=PROBABILITY, default=0.0, help="Probability that a datagram is late.")
 @click.option(
     "--delay-max",
-    type=click.FloatRange(0.0, 60.0),
+    type=NumberRange(0.0, 60.0),
     default=0.1,
     help="Most seconds that a late datagram takes.",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.output import numbered
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ PAUSE = 0.1
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(0.0, 1e9),
+    type=NumberRange(0.0, 1e9),
     metavar="SECONDS",
     default=0.0,
     help="Wait until the daemon's agents are ready.",

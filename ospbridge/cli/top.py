@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ PATIENCE = 2.0
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600.0),
+    type=NumberRange(0.1, 3600.0),
     metavar="SECONDS",
     default=1.0,
     show_default=True,

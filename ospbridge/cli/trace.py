@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.output import note, numbered
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
@@ -36,7 +37,7 @@ def trace() -> None:
 @choosing
 @click.option(
     "--slow",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=NumberRange(min=0.0, min_open=True),
     default=40.0,
     show_default=True,
     metavar="MS",

@@ -64,11 +64,18 @@ def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> 
 
     from ospbridge.errors import ConfigurationError, UsageError
 
-    if target.exists() and target.samefile(file):
-        raise UsageError(f"{target} is the trace that is read", hint="write to another file")
-    if target.exists() and not force:
-        raise UsageError(f"{target} exists already", hint="write to another file, or replace it with --force")
     try:
+        if target.exists() and target.samefile(file):
+            raise UsageError(f"{target} is the trace that is read", hint="write to another file")
+        if target.exists() and not target.is_file():
+            # A device would be replaced by a file.
+            raise UsageError(
+                f"{target} is not a regular file", hint="write to a file, or to standard output with -"
+            )
+        if target.exists() and not force:
+            raise UsageError(
+                f"{target} exists already", hint="write to another file, or replace it with --force"
+            )
         with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
             try:
                 part.writelines(lines)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.output import note
 from ospbridge.cli.stopping import deaf
 
@@ -29,7 +30,7 @@ EXIT_DIFFERENT: Final = 1
 @click.option("--port", type=click.IntRange(0, 65535), default=45454, help="Port to listen at; 0 picks one.")
 @click.option(
     "--speed",
-    type=click.FloatRange(0.001, 1000.0),
+    type=NumberRange(0.001, 1000.0),
     metavar="FACTOR",
     help="Keep the recorded delays of answers: 1 as they were, 2 at twice the speed. Default: no delays.",
 )

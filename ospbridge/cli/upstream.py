@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, with_options
 from ospbridge.cli.server_options import (
     SizeParam,
@@ -107,7 +108,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     ),
     click.option(
         "--rllink-timeout",
-        type=click.FloatRange(0.0, LONGEST, min_open=True),
+        type=NumberRange(0.0, LONGEST, min_open=True),
         metavar="SECONDS",
         default=600.0,
         show_default=True,

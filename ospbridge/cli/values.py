@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
 from ospbridge.cli.output import Column, note, print_json, print_json_line, print_table
 from ospbridge.cli.stopping import stoppable
@@ -148,7 +149,7 @@ def set_(name: str, value: str, simulator: SimulatorAccess, as_json: bool) -> No
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
     "--interval",
-    type=click.FloatRange(0, LONGEST),
+    type=NumberRange(0, LONGEST),
     default=0.5,
     show_default=True,
     metavar="SECONDS",

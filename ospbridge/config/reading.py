@@ -47,14 +47,15 @@ class WrittenFile:
 def load(path: Path, sections: Sequence[Section]) -> WrittenFile:
     """What the file says. Raises ConfigurationError; ConfigurationInvalid for its mistakes."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:  # which may be a device that never ends
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be read: {error.strerror}", hint="name a TOML file with --config FILE"
         ) from None
     if len(data) > LARGEST:
         raise ConfigurationError(
-            f"{path} is no configuration: it has {len(data)} bytes", hint="name a TOML file"
+            f"{path} is no configuration: it has more than {LARGEST:,} bytes", hint="name a TOML file"
         )
     try:
         return read(decoded(data), sections, origin=str(path), directory=path.absolute().parent)

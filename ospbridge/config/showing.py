@@ -32,8 +32,10 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, str):
-        # A JSON text is one of TOML, but for what neither shows to anybody.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        # A JSON text is one of TOML, but for what neither shows to anybody. A file's name that is not UTF-8 can stand
+        # in neither, and is shown so that no file takes it for another.
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return text.encode("utf-8", "backslashreplace").decode()
     return json.dumps(value)
 
 

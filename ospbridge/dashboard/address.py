@@ -120,7 +120,8 @@ def read_token(file: Path | None) -> str:
             return ""
     try:
         mode = file.stat().st_mode
-        token = file.read_text(encoding="ascii").strip()
+        with file.open(encoding="ascii") as opened:  # which may be a device that never ends
+            token = opened.read(2 * LONGEST_TOKEN).strip()
     except OSError as error:
         raise ConfigurationError(
             f"the dashboard's token cannot be read from {file}: {error.strerror}",

@@ -1,10 +1,14 @@
-"""Arguments of environments that do not exist: a misspelt one is told with what was meant, as any other mistake."""
+"""Arguments of environments that do not exist, or are of a kind that nobody may give.
+
+A misspelt one is told with what was meant. What an argument of the right kind says is judged by whoever takes it.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from ospbridge.errors import UsageError
 from ospbridge.toml.nearest import nearest
@@ -15,10 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["told_apart"]
 
 P = ParamSpec("P")
+TEXTS: Final = {"agent": "robot1", "profile": "nerd"}
+"""With an example of each."""
+FILES: Final = {
+    "trace": "session.trace",
+    "record": "episodes",
+    "tls_cert": "env.pem",
+    "tls_key": "env.key",
+    "tls_ca": "ca.pem",
+}
 
 
 def told_apart(init: Callable[P, None]) -> Callable[P, None]:
-    """An ``__init__`` that raises UsageError for a keyword that it does not take. Its signature stays."""
+    """An ``__init__`` that raises UsageError for a keyword that it does not take, or no text where one must be.
+
+    Its signature stays.
+    """
     known = [name for name in inspect.signature(init).parameters if name != "self"]
     kind = init.__qualname__.partition(".")[0]
 
@@ -30,6 +46,28 @@ def told_apart(init: Callable[P, None]) -> Callable[P, None]:
                     f"{kind} has no argument {name!r}",
                     hint=nearest(name, known) or f"it has {', '.join(known)}",
                 )
+        # The first argument is the environment.
+        for name, given in (dict(zip(known, arguments[1:], strict=False)) | options).items():
+            _check(name, given)
         init(*arguments, **options)
 
     return checked
+
+
+def _check(name: str, given: Any) -> None:
+    if given is None:
+        return
+    if name in TEXTS and not isinstance(given, str):
+        raise UsageError(f"{name} is a text, got {given!r}", hint=f"for instance {name}={TEXTS[name]!r}")
+    if name in FILES and not _can_be_a_file(given):
+        raise UsageError(
+            f"{name} is the name of a file, got {given!r}", hint=f"for instance {name}={FILES[name]!r}"
+        )
+
+
+def _can_be_a_file(given: Any) -> bool:
+    try:
+        path = os.fspath(given)
+    except TypeError:
+        return False
+    return isinstance(path, str) and "\0" not in path

@@ -5,6 +5,7 @@ Both as gymnasium's SyncVectorEnv says them and OSP allows them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ospbridge.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["groups_in_mask", "mode_named"]
+__all__ = ["groups_in_mask", "mask_in", "mode_named"]
 
 
 def mode_named(given: str | AutoresetMode) -> AutoresetMode:
@@ -27,6 +28,17 @@ def mode_named(given: str | AutoresetMode) -> AutoresetMode:
         f"autoreset_mode is one of {', '.join(AutoresetMode.__members__)}, got {given!r}",
         hint="see gymnasium.vector.AutoresetMode",
     )
+
+
+def mask_in(options: Any) -> Any:
+    """The mask in the options of a reset; None without one. Raises UsageError for what are no options."""
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):
+        raise UsageError(
+            f"options are a dict, got a {type(options).__name__}", hint='the only one is "reset_mask"'
+        )
+    return options.get("reset_mask")
 
 
 def groups_in_mask(mask: Any, sizes: Sequence[int]) -> list[int]:

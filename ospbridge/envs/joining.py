@@ -19,7 +19,7 @@ from ospbridge.envs.sharing import Terms, acquire, acquire_all
 from ospbridge.envs.tls_options import files_for, tls_files
 from ospbridge.errors import UsageError
 from ospbridge.osp.profile import profile_named
-from ospbridge.osp.timing import Limits
+from ospbridge.osp.timing import Limits, seconds_of
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Joining:
         except ValueError as error:
             limit = str(error).partition(" ")[0]
             raise UsageError(str(error), hint=f"that is {limit}_timeout") from None
-        if not _can_be_waited(wait):
+        seconds = seconds_of(wait)
+        if not seconds >= 0:
             raise UsageError(
                 f"wait must be a number of seconds, 0 or more, got {wait!r}", hint="0 does not wait at all"
             )
@@ -97,14 +98,24 @@ class Joining:
         self.spin = spin
         self._rules = EnvScenario(scenario)
         self._profile = profile
-        self._wait = wait
+        self._wait = seconds
         self._trace = None if trace is None else Path(trace)
-        self._annotates = annotates
+        self._annotates = bool(annotates)
+
+    def only_one(self) -> None:
+        """Raises UsageError where several simulators or daemons were named: only a vector environment has those."""
+        if len(self.addresses) > 1:
+            name = "simulator" if self.direct else "bridge"
+            raise UsageError(
+                f"{name} names {len(self.addresses)} addresses, and this environment has agents of one",
+                hint="gymnasium.make_vec takes several",
+            )
 
     # --- one agent -------------------------------------------------------------------------------------------------
 
     def direct_seat(self, agent: str | None) -> DirectSeat:
         """One agent of the only simulator, taken. Raises what joining raises, and AgentNotFound."""
+        self.only_one()
         rules = self._rules
         terms = self._terms(self._simulators[0])
         with rules.blamed(agent):
@@ -118,6 +129,7 @@ class Joining:
 
     def hub_seat(self, agent: str | None) -> HubSeat:
         """One agent of the only daemon, taken. Raises what attaching raises, UsageError where it plays another task."""
+        self.only_one()
         rules = self._rules
         client = self._client(*self._bridges)
         with rules.blamed(agent):
@@ -228,13 +240,6 @@ def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:
             "--step-timeout SECONDS --reset-timeout SECONDS --profile NAME`, or leave it out",
             ", ".join(given),
         )
-
-
-def _can_be_waited(seconds: object) -> bool:
-    try:
-        return bool(seconds >= 0)  # type: ignore[operator]  # what is no number says so
-    except TypeError:
-        return False
 
 
 def several(given: str | Sequence[str] | None, name: str) -> tuple[str, ...] | None:

@@ -100,6 +100,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             tls_ca=tls_ca,
             annotates=annotates,
         )
+        joining.only_one()
         made: NamedGroup
         (made,) = joining.direct_groups(agents) if joining.direct else joining.hub_groups(agents)
         self._next_notes = made.next_notes

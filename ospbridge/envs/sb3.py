@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["OspVecEnv"]
 
 
-class OspVecEnv(VecEnv):  # type: ignore[misc]  # untyped where it is not installed
+class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it is not installed
     """``env`` must be a vector environment whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

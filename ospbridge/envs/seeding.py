@@ -39,15 +39,22 @@ def drawn_seed(random: np.random.Generator) -> DrawnSeed:
 def each_seed(seed: int | Sequence[int | None] | None, count: int) -> Sequence[int | None]:
     """Gymnasium's seed of each of ``count`` environments: ``seed + i``, or as a sequence says.
 
-    Raises UsageError for one of another length.
+    Raises UsageError for one of another length, and for what is neither.
     """
     if seed is None:
         return [None] * count
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + at for at in range(count)]
-    if len(seed) != count:
+    try:
+        given = len(seed)
+    except TypeError:
         raise UsageError(
-            f"{len(seed)} seeds for {count} environments",
+            f"seed is an int, or a list with one for each environment, got {seed!r}",
+            hint="an int gives environment i the seed `seed + i`",
+        ) from None
+    if given != count:
+        raise UsageError(
+            f"{given} seeds for {count} environments",
             hint="give one for each, or a single int",
         )
-    return seed
+    return list(seed)

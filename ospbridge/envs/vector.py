@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.arguments import told_apart
-from ospbridge.envs.beginning_again import groups_in_mask, mode_named
+from ospbridge.envs.beginning_again import groups_in_mask, mask_in, mode_named
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.fleet import Turn
 from ospbridge.envs.fleet_making import fleet_of
@@ -151,7 +151,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         """
         self._ready()
         seeds = each_seed(seed, self.num_envs)
-        mask = (options or {}).get("reset_mask")
+        mask = mask_in(options)
         chosen = self._groups
         if mask is not None:
             chosen = [self._groups[at] for at in groups_in_mask(mask, [len(s.names) for s in self._groups])]
@@ -202,11 +202,12 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     def send(self, actions: Any) -> None:
         """The first half of ``step``: returns while the simulators work. ``recv`` must follow."""
         fleet = self._ready()
-        if len(actions) != self.num_envs:
-            raise LocalProtocolError(
-                f"{len(actions)} actions for {self.num_envs} environments",
-                hint="env.action_space.sample() shows the form",
-            )
+        try:
+            given = len(actions)
+        except TypeError:
+            given = None
+        if given != self.num_envs:
+            raise _not_each(actions, given, self.num_envs)
         if self._onlookers is not None:
             # They are told of them when the caller may have others in that place.
             actions = deepcopy(actions)
@@ -217,7 +218,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             elif seats.ended or not seats.group.playing:
                 raise seats.not_playing(self.autoreset_mode)
             else:
-                turns.append((seats, Turn(at, actions=fleet.actions(seats.names, actions[seats.slice]))))
+                try:
+                    own = actions[seats.slice]
+                except (TypeError, KeyError):
+                    raise _not_each(actions, None, self.num_envs) from None
+                turns.append((seats, Turn(at, actions=fleet.actions(seats.names, own))))
         fleet.send([turn for _, turn in turns])
         self._sent = turns
 
@@ -371,6 +376,14 @@ def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:
     finally:
         if onlookers is not None:
             onlookers.close()
+
+
+def _not_each(actions: Any, given: int | None, count: int) -> LocalProtocolError:
+    """The error for actions that are not one of each environment."""
+    told = f"actions of type {type(actions).__name__}" if given is None else f"{given} actions"
+    return LocalProtocolError(
+        f"{told} for {count} environments", hint="env.action_space.sample() shows the form"
+    )
 
 
 def _raise_first(results: Iterable[object]) -> None:

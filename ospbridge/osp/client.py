@@ -171,7 +171,10 @@ class ClientMachine:
         """Start an exchange. Raises LocalProtocolError while another is under way, SessionLost after the end."""
         if self._exchange is not None:
             exchange.close()
-            raise LocalProtocolError("an exchange is under way on this session already")
+            raise LocalProtocolError(
+                "an exchange is under way on this session already",
+                hint="a session is for one thread at a time: give each thread one of its own, or a lock",
+            )
         if self.lost is not None:
             exchange.close()
             raise self.lost

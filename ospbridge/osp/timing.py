@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RESTART_SETTLES", "Limits", "Waits"]
+__all__ = ["RESTART_SETTLES", "Limits", "Waits", "seconds_of"]
 
 LONGEST_WAIT: Final = 1.0
 JITTER: Final = 0.1
@@ -34,12 +34,18 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            try:
-                possible = 0 < value < float("inf")
-            except TypeError:
-                possible = False
-            if not possible:
+            seconds = seconds_of(value)
+            if not 0 < seconds < float("inf"):
                 raise ValueError(f"{name} limit must be a positive number of seconds, got {value!r}")
+            object.__setattr__(self, name, seconds)
+
+
+def seconds_of(given: object) -> float:
+    """NaN for what is no number, such as a text."""
+    try:
+        return float("nan") if isinstance(given, str | bytes) else float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 class Waits:

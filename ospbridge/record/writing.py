@@ -1,6 +1,8 @@
 """Writing finished episodes, each into a file of its own, so that a crash leaves no half of one.
 
-A file is written under a temporary name, brought to disk, and only then given its own name.
+A file is written without a name, brought to disk, and only then given one: what a crash interrupts is gone with its
+process. File systems that know no files without names, such as NFS, have it under a temporary one, which begins with a
+dot and stays there after a crash.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ __all__ = ["SUFFIX", "EpisodeWriter"]
 SUFFIX: Final = ".npz"
 NO_SUCH_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 """What file systems say that bring no directory to disk at anybody's wish."""
+ALL_NAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+"""What those say that know no files without names."""
 
 
 class EpisodeWriter:
@@ -92,6 +96,31 @@ class EpisodeWriter:
         )
 
     def _put(self, episode: RecordedEpisode, name: str) -> None:
+        if not self._put_nameless(episode, self.directory / (name + SUFFIX)):
+            self._put_named(episode, name)
+        self._unsettled = True
+
+    def _put_nameless(self, episode: RecordedEpisode, path: Path) -> bool:
+        """Whether that was possible here."""
+        try:
+            descriptor = os.open(self.directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno in ALL_NAMED:
+                return False
+            raise
+        with os.fdopen(descriptor, "wb") as file:
+            write_episode(file, episode)
+            file.flush()
+            os.fsync(descriptor)
+            try:
+                # With a descriptor, which an absolute path does without, os.link follows what is a symbolic link.
+                os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
+            except OSError:
+                # There is no /proc, or such a file is there, which a rename replaces.
+                return False
+        return True
+
+    def _put_named(self, episode: RecordedEpisode, name: str) -> None:
         temporary = self.directory / f".{name}.part"
         try:
             with temporary.open("wb") as file:
@@ -103,7 +132,6 @@ class EpisodeWriter:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        self._unsettled = True
 
     def _cannot_write(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(

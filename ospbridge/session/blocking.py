@@ -8,9 +8,9 @@ import socket
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from ospbridge.errors import OspBridgeError
+from ospbridge.errors import OspBridgeError, SessionClosed
 from ospbridge.interface import (
     AgentEntry,
     AgentInterface,
@@ -27,6 +27,7 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import turn_back
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
+from ospbridge.session.crossing import crossed, in_use_elsewhere
 from ospbridge.session.equipping import equip
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.link import Link
@@ -65,6 +66,8 @@ class BlockingSession:
         """Agents of dead sessions of ours that were given back on the way here."""
         self._socket = sock
         self._pid = os.getpid()
+        self._crossed = False
+        """Two threads have met here since the last reset."""
         self._others: SeeingOff | None = None
         """Handlers that other INITs of this session are answered by."""
         self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
@@ -74,7 +77,20 @@ class BlockingSession:
         if self.closed:
             exchange.close()
             raise self.conversation.closed()
-        return self.link.run(exchange)
+        try:
+            return self.link.run(exchange)
+        except Exception as error:
+            self._look_for_others(error)
+            raise
+
+    def _look_for_others(self, error: Exception) -> None:
+        """What went wrong in whatever way comes of two threads, where another one uses this session: tells that.
+
+        Both are told, until the next reset: when the second one ends, the first may have left.
+        """
+        self._crossed = self._crossed or in_use_elsewhere(self, USES)
+        if self._crossed and not isinstance(error, SessionClosed):
+            raise crossed(self.server) from error
 
     # --- connecting ------------------------------------------------------------------------------------------------
 
@@ -188,6 +204,7 @@ class BlockingSession:
 
     def reset(self, seed: int = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
+        self._crossed = False
         return self.run(self.conversation.reset(seed))
 
     def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
@@ -195,22 +212,30 @@ class BlockingSession:
         if self.closed:
             raise self.conversation.closed()
         conversation = self.conversation
-        votes = conversation.fill(actions)
-        way = None if conversation.watched else self.link.walk(votes)
-        if way is not None:
-            return way.outcomes()
-        return self.link.run(conversation.go_on(self.link.left_way()))
+        try:
+            votes = conversation.fill(actions)
+            way = None if conversation.watched else self.link.walk(votes)
+            if way is not None:
+                return way.outcomes()
+            return self.link.run(conversation.go_on(self.link.left_way()))
+        except Exception as error:
+            self._look_for_others(error)
+            raise
 
     def step_one(self, inputs: ArrayLike) -> StepOutcome:
         """The same for a session that controls one agent only."""
         if self.closed:
             raise self.conversation.closed()
         conversation = self.conversation
-        votes = conversation.fill_one(inputs)
-        way = None if conversation.watched else self.link.walk(votes)
-        if way is not None:
-            return way.outcome()
-        return self.link.run(conversation.go_on(self.link.left_way()))[votes[0].agent.name]
+        try:
+            votes = conversation.fill_one(inputs)
+            way = None if conversation.watched else self.link.walk(votes)
+            if way is not None:
+                return way.outcome()
+            return self.link.run(conversation.go_on(self.link.left_way()))[votes[0].agent.name]
+        except Exception as error:
+            self._look_for_others(error)
+            raise
 
     def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
@@ -336,3 +361,9 @@ class BlockingSession:
                     self.close()
                 else:
                     self.disown()
+
+
+USES: Final = frozenset(
+    use.__code__ for use in (BlockingSession.run, BlockingSession.step, BlockingSession.step_one)
+)
+"""What a session does for one thread at a time; closing may come from any."""

@@ -27,7 +27,7 @@ from ospbridge.errors import (
 from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.framing import encode
 from ospbridge.hub.refusals import raised_again
-from ospbridge.hub.replies import Attached, Detached, HubReply, Observing, Refusal, Welcome
+from ospbridge.hub.replies import LONGEST_HOLD, Attached, Detached, HubReply, Observing, Refusal, Welcome
 from ospbridge.hub.requests import Attach, Detach, Hello, HubRequest, Observe, Status
 from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
@@ -59,7 +59,7 @@ class HubClient:
 
     def __init__(self, address: Path | TlsAddress, *, timeout: float, wait: float, spin: bool) -> None:
         self.address = address
-        self.timeout = timeout
+        self.timeout = min(timeout, LONGEST_HOLD)
         self.wait = wait
         self.daemon = ""
         """Its release and process, for messages."""
@@ -85,8 +85,9 @@ class HubClient:
     ) -> Self:
         """Say hello to the daemon at ``unix:PATH``, at ``tls://HOST:PORT`` (with ``tls``), or at the default path.
 
-        ``timeout``: seconds for the daemon to answer, and to come back once lost. ``wait``: seconds for which it may
-        be absent, or without a simulator. Raises HubNotFound, HubLost, or ConfigurationError for a wrong address.
+        ``timeout``: seconds for the daemon to answer, and to come back once lost; a day at most. ``wait``: seconds for
+        which it may be absent, or without a simulator. Raises HubNotFound, HubLost, or ConfigurationError for a wrong
+        address.
         """
         client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
         client.open(wait)

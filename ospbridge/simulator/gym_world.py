@@ -145,6 +145,12 @@ class GymWorld:
 
 def _make(env_id: str) -> gymnasium.Env[Any, Any]:
     """The environment, without rendering and without the checker, which would slow every step."""
+    module, colon, name = env_id.partition(":")
+    if colon and (not module or ":" in name):
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env_id!r}: what stands before the only ':' is the module that registers it",
+            hint="for instance --env my_package:MyEnv-v0",
+        )
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -153,9 +159,10 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
             hint=f"pip install 'gymnasium[{_extra(str(error))}]'",
         ) from error
     except ModuleNotFoundError as error:
+        missing = error.name or module  # which Gymnasium does not say where it is that of the id
         raise ConfigurationError(
-            f"{env_id} needs the module {error.name}, which is not installed",
-            hint=f"pip install {error.name}",
+            f"{env_id} needs the module {missing}, which is not installed",
+            hint=f"pip install {missing}, or have PYTHONPATH name the directory that it is in",
         ) from error
     except gymnasium.error.Error as error:
         raise ConfigurationError(

@@ -22,11 +22,17 @@ _OTHERWISE: Final = {
 
 def bound(host: str, port: int) -> tuple[socket.socket, int]:
     """The main socket. SO_REUSEADDR stays off: two simulators on one port would share its datagrams."""
+    if not isinstance(port, int) or not 0 <= port < 65536:  # type: ignore[redundant-expr]  # users may check no types
+        # The resolver takes what is larger, and cuts it.
+        raise ConfigurationError(
+            f"cannot listen at port {port!r}: expected 0 to 65535", hint="port 0 takes a free one"
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it can be no host's name"
         raise ConfigurationError(
-            f"cannot resolve the host {host!r}: {error.strerror}", hint="give an address such as 127.0.0.1"
+            f"cannot resolve the host {host!r}: {why}", hint="give an address such as 127.0.0.1"
         ) from error
     sock = socket.socket(family, kind, protocol)
     try:

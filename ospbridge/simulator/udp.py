@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT
-from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.server import ServerMachine
+from ospbridge.simulator.checking import check_world
 from ospbridge.simulator.serving import UdpServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World
     from ospbridge.simulator.faults import FaultPlan
 
 __all__ = ["UdpSimulator"]
-
-MOST_VALUES: Final = 16_370
-"""Of 4 bytes each, behind 21 bytes of header, in the 65,507 bytes of the largest UDP datagram."""
 
 
 class UdpSimulator(UdpServer):
@@ -30,7 +27,7 @@ class UdpSimulator(UdpServer):
     ``stall``: probability that a completion is delayed by 50 ms, as a real server's now and then is. ``ledger``: called
     with a record of each step and reset that ran. ``max_handlers``: how many clients may be connected.
 
-    Raises ConfigurationError if the address cannot be had, or an agent is too large for UDP.
+    Raises ConfigurationError if the address cannot be had, or the world cannot be told in OSP.
     """
 
     def __init__(
@@ -49,7 +46,12 @@ class UdpSimulator(UdpServer):
     ) -> None:
         if not 0.0 <= stall <= 1.0:
             raise ConfigurationError(f"stall must be a probability in [0, 1], got {stall}")
-        _check_sizes(world, profile)
+        if not isinstance(profile, Profile):
+            raise ConfigurationError(
+                f"profile must be one of ospbridge.osp.profile, got {profile!r}",
+                hint="from ospbridge.osp.profile import DOCUMENT, NERD",
+            )
+        check_world(world, profile)
         stalls = Random(f"{0 if faults is None else faults.seed}/stall")
         self.machine = ServerMachine(
             world,
@@ -59,15 +61,3 @@ class UdpSimulator(UdpServer):
             max_handlers=max_handlers,
         )
         super().__init__(self.machine, host=host, port=port, faults=faults, report=report, spin=spin)
-
-
-def _check_sizes(world: World, profile: Profile) -> None:
-    """Refuse agents whose step does not fit into datagrams, unless this kind of server cuts them anyway."""
-    for agent in world.agents:
-        inputs, told = len(agent.inputs), len(agent.outputs) + len(agent.infos)
-        if inputs > MOST_VALUES or (told > MOST_VALUES and profile.datagram_limit is None):
-            raise ConfigurationError(
-                f"agent {agent.name} has {inputs} inputs and {told} outputs and infos: a UDP datagram holds at most "
-                f"{MOST_VALUES} of them",
-                hint="host a smaller environment, or shrink its observation with a wrapper",
-            )

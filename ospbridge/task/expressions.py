@@ -100,22 +100,28 @@ _REFUSED: Final = {
 
 
 class WrongExpression(ValueError):
-    """An expression that cannot be used; ``hint`` says what to write instead."""
+    """An expression that cannot be used; ``hint`` says what to write instead. ``all``: it, and what else is wrong."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
+        self.all: tuple[WrongExpression, ...] = (self,)
 
 
 class _Checked(ast.NodeTransformer):
-    """An expression with ``prev.x`` as a name of its own, and nothing in it but what is allowed."""
+    """An expression with ``prev.x`` as a name of its own. What is not allowed in it is noted in ``wrong``."""
 
     def __init__(self, names: Iterable[str]) -> None:
+        self.wrong: dict[str, WrongExpression] = {}
+        """By what is said, once."""
         self.names = frozenset(names)
         self.used: set[str] = set()
         self.previous: set[str] = set()
         self._depth = 0
+
+    def _note(self, what: str, hint: str = "") -> None:
+        self.wrong.setdefault(what, WrongExpression(what, hint))
 
     def visit(self, node: ast.AST) -> Any:
         self._depth += 1
@@ -129,7 +135,8 @@ class _Checked(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if not isinstance(node, _FORMS + _OPERATORS):
             what = next((said for kind, said in _REFUSED.items() if isinstance(node, kind)), "")
-            raise WrongExpression(f"an expression may not hold {what or 'a ' + type(node).__name__}", FORMS)
+            self._note(f"an expression may not hold {what or 'a ' + type(node).__name__}", FORMS)
+            return node
         return super().generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
@@ -139,31 +146,34 @@ class _Checked(ast.NodeTransformer):
             try:
                 return ast.copy_location(ast.Constant(float(node.value)), node)
             except OverflowError:
-                raise WrongExpression("a number is too large") from None
-        raise WrongExpression(f"{node.value!r} is no number")
+                self._note("a number is too large")
+                return node
+        self._note(f"{node.value!r} is no number")
+        return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         name = node.id
         if name in self.names:
             self.used.add(name)
         elif name in FUNCTIONS:
-            raise WrongExpression(f"{name} is a function", f"write {name}(...)")
+            self._note(f"{name} is a function", f"write {name}(...)")
         elif name == "prev":
-            raise WrongExpression("prev needs a name", "write prev.NAME")
+            self._note("prev needs a name", "write prev.NAME")
         elif name not in CONSTANTS and name not in COUNTERS:
             known = (*self.names, *CONSTANTS, *COUNTERS, *FUNCTIONS)
-            raise WrongExpression(f"unknown name {name!r}", nearest(name, known) or self._choice())
+            self._note(f"unknown name {name!r}", nearest(name, known) or self._choice())
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if not (isinstance(node.value, ast.Name) and node.value.id == "prev"):
             before = node.value.id if isinstance(node.value, ast.Name) else ""
-            raise WrongExpression(
+            self._note(
                 f"an expression may not hold '{before}.{node.attr}'; only prev.NAME has a dot",
                 nearest(before, ("prev",)) or FORMS,
             )
+            return node
         if node.attr not in self.names:
-            raise WrongExpression(
+            self._note(
                 f"unknown name {node.attr!r} behind prev", nearest(node.attr, self.names) or self._choice()
             )
         self.previous.add(node.attr)
@@ -171,19 +181,19 @@ class _Checked(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if not isinstance(node.func, ast.Name):
-            raise WrongExpression("only the listed functions can be called", ", ".join(FUNCTIONS))
+            self._note("only the listed functions can be called", ", ".join(FUNCTIONS))
+            return node
         name = node.func.id
         if name not in FUNCTIONS:
-            raise WrongExpression(
-                f"unknown function {name!r}", nearest(name, FUNCTIONS) or ", ".join(FUNCTIONS)
-            )
-        if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
-            raise WrongExpression(f"{name} takes plain arguments only")
-        least, most = _COUNTS[name]
-        if not least <= len(node.args) <= most:
-            wanted = str(least) if least == most else f"{least} to {most}"
-            raise WrongExpression(f"{name} takes {wanted} arguments, got {len(node.args)}")
-        node.args = [self.visit(argument) for argument in node.args]
+            self._note(f"unknown function {name!r}", nearest(name, FUNCTIONS) or ", ".join(FUNCTIONS))
+        elif node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
+            self._note(f"{name} takes plain arguments only")
+        else:
+            least, most = _COUNTS[name]
+            if not least <= len(node.args) <= most:
+                wanted = str(least) if least == most else f"{least} to {most}"
+                self._note(f"{name} takes {wanted} arguments, got {len(node.args)}")
+        node.args = [self.visit(argument) for argument in node.args if not isinstance(argument, ast.Starred)]
         return node
 
     def _choice(self) -> str:
@@ -201,6 +211,10 @@ def parse(source: str, names: Iterable[str]) -> tuple[ast.expr, frozenset[str], 
         raise WrongExpression(f"{source!r} is no expression: {said}{place}") from None
     checked = _Checked(names)
     body = checked.visit(tree.body)
+    if checked.wrong:
+        first, *others = checked.wrong.values()
+        first.all = (first, *others)
+        raise first
     return body, frozenset(checked.used), frozenset(checked.previous)
 
 

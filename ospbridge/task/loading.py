@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
 import shlex
 from dataclasses import fields
@@ -62,7 +63,7 @@ _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENV_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]*[A-Za-z][\w.-]*-v\d+")
 
 
-def load(scenario: str) -> Scenario:
+def load(scenario: str | os.PathLike[str]) -> Scenario:
     """The scenario of a file, or the shipped one of that name. Raises ScenarioNotFound, ScenarioInvalid."""
     path = find(scenario)
     try:
@@ -78,16 +79,23 @@ def load(scenario: str) -> Scenario:
     return read(text, str(path))
 
 
-def find(scenario: str) -> Path:
+def find(scenario: str | os.PathLike[str]) -> Path:
     """The file of a path or of a shipped scenario's name. Raises ScenarioNotFound."""
+    scenario = os.fspath(scenario)
     path = Path(scenario)
-    if path.is_file():
-        return path
-    may_be_shipped = path.suffix != ".toml" and len(path.parts) == 1
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        raise ScenarioNotFound(
+            f"there is no file {scenario}: {error.strerror}", hint=f"shipped are {', '.join(shipped())}"
+        ) from None
+    may_be_shipped = path.suffix != ".toml" and len(path.parts) <= 1
     if may_be_shipped and (file := shipped_file(scenario)) is not None:
         return file
-    if path.is_dir():
-        raise ScenarioNotFound(f"{scenario} is a directory", hint="name a TOML file")
+    if scenario and path.exists():
+        what = "a directory" if path.is_dir() else "not a regular file"
+        raise ScenarioNotFound(f"{scenario} is {what}", hint="name a TOML file")
     if may_be_shipped:
         names = shipped()
         raise ScenarioNotFound(
@@ -184,11 +192,12 @@ def _ranges(table: Table, key: str) -> dict[str, Range]:
     ranges: dict[str, Range] = {}
     inner = Table(table.data.get(key, {}), table.at(key), None, table.mistakes)
     for name in inner:
+        before = len(table.mistakes.found)
         bounds = Table(inner.data[name], inner.at(name), ("low", "high"), table.mistakes)
         low, high = bounds.per_value("low"), bounds.per_value("high")
         if isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf:
             ranges[name] = Range(low, high)
-        elif bounds.data:
+        elif len(table.mistakes.found) == before:
             table.mistakes.note(
                 inner.at(name), "expected two finite numbers, low below high", "{ low = 0.5, high = 2.0 }"
             )
@@ -200,10 +209,12 @@ def _world(table: Table) -> WorldTable | None:
         return None
     data = table.data["world"]
     plain = Table(data, "world", None, table.mistakes)
-    kind = plain.text("kind")
-    if kind not in WORLDS:
-        if plain.data:
-            plain.wrong("kind", " or ".join(map(repr, WORLDS)), kind, nearest(kind, WORLDS))
+    if "kind" not in plain:
+        if isinstance(data, dict):
+            table.mistakes.note("world.kind", "a world needs a kind", " or ".join(map(repr, WORLDS)))
+        return None
+    kind = plain.word("kind", tuple(WORLDS))
+    if kind is None:
         return None
     inner = Table(data, "world", _keys(WORLDS[kind]), table.mistakes)
     if kind == "gym":
@@ -387,7 +398,8 @@ def _expression(table: Table, key: str, names: dict[str, Source], *, timed: bool
     try:
         Judge({key: value}, names)
     except WrongExpression as error:
-        table.mistakes.note(table.at(key), error.what, error.hint)
+        for each in error.all:
+            table.mistakes.note(table.at(key), each.what, each.hint)
         return None
     if not timed and "time" in _words(value, names):
         table.mistakes.note(

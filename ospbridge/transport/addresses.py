@@ -11,6 +11,8 @@ from ospbridge.interface import DEFAULT_PORT, Endpoint
 __all__ = ["parse_endpoint", "parse_listening", "resolve"]
 
 LOOPBACK = "127.0.0.1"
+LONGEST_NUMBER = 100
+"""Digits of what may still be told as a port that is too large."""
 
 
 def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT, least_port: int = 1) -> Endpoint:
@@ -69,8 +71,8 @@ def _is_ipv6(host: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    """What ``int`` takes is more: signs, underscores, digits of other scripts."""
-    return text.isascii() and text.isdecimal()
+    """What ``int`` takes is more, such as signs and underscores; and less, of thousands of digits."""
+    return text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER
 
 
 def _can_be_asked_for(host: str) -> bool:

@@ -111,6 +111,11 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
                 why, hint="check the spelling, and whether this host reaches its name server"
             ) from None
         raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
+    except UnicodeError:
+        # trio has rules of its own for names beyond ASCII.
+        raise ConfigurationError(
+            f"{endpoint.host!r} can be no host's name", hint="check the spelling, or write the IP address"
+        ) from None
     places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
     if address.tls is None and not address.insecure:
         far = [host for _, (host, _) in places if not is_loopback(host)]

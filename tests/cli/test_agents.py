@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from ospbridge.cli import main
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.world import WorldAgent
 from ospbridge.session.blocking import BlockingSession
@@ -34,6 +37,32 @@ def test_agents_json_is_a_list_of_exactly_the_promised_keys(arena: Served) -> No
         {"id": 1, "name": "robot1", "type": "Agent", "available": True},
         {"id": 2, "name": "robot2", "type": "Agent", "available": True},
     ]
+
+
+@pytest.mark.parametrize("command", ["agents", "conformance"])
+def test_a_trace_that_finds_no_room_is_told_beside_the_output(arena: Served, command: str) -> None:
+    address = [arena.address] if command == "conformance" else ["--simulator", arena.address]
+    result = CliRunner().invoke(main, [command, *address, "--trace", "/dev/full", "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)
+    assert "trace ended" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["agents", "--timeout"],
+        ["values", "watch", "/x", "--interval"],
+        ["sim", "--drop"],
+        ["trace", "show", "/dev/null", "--slow"],
+        ["config", "show", "--step-timeout"],
+    ],
+    ids=" ".join,
+)
+def test_nan_is_no_number_of_anything(words: list[str]) -> None:
+    result = CliRunner().invoke(main, [*words, "nan"])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{words[-1]}': 'nan' is not a number in the range" in result.stderr
 
 
 def test_an_agent_of_another_client_is_shown_as_taken(arena: Served) -> None:

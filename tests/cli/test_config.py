@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,11 @@ def test_without_a_file_it_shows_what_the_flags_say() -> None:
     assert simulator["spin"] is False
     (server,) = found["rllink"]
     assert (server["address"], server["mode"], server["timeout"]) == ("127.0.0.1:5555", "drive", 600.0)
+
+
+def test_a_files_name_that_is_not_utf_8_is_shown_as_no_file_may_say_it() -> None:
+    shown = run("config", "show", "--record", os.fsdecode(b"/r\xff")).stdout
+    assert 'record = "/r\\udcff"' in shown
 
 
 def test_each_named_simulator_has_a_hub_of_its_own(two: str) -> None:
@@ -146,7 +152,7 @@ def test_flags_for_one_do_not_go_with_a_file_of_several(
         ('"left"\n', '"a/b"\n', "line 2: simulator[0].name: 'a/b' is no name"),
         ("45455", "45454", "simulator[1]: address is '127.0.0.1:45454', which another [[simulator]] has already"),
         ("5557", "5556", "rllink[1]: address is '127.0.0.1:5556', which another [[rllink]] has already"),
-        ('"cartpole"', '"cartpol"', "osp.toml:1: simulator[0]: no scenario is called 'cartpol'"),
+        ('"cartpole"', '"cartpol"', "line 3: simulator[0].scenario: no scenario is called 'cartpol' (did you mean"),
         ('mode = "observe"', "env_steps = 5", "rllink[1]: --rllink-spool-limit means nothing in the mode drive"),
         ('address = "127.0.0.1:5556"', "", "rllink[0]: has no address"),
         ('trace = "right.jsonl"', 'tls_cert = "a.pem"', "simulator[1]: certificates were given, but no --listen"),
@@ -166,11 +172,12 @@ def test_mistakes_of_a_file_are_told_with_their_place(
 
 def test_several_mistakes_of_a_file_stand_on_a_line_each(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
-    file.write_text("[[simulator]]\nquorum = 0\n\n[[rllink]]\nenv_step = 5\n")
+    file.write_text('[[simulator]]\nquorum = 0\nscenario = "cartpol"\n[[rllink]]\nenv_step = 5\n')
     error, *told, hint = run("config", "show", "--config", str(file), code=78).stderr.splitlines()
-    assert error == f"Error: {file} has 2 mistakes:"
+    assert error == f"Error: {file} has 3 mistakes:"
     assert told == [
         "  line 2: simulator[0].quorum: expected a whole number from 1 to 10000, got 0",
+        "  line 3: simulator[0].scenario: no scenario is called 'cartpol' (did you mean 'cartpole'?)",
         "  line 5: rllink[0].env_step: unknown key (did you mean 'env_steps'?)",
     ]
     assert hint.startswith("Hint: ")

@@ -238,7 +238,8 @@ def test_where_this_user_has_no_bus_the_way_to_one_is_told(manager: Manager) -> 
 
 
 def test_a_configuration_that_is_not_there_is_refused(manager: Manager, tmp_path: Path) -> None:
-    assert "is not there" in run("install", "--user", "--config", str(tmp_path / "no.toml"), code=78).stderr
+    for name in ("no.toml", "x" * 300):
+        assert "is not there" in run("install", "--user", "--config", str(tmp_path / name), code=78).stderr
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "-a", "a@b", "%i", "x" * 41])

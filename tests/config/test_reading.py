@@ -176,7 +176,7 @@ def test_paths_count_from_the_files_own_directory(tmp_path: Path) -> None:
     assert load(file, (SIMULATOR, RLLINK)).tables["simulator"][0].values == {"file": tmp_path / "a.pem"}
 
 
-@pytest.mark.parametrize("made", ["nothing", "directory", "binary", "large"])
+@pytest.mark.parametrize("made", ["nothing", "directory", "binary", "large", "endless"])
 def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     if made == "directory":
@@ -185,13 +185,16 @@ def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
         file.write_bytes(b"a = 1\n\xff\xfe")
     elif made == "large":
         file.write_bytes(b"#" * 1_000_001)
+    elif made == "endless":
+        file.symlink_to("/dev/zero")
     with pytest.raises(ConfigurationError, match=str(file)) as caught:
         load(file, (SIMULATOR, RLLINK))
     told = {
         "nothing": "cannot be read: No such file",
         "directory": "cannot be read: Is a directory",
         "binary": "line 2: not UTF-8",
-        "large": "has 1000001 bytes",
+        "large": "has more than 1,000,000 bytes",
+        "endless": "has more than 1,000,000 bytes",
     }
     assert told[made] in caught.value.message
     assert caught.value.hint

@@ -96,6 +96,17 @@ def test_direct_and_hub_environments_return_the_same(profile: Profile, hub: Path
         env.close()
 
 
+@pytest.mark.parametrize("patience", [1e12, np.float32(30.0)], ids=repr)
+def test_any_positive_number_is_a_limit(patience: float, hub: Path) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator,
+        connected(simulator.address, hub),
+        closing(attached(hub, connect_timeout=patience, wait=patience)) as env,
+    ):
+        env.reset(seed=1)
+        assert not env.step(np.zeros(1, np.float32))[3]
+
+
 PLAYER = """
 import sys
 import gymnasium, numpy as np, ospbridge

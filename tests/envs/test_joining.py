@@ -66,6 +66,45 @@ def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[...
 
 
 @kinds
+@pytest.mark.parametrize(
+    "name, given, told",
+    [
+        ("profile", ["nerd"], r"profile is a text, got \['nerd'\]"),
+        ("trace", 3, "trace is the name of a file, got 3"),
+        ("record", b"episodes", "record is the name of a file, got b'episodes'"),
+        ("tls_ca", "ca\0.pem", "tls_ca is the name of a file, got"),
+    ],
+)
+def test_what_is_of_a_kind_that_nobody_may_give_is_told_with_an_example(
+    made: Callable[..., Any], nobody: str, name: str, given: object, told: str
+) -> None:
+    for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
+        with pytest.raises(UsageError, match=told) as caught:
+            made(**way, **{name: given})
+        assert caught.value.hint.startswith(f"for instance {name}=")
+
+
+@pytest.mark.parametrize("agent", [0, ["cart1", "cart2"], b"cart"])
+def test_an_agent_that_is_no_text_is_told_with_an_example(nobody: str, agent: object) -> None:
+    for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
+        with pytest.raises(UsageError, match="agent is a text, got") as caught:
+            single(agent=agent, **way)
+        assert caught.value.hint == "for instance agent='robot1'"
+    from ospbridge.envs.agent_env import AgentEnv
+
+    with pytest.raises(UsageError, match="agent is a text, got"):
+        AgentEnv("127.0.0.1:1", agent)  # type: ignore[arg-type]  # what users without a type checker give
+
+
+@pytest.mark.parametrize("made", [single, parallel])
+def test_several_addresses_are_for_vector_environments(made: Callable[..., Any], nobody: str) -> None:
+    for name, given in (("simulator", ["127.0.0.1:1", "127.0.0.1:2"]), ("bridge", [nobody, nobody])):
+        with pytest.raises(UsageError, match=f"{name} names 2 addresses") as caught:
+            made(**{name: given})
+        assert "make_vec" in caught.value.hint
+
+
+@kinds
 def test_a_scenario_that_is_no_file_is_told(made: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"scenario is a text, got {'name': 'mine'}") as caught:
         made(simulator="127.0.0.1:1", scenario={"name": "mine"})
@@ -90,7 +129,9 @@ def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
             made(query_timeout=-1.0, **way)
         with pytest.raises(UsageError, match=r"step limit must .* got 'soon'.*that is step_timeout"):
             made(step_timeout="soon", **way)
-        for wait in (-1.0, "long", float("nan")):
+        with pytest.raises(UsageError, match=r"reset limit must be a positive number"):
+            made(reset_timeout=10**400, **way)
+        for wait in (-1.0, "long", float("nan"), 10**400):
             with pytest.raises(UsageError, match="wait must be a number of seconds, 0 or more"):
                 made(wait=wait, **way)
         with pytest.raises(ConfigurationError, match="unknown profile 'nerdy'"):

@@ -33,7 +33,7 @@ ENV_ID = "ospbridge/CartPole-v0"
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
-def played(env: OspVecEnv, steps: int) -> list[Any]:
+def played(env: Any, steps: int) -> list[Any]:
     """What a seeded reset and steps of random carts return."""
     env.seed(7)
     choices = np.random.default_rng(7)
@@ -52,7 +52,7 @@ def played(env: OspVecEnv, steps: int) -> list[Any]:
 def test_each_environment_is_the_local_one_of_its_seed_and_its_end_is_told(profile: Profile) -> None:
     local = gymnasium.make("CartPole-v1")
     with cart_poles(2, profile=profile) as addresses:
-        env = OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses)
+        env: Any = OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses)
         env.seed(7)
         observations = env.reset()
         wanted, _ = local.reset(seed=8)
@@ -89,7 +89,7 @@ def test_hubs_return_what_the_simulators_return(profile: Profile, runtime_direct
 
 def test_the_last_of_max_steps_is_truncated_and_a_monitor_counts_the_episode() -> None:
     with UdpSimulator(ArenaWorld(2), port=0) as simulator:
-        env = VecMonitor(
+        env: Any = VecMonitor(
             OspVecEnv.make("ospbridge/ArenaTwo-v0", num_envs=2, simulator=str(simulator.address))
         )
         env.reset()
@@ -108,7 +108,7 @@ def test_a_lost_simulator_truncates_its_environment_and_its_successor_is_joined_
     with cart_poles(1) as addresses:
         with UdpSimulator(GymWorld(["CartPole-v1"]), port=0) as simulator:
             address = simulator.address
-            env = OspVecEnv.make(
+            env: Any = OspVecEnv.make(
                 ENV_ID, num_envs=2, simulator=[*addresses, str(address)], connect_timeout=0.5
             )
             env.reset()
@@ -127,7 +127,7 @@ def test_a_lost_simulator_truncates_its_environment_and_its_successor_is_joined_
 
 def test_other_wrappers_go_around_it() -> None:
     with cart_poles(2) as addresses:
-        env = VecNormalize(VecMonitor(OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses)))
+        env: Any = VecNormalize(VecMonitor(OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses)))
         env.reset()
         observations, *_ = env.step(np.zeros(2, np.int64))
         assert np.isfinite(observations).all()

@@ -398,6 +398,14 @@ def test_a_wrong_action_is_told_before_anything_is_sent() -> None:
     with cart_poles(2) as addresses:
         envs = fleet(addresses, 2)
         envs.reset(seed=1)
+        with pytest.raises(LocalProtocolError, match="actions of type NoneType for 2 environments"):
+            envs.step(None)
+        with pytest.raises(LocalProtocolError, match="actions of type dict for 2 environments"):
+            envs.step({"cart1": [1.0], "cart2": [1.0]})
+        with pytest.raises(UsageError, match="options are a dict, got a list"):
+            envs.reset(options=["reset_mask"])  # type: ignore[arg-type]  # as below
+        with pytest.raises(UsageError, match=r"seed is an int, or a list .*, got 3\.5"):
+            envs.reset(seed=3.5)  # type: ignore[arg-type]  # what users without a type checker give
         with pytest.raises(LocalProtocolError, match="3 actions for 2 environments"):
             envs.step(carts(3))
         with pytest.raises(LocalProtocolError, match="nan"):

@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import (
+    AgentNotFound,
     AgentTaken,
     BarrierStuck,
     ConfigurationError,
+    LocalProtocolError,
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
@@ -120,6 +122,35 @@ def test_a_step_ends_whose_session_another_thread_closes_in_the_middle(profile: 
             time.sleep(number / 2_000)
             session.close()
             assert ended.exception(20) is not None
+
+
+@pytest.mark.parametrize("use", ["agents", "step", "step_one"])
+def test_a_thread_that_comes_into_the_midst_of_anothers_step_is_told_so(profile: Profile, use: str) -> None:
+    world = SyntheticWorld(2, 3, think=0.1)
+    with UdpSimulator(world, port=0, profile=profile) as simulator, ThreadPoolExecutor(1) as threads:
+        session = BlockingSession.connect(simulator.address)
+        session.register("agent")
+        session.reset(1)
+        given = {"agents": (), "step": ({"agent": np.zeros(2)},), "step_one": (np.zeros(2),)}[use]
+        stepping = Event()
+        other = threads.submit(step_on, session, stepping)
+        assert stepping.wait(20)
+        # It might come between two steps of the other one, which then is told.
+        with pytest.raises(LocalProtocolError, match="two threads used the connection to") as caught:  # noqa: PT012
+            for _ in range(100):
+                getattr(session, use)(*given)
+                if other.done():
+                    other.result()
+        assert "lock" in caught.value.hint
+        session.close()
+        assert other.exception(20) is not None
+
+
+def test_an_error_of_one_thread_alone_stays_what_it_is(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(str(simulator.address)) as session, ThreadPoolExecutor(1) as threads:
+        for use in (session.describe, lambda name: threads.submit(session.describe, name).result(20)):
+            with pytest.raises(AgentNotFound):
+                use("nobody")
 
 
 def step_on(session: BlockingSession, stepping: Event) -> None:

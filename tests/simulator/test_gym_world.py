@@ -123,6 +123,11 @@ def test_unknown_environments_are_refused_with_a_hint() -> None:
     with pytest.raises(ConfigurationError, match="CartPoll-v1") as refused:
         GymWorld(["CartPoll-v1"])
     assert refused.value.hint
+    for env_id in ("a:b:C-v0", "http://a:1", ":C-v0"):
+        with pytest.raises(ConfigurationError, match="what stands before the only ':' is the module"):
+            GymWorld([env_id])
+    with pytest.raises(ConfigurationError, match="needs the module not_there, which is not installed"):
+        GymWorld(["not_there:C-v0"])
     with pytest.raises(ConfigurationError, match="at least one"):
         GymWorld([])
 

@@ -40,11 +40,26 @@ def test_a_port_that_is_taken_is_refused_with_the_next_step(profile: Profile) ->
     UdpSimulator(SyntheticWorld(1, 1), port=simulator.address.port).close()
 
 
+@pytest.mark.parametrize("port", [70_000, -1, "45454", None])
+def test_what_is_no_port_is_refused(port: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected 0 to 65535"):
+        UdpSimulator(SyntheticWorld(1, 1), port=port)
+
+
+def test_a_profile_by_its_name_is_refused_with_the_way_to_it() -> None:
+    with pytest.raises(ConfigurationError, match="got 'nerd'") as refused:
+        UdpSimulator(SyntheticWorld(1, 1), port=0, profile="nerd")  # type: ignore[arg-type]
+    assert "import" in refused.value.hint
+
+
 def test_a_host_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="cannot resolve"):
         UdpSimulator(SyntheticWorld(1, 1), host="no.such.host.invalid", port=0)
     with pytest.raises(ConfigurationError, match="cannot listen at") as refused:
         UdpSimulator(SyntheticWorld(1, 1), host="192.0.2.1", port=0)
+    for host in (".", "x" * 64):
+        with pytest.raises(ConfigurationError, match="it can be no host's name"):
+            UdpSimulator(SyntheticWorld(1, 1), host=host, port=0)
     # Another port would not help.
     assert "this host has no such address" in refused.value.hint
     assert "--port" not in refused.value.hint

@@ -211,6 +211,59 @@ def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -
     assert mistakes(text) == (mistake,)
 
 
+@pytest.mark.parametrize(
+    "table, told",
+    [
+        ("x = { lo = 0.5, high = 2.0 }", ".lo: unknown key (did you mean 'low'?)"),
+        ('x = { low = "a", high = 2.0 }', ".low: expected a number,"),
+        ("x = { low = 2.0, high = 1.0 }", ": expected two finite numbers, low below high"),
+        ("x = { low = 2.0 }", ": expected two finite numbers, low below high"),
+        ("x = {}", ": expected two finite numbers, low below high"),
+        ("x = 3", ": expected a table, got 3"),
+    ],
+)
+def test_one_mistake_of_a_range_is_told_once(table: str, told: str) -> None:
+    for text, path in (
+        (f"{AGENT}[agent.observe.range]\n{table}\n", "agent[0].observe.range.x"),
+        (f"{AGENT}[randomise]\n{table}\n", "randomise.x"),
+    ):
+        (found,) = mistakes(text)
+        assert found.startswith(path + told)
+
+
+@pytest.mark.parametrize(
+    "world, told",
+    [
+        ("[world]\nkind = 3\n", "world.kind: expected 'gym' or 'arena' or 'synthetic', got 3"),
+        ("[world]\nrobots = 3\n", "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic')"),
+        ("[world]\n", "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic')"),
+    ],
+)
+def test_a_kind_of_world_that_is_none_is_told_once(world: str, told: str) -> None:
+    assert mistakes(AGENT + world) == (told,)
+
+
+def test_every_mistake_of_an_expression_is_told_once() -> None:
+    found = mistakes(
+        f'{AGENT}[agent.names]\nx = "output:/x"\n[agent.episode]\n'
+        'reward = "y + y * foo(z, *x) - clip(x) + prev.q + x[0] + (w if x & y else x.real)"\n'
+    )
+    assert [each.partition(" (")[0] for each in found] == [
+        f"agent[0].episode.reward: {what}"
+        for what in (
+            "unknown name 'y'",
+            "unknown function 'foo'",
+            "unknown name 'z'",
+            "clip takes 3 arguments, got 1",
+            "unknown name 'q' behind prev",
+            "an expression may not hold an index [...]",
+            "an expression may not hold '&'; write 'and'",
+            "unknown name 'w'",
+            "an expression may not hold 'x.real'; only prev.NAME has a dot",
+        )
+    ]
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     found = mistakes(
         'nam = 1\n[[agent]]\n[agent.action]\nkind = "x"\n[agent.episode]\nreward = "y"\nmax_steps = -1\n'
@@ -292,6 +345,8 @@ def test_a_shipped_scenario_is_found_by_name_and_a_file_by_path(tmp_path: Path) 
     file.write_text(AGENT)
     assert load(str(file)).name == "x"
     assert load(str(file)).origin == str(file)
+    assert load(file) == load(str(file))
+    assert load(Path("cartpole")) == load("cartpole")
 
 
 @pytest.mark.parametrize(
@@ -302,6 +357,21 @@ def test_what_is_not_there_is_told_with_what_is(name: str, hint: str) -> None:
     with pytest.raises(ScenarioNotFound) as caught:
         load(name)
     assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("", "no scenario is called ''"),
+        ("x" * 5000, "File name too long"),
+        ("/dev/null", "/dev/null is not a regular file"),
+        ("/", "/ is a directory"),
+    ],
+    ids=["empty", "long", "device", "directory"],
+)
+def test_what_can_be_no_scenarios_file_is_told_as_what_it_is(name: str, told: str) -> None:
+    with pytest.raises(ScenarioNotFound, match=told):
+        load(name)
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -56,6 +56,14 @@ def test_a_port_is_written_with_digits_and_nothing_else(port: str) -> None:
         parse_listening(f"host:{port}")
 
 
+def test_a_port_of_thousands_of_digits_is_told_as_any_other_that_is_none() -> None:
+    with pytest.raises(ConfigurationError, match=r"the port '9+' is not a number"):
+        parse_endpoint(f"host:{'9' * 5000}")
+    for text in ("9" * 5000, f"host:{'9' * 5000}"):
+        with pytest.raises(ConfigurationError, match="is no address to listen at"):
+            parse_listening(text)
+
+
 @pytest.mark.parametrize(
     "text, host, port",
     [

@@ -155,6 +155,13 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
         await open_stream(parse_stream("nobody.invalid:5555"), within=WITHIN)
 
 
+@pytest.mark.trio
+async def test_a_name_that_trio_takes_for_none_is_told() -> None:
+    # Older rules, those of Python itself, allow such a name.
+    with pytest.raises(ConfigurationError, match="'a→b' can be no host's name"):
+        await open_stream(parse_stream("a→b:5555"), within=WITHIN)
+
+
 class WrongResolver(trio.abc.HostnameResolver):
     """A resolver that has no address."""
 

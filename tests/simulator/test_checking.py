@@ -1,0 +1,78 @@
+"""Worlds that cannot be told in OSP are refused before a client could stumble over them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.interface import InterfaceValue
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.world import WorldAgent
+from ospbridge.simulator.checking import check_world
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+WHOLE = InterfaceValue("/whole", -1.0, 1.0)
+
+
+def world(**changes: Any) -> Any:
+    made = SyntheticWorld(1, 1)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+@BOTH
+@pytest.mark.parametrize("time_step", [0, -0.01, math.nan, math.inf, "0.01", None])
+def test_a_step_takes_a_positive_number_of_seconds(profile: Profile, time_step: object) -> None:
+    with pytest.raises(ConfigurationError, match="time_step must be a positive number of seconds, got"):
+        check_world(world(time_step=time_step), profile)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["input", "output", "info"])
+@pytest.mark.parametrize(
+    "low, high",
+    [(1.0, -1.0), (math.nan, 1.0), (-1.0, math.nan), (math.inf, math.inf), (-math.inf, -math.inf)],
+)
+def test_a_range_has_its_smaller_number_first(profile: Profile, kind: str, low: float, high: float) -> None:
+    values = {each: [WHOLE] for each in ("input", "output", "info")}
+    values[kind] = [WHOLE, InterfaceValue("/wrong", low, high)]
+    agent = WorldAgent("a", values["input"], values["output"], values["info"])
+    with pytest.raises(
+        ConfigurationError, match=f"{kind} '/wrong' of agent 'a' has the range from"
+    ) as caught:
+        check_world(world(agents=[agent]), profile)
+    assert "smaller number comes first" in caught.value.hint
+
+
+@pytest.mark.parametrize("limit", [1e300, "1.0", None])
+def test_a_range_is_of_numbers_that_four_bytes_hold(limit: Any) -> None:
+    agent = WorldAgent("a", [WHOLE], [InterfaceValue("/wrong", 0.0, limit)])
+    with pytest.raises(ConfigurationError, match=r"output .* has the range from 0\.0 to"):
+        check_world(world(agents=[agent]), DOCUMENT)
+
+
+def test_whatever_numpy_calls_a_range_is_one() -> None:
+    space = InterfaceValue("/numpy", np.float32(-3.4028235e38), np.int64(4))  # type: ignore[arg-type]
+    point = InterfaceValue("/point", 1, 1)
+    free = InterfaceValue("/free", -math.inf, math.inf)
+    check_world(world(agents=[WorldAgent("a", [point, free], [space, free])]), DOCUMENT)
+
+
+@pytest.mark.parametrize("name", [3, None, "a\0b"])
+def test_names_are_texts(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the name of an agent must be a text without NUL"):
+        check_world(world(agents=[WorldAgent(name, [], [])]), DOCUMENT)
+    with pytest.raises(ConfigurationError, match="the name of an output of agent 'a' must be a text"):
+        check_world(world(agents=[WorldAgent("a", [], [InterfaceValue(name, 0, 1)])]), DOCUMENT)
+
+
+def test_a_simulator_is_not_made_for_such_a_world() -> None:
+    with pytest.raises(ConfigurationError, match="time_step"):
+        UdpSimulator(world(time_step=0), port=0)
