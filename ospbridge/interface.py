@@ -210,8 +210,8 @@ class PlainInfo(dict[str, Any]):
 class Feedback(msgspec.Struct):
     """What a task makes of one step's outcome, or of a reset's: what an environment returns.
 
-    ``observation``: float32[n]. ``reason`` says why an episode was truncated by the bridge; empty else. ``info`` always
-    has the same keys for the same agent.
+    ``observation``: float32[n]. ``reason`` says why an episode was truncated by the bridge; of a reset, why the episode
+    that it abandoned cannot be trusted; empty else. ``info`` always has the same keys for the same agent.
     """
 
     observation: NDArray[np.float32]
@@ -220,3 +220,8 @@ class Feedback(msgspec.Struct):
     truncated: bool = False
     reason: str = ""
     info: dict[str, Any] = {}
+
+    def doubt_the_one_before(self, why: str) -> None:
+        """It is a reset's: say why the episode that this abandoned cannot be trusted."""
+        self.reason = f"the episode before this reset cannot be trusted: {why}"
+        self.info = {**self.info, "reason": self.reason}

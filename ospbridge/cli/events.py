@@ -17,6 +17,7 @@ from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
+    from ospbridge.errors import OspBridgeError
     from ospbridge.interface import StepOutcome
     from ospbridge.session.blocking import BlockingSession
 
@@ -95,7 +96,7 @@ def watch(
             session.reset()
             session.take_notices()
         neutral = [min(max(0.0, value.min), value.max) for value in interface.inputs]
-        _watch(session, name, neutral, steps, as_json=as_json)
+        _watch(session, name, neutral, steps, was_reset=reset_first or bool(others), as_json=as_json)
 
 
 def _check_allowed(session: BlockingSession, *, yes: bool) -> None:
@@ -124,14 +125,20 @@ def _register_events(session: BlockingSession, names: tuple[str, ...]) -> None:
 
 
 def _watch(
-    session: BlockingSession, agent: str, neutral: list[float], steps: int | None, *, as_json: bool
+    session: BlockingSession,
+    agent: str,
+    neutral: list[float],
+    steps: int | None,
+    *,
+    was_reset: bool,
+    as_json: bool,
 ) -> None:
     from ospbridge.osp.notices import WorldReset
 
     step = lost = 0
     try:
         while steps is None or step < steps:
-            outcome = _step(session, agent, neutral)
+            outcome = _step(session, agent, neutral, may_need_reset=not (step or was_reset))
             step += 1
             for event in outcome.events:
                 if as_json:
@@ -154,10 +161,22 @@ def _watch(
             )
 
 
-def _step(session: BlockingSession, agent: str, neutral: list[float]) -> StepOutcome:
-    from ospbridge.errors import OutputsIncomplete, SessionLost, StepUncertain
+def _step(session: BlockingSession, agent: str, neutral: list[float], *, may_need_reset: bool) -> StepOutcome:
+    from ospbridge.errors import BarrierStuck, OutputsIncomplete, SessionLost, StepUncertain
 
     try:
         return session.step({agent: neutral})[agent]
-    except (OutputsIncomplete, SessionLost, StepUncertain) as error:
-        raise type(error)(error.message, hint="run the command again; events in between are lost") from None
+    except (BarrierStuck, StepUncertain) as error:
+        if may_need_reset:
+            raise type(error)(
+                error.message, hint="a simulator may step only after a reset: add --reset"
+            ) from None
+        if isinstance(error, BarrierStuck):
+            raise
+        raise _events_lost(error) from None
+    except (OutputsIncomplete, SessionLost) as error:
+        raise _events_lost(error) from None
+
+
+def _events_lost(error: OspBridgeError) -> OspBridgeError:
+    return type(error)(error.message, hint="run the command again; events in between are lost")

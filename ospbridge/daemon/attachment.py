@@ -102,6 +102,7 @@ class Attachment:
         "_box",
         "_floats",
         "_size",
+        "abandons",
         "acted",
         "action",
         "annotates",
@@ -150,6 +151,8 @@ class Attachment:
         self.error: OspBridgeError | None = None
         self.cut = ""
         """Why its episode ended although it was not told yet: its next step brings that."""
+        self.abandons = False
+        """The reset that it waits for ends an episode of its."""
         self.gone = False
         self.thread = 0
         self.started = 0.0

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ospbridge.hub.status import DatagramCounts
     from ospbridge.interface import Match
     from ospbridge.observe.trace import TraceWriter
+    from ospbridge.session.trio_session import TrioSession
 
 __all__ = ["Conductor"]
 
@@ -244,6 +245,7 @@ class Conductor:
         seed = int(wanted) or random.randint(1, LARGEST_SEED)
         try:
             async with self._keeper.turn() as session:
+                await self._look_back(session)
                 # What others did before this reset concerns no episode of ours.
                 foreign_reset(session)
                 values = lockstep.start_values(seed)
@@ -257,6 +259,7 @@ class Conductor:
                 for _ in range(lockstep.settle_steps):
                     outcomes = await session.step(lockstep.actions)
                     self.barrier.steps += 1
+                session.machine.clock.settle()
             lockstep.begin(outcomes, seed, trio.current_time())
             self._paces.began(lockstep.playing)
             self.observers.began(lockstep.playing)
@@ -274,6 +277,13 @@ class Conductor:
         finally:
             self._keeper.busy = False
             self._changed()
+
+    async def _look_back(self, session: TrioSession) -> None:
+        """At the steps of an episode that the reset to come abandons, which no audit has ended."""
+        doubt = await session.look_back()
+        if doubt:
+            self.lockstep.doubt = doubt
+            log.warning("an abandoned episode is in doubt", reason=doubt)
 
     # --- holding the world -----------------------------------------------------------------------------------------
 

@@ -65,6 +65,8 @@ class LockStep:
         """What the simulator was given at the last reset."""
         self.begun = False
         """A reset has run: the quorum has been met."""
+        self.doubt = ""
+        """Why episodes cannot be trusted that the reset to come ends; empty where nothing is known against them."""
         self.next_reset = AwaitedReset(holds if holds is not None else Holds())
         self._on_episode = on_episode
 
@@ -259,7 +261,8 @@ class LockStep:
         if not self.waiting:
             self.next_reset.asked_since = now
         for attachment in attachments:
-            if attachment.state is State.PLAYING:
+            attachment.abandons = attachment.state is State.PLAYING
+            if attachment.abandons:
                 self._end(attachment, now, "abandoned")
                 if self.policy is ResetPolicy.ANY:
                     self.cut_all(f"the episode of agent {attachment.name!r} was abandoned", now)
@@ -326,6 +329,8 @@ class LockStep:
                 attachment.error = error
                 attachment.state = State.ATTACHED
                 continue
+            if self.doubt and attachment.abandons:
+                attachment.feedback.doubt_the_one_before(self.doubt)
             attachment.state = State.PLAYING
             attachment.infos = outcome.infos
             attachment.observation = attachment.feedback.observation
@@ -333,6 +338,7 @@ class LockStep:
             attachment.steps = 0
             attachment.reward = 0.0
             self.playing.append(attachment)
+        self.doubt = ""
         self._count()
 
     def _count(self) -> None:

@@ -12,6 +12,7 @@ from ospbridge.envs.annotating import not_annotated
 from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
+from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
@@ -122,6 +123,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         super().reset(seed=seed)
         effective = drawn_seed(self.np_random) if seed is None else osp_seed(seed)
         feedback = self._open().reset(effective)
+        if feedback.reason:
+            tell_of_doubt([feedback])
         return feedback.observation, feedback.info
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:

@@ -73,6 +73,7 @@ class DirectSeat:
         self._seed = seed = int(seed)
         self._playing = False
         attempts = Attempts()
+        doubt = ""
         while True:
             if shared.broken:
                 shared.rebuild()
@@ -80,6 +81,7 @@ class DirectSeat:
                 self._equip_anew(shared)
             try:
                 # What others did before this reset concerns no episode of ours.
+                doubt = doubt or shared.session.look_back()
                 tell(shared.session.take_notices())
                 outcome = self._settled(shared.session, seed)
             except BarrierStuck as error:
@@ -93,6 +95,8 @@ class DirectSeat:
             if shared.session.machine.notices:
                 tell_at_once(shared.session.conversation)
             feedback = self._task.begin(outcome, seed=seed)
+            if doubt:
+                feedback.doubt_the_one_before(doubt)
             self._playing = True
             self._last = feedback.observation.tobytes()
             return feedback
@@ -105,6 +109,7 @@ class DirectSeat:
         outcome = unobserved(self.interface)
         for _ in range(self._task.settle_steps):
             outcome = session.step_one(self._task.neutral)
+        session.machine.clock.settle()
         return outcome
 
     def _equip_anew(self, shared: SharedSession) -> None:

@@ -95,6 +95,10 @@ class DirectGroup:
         self._inputs: dict[str, NDArray[np.float32]] = {}
         self._last: dict[str, NDArray[np.float32]] = {}
         self._playing: list[str] = []
+        self._abandoned: list[str] = []
+        """Those of whom the reset under way abandons an episode, and ..."""
+        self._doubt = ""
+        """... why that cannot be trusted; empty where nothing is known against it."""
         self._found: Found = {}
         """What the step under way brought, as soon as that is known."""
         self._seed = 0
@@ -118,11 +122,10 @@ class DirectGroup:
         """The exchange of a reset, whose result or error ``begun`` takes. Rebuilds the session where it was lost."""
         shared = self._open()
         self._seed = seed = int(seed)
-        self._playing = []
+        if self._playing:
+            self._abandoned, self._playing = self._playing, []
         if shared.broken:
             self._rebuild()
-        # What others did before this reset concerns no episode of ours.
-        tell(shared.session.take_notices())
         return self._settled(shared.session.conversation, seed)
 
     def begun(self, result: Found | Exception) -> Found:
@@ -134,11 +137,18 @@ class DirectGroup:
         conversation = self.shared.session.conversation
         if conversation.machine.notices:
             tell_at_once(conversation)
+        if self._doubt:
+            for name in self._abandoned:
+                result[name].doubt_the_one_before(self._doubt)
+        self._abandoned, self._doubt = [], ""
         self._playing = list(self._tasks)
         self._remember(result)
         return result
 
     def _settled(self, conversation: Conversation, seed: int) -> Exchange[Found]:
+        self._doubt = self._doubt or (yield from conversation.look_back())
+        # What others did before this reset concerns no episode of ours.
+        tell(conversation.take_notices())
         tasks = self._tasks
         values: dict[str, str] = {}
         for task in tasks.values():
@@ -150,6 +160,7 @@ class DirectGroup:
         outcomes = {name: unobserved(task.agent) for name, task in tasks.items()}
         for _ in range(max(task.settle_steps for task in tasks.values())):
             outcomes = yield from conversation.step(self._inputs)
+        conversation.machine.clock.settle()
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
     def _rebuild(self) -> None:

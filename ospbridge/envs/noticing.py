@@ -12,11 +12,12 @@ from ospbridge.task.pacing import HINT, unlike
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ospbridge.interface import Feedback
     from ospbridge.osp.notices import Notice
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["tell", "tell_at_once", "tell_of_unlike_paces"]
+__all__ = ["tell", "tell_at_once", "tell_of_doubt", "tell_of_unlike_paces"]
 
 
 def tell(notices: Iterable[Notice]) -> str:
@@ -32,6 +33,12 @@ def tell_at_once(conversation: Conversation) -> None:
     notices = conversation.take_notices()
     conversation.machine.notices.extend(n for n in notices if isinstance(n, WorldReset))
     tell(notices)
+
+
+def tell_of_doubt(begun: Iterable[Feedback]) -> None:
+    """Warn of abandoned episodes that cannot be trusted, which the first feedback of the next ones tells."""
+    for reason in dict.fromkeys(feedback.reason for feedback in begun if feedback.reason):
+        logger.warn("%s", reason)
 
 
 def tell_of_unlike_paces(tasks: Iterable[Task]) -> None:

@@ -11,6 +11,7 @@ from ospbridge.envs.annotating import not_annotated
 from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
+from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.panel_group import PanelGroup
@@ -140,6 +141,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         if seed is not None:
             self._random, _ = np_random(seed)
         found = group.reset(drawn_seed(self._random) if seed is None else osp_seed(seed))
+        tell_of_doubt(found.values())
         self.agents = list(self.possible_agents)
         return _own_observations(found), _own_infos(found)
 

@@ -200,7 +200,7 @@ class SharedSession:
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""
         found = self.session.profile
-        if found is not self.profile:
+        if found.name != self.profile.name:
             return (
                 f"{self.terms.simulator} came back as a server of profile {found.name!r}, and the environments of this "
                 f"session were made for {self.profile.name!r}"

@@ -23,6 +23,7 @@ from ospbridge.envs.fleet_making import fleet_of
 from ospbridge.envs.group_seats import seats_of
 from ospbridge.envs.infos import InfoColumns, in_columns
 from ospbridge.envs.joining import Joining
+from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.rows import FeedbackRows
 from ospbridge.envs.seeding import each_seed
@@ -181,6 +182,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
 
     def _take_begun(self, seats: GroupSeats, found: Found) -> None:
         seats.ended = False
+        tell_of_doubt(found[name] for name in seats.names)
         for at, name in enumerate(seats.names, seats.first):
             feedback = found[name]
             self._observations[at] = feedback.observation

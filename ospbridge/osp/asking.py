@@ -171,7 +171,8 @@ def get_value(
     answer = yield from _ask_twice(
         m,
         GetValue(value_id),
-        answering(ValueContent, lambda x: x.value_id in (value_id, -1)),
+        # An id of 0 tells of what was not found elsewhere in the protocol; NERD has -1.
+        answering(ValueContent, lambda x: x.value_id in (value_id, -1) or (not x.value_id and not x.content)),
         # "Unknown" does not say what: it may be the late answer to another question.
         unless=lambda x: x.value_id == value_id,
         what=f"value {value_id}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import asked, look_for_a_reset, not_undone, uncertain
-from ospbridge.osp.holding import audit, hold_back
+from ospbridge.osp.holding import audit, hold_back, look_back
 from ospbridge.osp.lagging import see_that_nobody_lags
 from ospbridge.osp.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.messages import StepCompleted
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.votes import Vote
 
-__all__ = ["SEED", "StepResult", "audit", "go_on", "reset", "step"]
+__all__ = ["SEED", "StepResult", "audit", "go_on", "look_back", "reset", "step"]
 
 
 @dataclass(slots=True)

@@ -67,6 +67,7 @@ class _Burst:
     """What has arrived of one list."""
 
     __slots__ = (
+        "_known_to_wait",
         "ack",
         "alone",
         "announced",
@@ -87,7 +88,9 @@ class _Burst:
     def __init__(self, m: ClientMachine, what: str, ack: Message | None) -> None:
         self.m = m
         self.what = what
-        self.ack = ack
+        self.ack = ack or m.spare_ack
+        self._known_to_wait = ack is not None and not m.profile.eats_awaited_acks
+        """Each piece is acknowledged from the first one on, where the server was seen to await that."""
         self.alone = False
         """One piece was there when it was asked again, and no head has come since."""
         self.one_by_one = False
@@ -129,10 +132,18 @@ class _Burst:
         """What was doubted the last time was not so."""
         return self.before is not None and self.before[:2] != (self.announced, self.pieces)
 
+    @property
+    def may_wait(self) -> bool:
+        """The first piece came, alone, and perhaps is to be acknowledged before anything else is heard.
+
+        Who asks again as well may be answered twice then, each time piece by piece.
+        """
+        return self.head_came and self.total > 1 == len(self.pieces) == len(self.came)
+
     def asked(self) -> int:
-        """The question goes out; how many pieces are there already."""
+        """The question goes out, or an acknowledgement alone; how many pieces are there already."""
         self.alone = len(self.pieces) == 1
-        self.one_by_one = False
+        self.one_by_one = self._known_to_wait and self.m.acknowledges_pieces
         self.head_came = False
         self.came.clear()
         return len(self.pieces)
@@ -225,14 +236,14 @@ def collect(
     end = min(m.now + max(m.limits.listing, m.limits.query), m.no_later)
     give_up = min(m.now + m.limits.query, end)
     waits = m.waits()
-    burst = _Burst(m, what, ack or m.spare_ack)
+    burst = _Burst(m, what, ack)
     unanswered = Unanswered(m, request, what)
     tried = settled = 0
     while True:
         if tried:
-            m.retries += 1
-            m.free_handler(ack or StepCompletedAck(0))
-        m.send(request)
+            _free_or_ask_again(m, burst, request, ack)
+        else:
+            m.send(request)
         tried += 1
         patience = waits.next()
         had = burst.asked()
@@ -279,6 +290,13 @@ def collect(
         if m.now >= give_up:
             raise unanswered.error(tried)
         m.anomaly(f"{request.CODE.name} met silence with {len(burst.pieces)} of {burst.total} pieces")
+
+
+def _free_or_ask_again(m: ClientMachine, burst: _Burst, request: Message, ack: Message | None) -> None:
+    m.retries += 1
+    m.free_handler(ack or StepCompletedAck(0))
+    if not burst.may_wait:
+        m.send(request)
 
 
 def _confirm(m: ClientMachine, burst: _Burst, head: Message, ack: Message | None) -> None:

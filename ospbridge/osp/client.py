@@ -30,6 +30,7 @@ from ospbridge.osp.messages import (
     Message,
     StepCompleted,
     Truncated,
+    ValueInfoAck,
     decode_reply,
 )
 from ospbridge.osp.notices import Notices
@@ -287,8 +288,9 @@ class ClientMachine:
     def free_handler(self, ack: Message) -> None:
         """Behind a silence: what the handler may wait for, which would be lost on what is asked next."""
         self.send(ack)
-        if self.spare_ack is not None and self.spare_ack != ack:
-            self.send(self.spare_ack)
+        spare = ValueInfoAck() if self.awaits_spare_ack else self.spare_ack
+        if spare is not None and spare != ack:
+            self.send(spare)
 
     def answered(self, tries: int) -> None:
         """A question was answered, asked so often."""

@@ -38,6 +38,7 @@ class StepClock:
     """What is known of the simulator's time: its value at ``base``, seconds a step, steps believed since."""
 
     __slots__ = (
+        "audited",
         "base",
         "count",
         "decimals",
@@ -59,6 +60,8 @@ class StepClock:
         self.base: float | None = None
         self.size: float | None = None
         self.count = 0
+        self.audited = 0
+        """So many of the steps were believed when they were last compared with what it shows, or needed not to be."""
         self.usual: float | None = None
         """Seconds a step in the episode before, while nobody of ours has set a variable since."""
         self.decimals = 0
@@ -91,7 +94,7 @@ class StepClock:
         self.usual = self.size or self.usual
         self.base = None
         self.size = None
-        self.count = 0
+        self.count = self.audited = 0
 
     def unlearn(self) -> None:
         """Neither is the step size: a variable may have changed it."""
@@ -102,7 +105,11 @@ class StepClock:
         """``time`` is what the clock shows while nothing is under way."""
         self.base = time
         self.size = None
-        self.count = 0
+        self.count = self.audited = 0
+
+    def settle(self) -> None:
+        """The steps so far only began an episode: in that nothing was done yet that could be in doubt."""
+        self.audited = self.count
 
     def steps_shown(self, time: float) -> int | None:
         """How many steps ``time`` is away from the base; None while the step size is not known.

@@ -1,8 +1,10 @@
 """Finding an OSP server, its profile and our handler (OSP 1.1, section 4.1), without I/O.
 
 Each kind of server is silent to the other's form of INIT, so both forms go out from one socket and the answer's
-length decides. Two answers may come (to two INITs): the first is adopted, later handlers get an END. Connecting the
-socket would hide a second answer, so when more than one INIT was sent the adoption waits 120 ms for it.
+length decides. A server of the document may await the end byte that this lists and does not explain: every other INIT
+in its form has one, and so has all that is said to who is heard to end its own with it then. Two answers may come (to
+two INITs): the first is adopted, later handlers get an END. Connecting the socket would hide a second answer, so when
+more than one INIT was sent the adoption waits 120 ms for it.
 
 A server that takes one client only is silent for as long as it believes that one there, though it died. So a driver
 that can free such a place has its turn when INIT met silence, and again each few times that it does.
@@ -10,6 +12,7 @@ that can free such a place has its turn when INIT met silence, and again each fe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +24,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
 from ospbridge.osp.timing import Limits, Waits
 from ospbridge.osp.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.unasked import RESET_COMPLETED
+from ospbridge.osp.wire import END
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +80,8 @@ class ConnectMachine:
         self._give_up = now + self.limits.connect
         self._last_sent = now
         self._inits = 0
+        self._marked = False
+        """One of 4-byte integers had the end byte."""
         self._answer: tuple[Endpoint, Profile] | None = None
         self._refusal: VersionRefused | None = None
         self._refusing: list[Endpoint] = []
@@ -87,9 +93,11 @@ class ConnectMachine:
         self._ask(now)
 
     def _ask(self, now: float) -> None:
+        again = self._inits // len(self._wanted) % 2 == 1
         for profile in self._wanted:
-            datagram = Init(form=profile.init_form).encode(end=profile.end_marker)
-            self.outgoing.append((datagram, self.server))
+            marked = profile.end_marker or (again and profile.init_form is InitForm.INTS)
+            self._marked = self._marked or (marked and profile.init_form is InitForm.INTS)
+            self.outgoing.append((Init(form=profile.init_form).encode(end=marked), self.server))
             self._inits += 1
         self._last_sent = now
         self.deadline = min(now + self._waits.next(), self._give_up)
@@ -138,7 +146,10 @@ class ConnectMachine:
                 self.outgoing.append((End().encode(end=self._answer[1].end_marker), source))
             return
         spoken = DOCUMENT if reply.form is InitForm.INTS else NERD
-        self._answer = (source, next((p for p in self._wanted if p.init_form is reply.form), spoken))
+        spoken = next((p for p in self._wanted if p.init_form is reply.form), spoken)
+        if self._marked and reply.form is InitForm.INTS and data.endswith(END):
+            spoken = replace(spoken, end_marker=True)
+        self._answer = (source, spoken)
         if now > self._last_sent > self._started:
             # It was asked again before it answered, and takes as long for the second answer.
             self._collecting += min(now - self._started, SLOWEST)

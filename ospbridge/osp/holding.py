@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange
     from ospbridge.osp.under_way import StepUnderWay
 
-__all__ = ["audit", "hold_back"]
+__all__ = ["audit", "hold_back", "look_back"]
 
 SHORTEST: Final = 0.1
 """Seconds that a world is given to move: twice as long as real servers stall."""
@@ -111,7 +111,14 @@ def _time_behind(m: ClientMachine, s: StepUnderWay, seconds: float) -> Exchange[
     return (yield from settled_clock(m, s.take))
 
 
-def audit(m: ClientMachine) -> Exchange[str]:
+def look_back(m: ClientMachine) -> Exchange[str]:
+    """Before a reset: what speaks against the steps of an episode that nobody waits for the end of, or nothing."""
+    if m.vote_outstanding or (m.clock.audited == m.clock.count and not m.suspect):
+        return ""
+    return (yield from audit(m, behind=True))
+
+
+def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     """As ``timekeeping.audit``, when a step that nobody gave has had the time to show."""
     doubtful = m.overcounted or (m.lateness.repeats and m.unsettled)
     if doubtful and votes_alone(m) and can_hold_back(m) and not (m.suspect or m.vote_outstanding):
@@ -121,7 +128,7 @@ def audit(m: ClientMachine) -> Exchange[str]:
             if reply is None:
                 break
             m.unexpected(reply)
-    return (yield from timekeeping.audit(m))
+    return (yield from timekeeping.audit(m, behind=behind))
 
 
 def _patience(m: ClientMachine) -> float:

@@ -126,8 +126,8 @@ def find_interface_values(
 ) -> list[int | None]:
     """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
 
-    By type where servers type interface values so, else by the end of the name. Agents of equal interface are told
-    apart by the agent's name as a part of the path. What stands alone is the agent's also without that, unless it
+    By type where servers type interface values so, else by the name, or the end of it. Agents of equal interface are
+    told apart by the agent's name as a part of the path. What stands alone is the agent's also without that, unless it
     stands where one of the ``others`` does, or is to be ``certain``.
     """
     by_name = _by_name(values, set(names))
@@ -137,16 +137,19 @@ def find_interface_values(
 def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[ValueEntry]]:
     """Which variables may be the interface value of each of the ``wanted`` names, of those that are there."""
     by_name: dict[str, list[ValueEntry]] = {}
+    tails = {f"/{name}": name for name in wanted} | {name: name for name in wanted}
     for entry in values:
         if entry.type in wanted:
             by_name.setdefault(entry.type, []).append(entry)
+        elif entry.name in wanted:
+            by_name.setdefault(entry.name, []).append(entry)
         else:
             # "/Sim/Robot/Knee/Angle" ends with "/Knee/Angle": try each tail that begins with a slash.
-            at = entry.name.find("/", 1)
-            while at > 0:
-                tail = entry.name[at:]
-                if tail in wanted:
-                    by_name.setdefault(tail, []).append(entry)
+            at = entry.name.find("/")
+            while at >= 0:
+                name = tails.get(entry.name[at:])
+                if name:
+                    by_name.setdefault(name, []).append(entry)
                     break
                 at = entry.name.find("/", at + 1)
     return by_name
@@ -155,7 +158,12 @@ def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[V
 def _only(
     candidates: Sequence[ValueEntry], agent: str, name: str, others: Collection[str], *, certain: bool
 ) -> int | None:
-    typed = [entry for entry in candidates if entry.type == name] or list(candidates)
+    typed = [entry for entry in candidates if entry.type == name] or [
+        # A short name may stand for something else further below its agent.
+        entry
+        for entry in candidates
+        if name.startswith("/") or entry.name == name or entry.name.endswith(f"/{agent}/{name}")
+    ]
     own = [entry for entry in typed if _stands_at(entry, agent, name)]
     if not own and not certain and len(typed) == 1:
         own = [entry for entry in typed if not any(_stands_at(entry, other, name) for other in others)]
@@ -163,7 +171,12 @@ def _only(
 
 
 def _stands_at(entry: ValueEntry, agent: str, name: str) -> bool:
-    """Whether the agent's name is a part of the path in front of ``name``. It may have slashes, or be empty."""
+    """Whether the agent's name is a part of the path in front of ``name``, or of that itself where it is all there is.
+
+    It may have slashes, or be empty.
+    """
+    if entry.name == name:
+        return bool(agent) and f"/{agent}/" in f"/{name}"
     path = entry.name.removesuffix(name if name.startswith("/") else f"/{name}")
     return f"/{agent}/" in (f"{path}/" if path.startswith("/") else f"/{path}/")
 

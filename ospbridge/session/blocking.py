@@ -216,6 +216,10 @@ class BlockingSession:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
         return self.run(self.conversation.audit())
 
+    def look_back(self) -> str:
+        """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
+        return self.run(self.conversation.look_back())
+
     def register_event(self, name: str) -> bool:
         """Be told of an event with each step's outcome; False where there is none of that name."""
         return self.run(self.conversation.register_event(name))

@@ -270,6 +270,10 @@ class Conversation:
         """Why this episode's steps cannot be trusted; empty where the simulator's clock agrees."""
         return (yield from barrier.audit(self.machine))
 
+    def look_back(self) -> Exchange[str]:
+        """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
+        return (yield from barrier.look_back(self.machine))
+
     # --- events and variables --------------------------------------------------------------------------------------
 
     def register_event(self, name: str) -> Exchange[bool]:

@@ -51,6 +51,8 @@ class Lease:
     """How often a successor met silence."""
     owed: int = 0
     """So many INITs of the session the server may have yet to read."""
+    marked: bool = False
+    """Whether the server awaits the end byte, where its profile does not say so."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -208,9 +210,10 @@ def _locked(path: Path, make: int = 0) -> int | None:
 
 def _fill(descriptor: int, lease: Lease) -> None:
     told = asdict(lease)
-    if not lease.owed:
+    for later in ("owed", "marked"):
         # Earlier versions take what they do not know for a file that nobody can read.
-        del told["owed"]
+        if not told[later]:
+            del told[later]
     content = json.dumps(told).encode()
     with suppress(OSError):
         # In one go with spaces over what was there before: whoever is killed in between leaves something readable.

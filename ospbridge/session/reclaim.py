@@ -10,6 +10,7 @@ nobody else until that one has left.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionEvicted, SessionLost
@@ -132,6 +133,8 @@ def in_place_of(lease: Lease, limits: Limits) -> tuple[socket.socket, ClientMach
     profile = PROFILES.get(lease.profile)
     if profile is None:
         return None
+    if lease.marked:
+        profile = replace(profile, end_marker=True)
     family, handler = resolve(Endpoint(lease.server, lease.handler_port))
     try:
         sock = open_udp(family, local_port=lease.local_port, local_host=lease.local_host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ospbridge.osp.profile import PROFILES
 from ospbridge.session.lease import Lease, LeaseFile
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Tenure:
                 events=self.events,
                 pid=os.getpid(),
                 owed=self._owed,
+                marked=self._profile.end_marker and not PROFILES[self._profile.name].end_marker,
             )
         )
 

@@ -244,6 +244,10 @@ class TrioSession:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
         return await self._run(self.conversation.audit())
 
+    async def look_back(self) -> str:
+        """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
+        return await self._run(self.conversation.look_back())
+
     async def register_event(self, name: str) -> bool:
         """Be told of an event with each step's outcome; False where there is none of that name."""
         return await self._run(self.conversation.register_event(name))

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.osp.codes import Code
+from ospbridge.osp.server_commands import COMMANDS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ospbridge.osp.server_handler import Handler
     from ospbridge.osp.world import World
     from tests.cli.conftest import Served
 
@@ -56,6 +59,24 @@ def test_a_reset_can_come_first(marks: Served) -> None:
     lines = marks.json_lines("events", "watch", MARK, "--steps", "10", "--yes", "--reset")
     assert lines == [{"step": 10, "event": MARK}]
     assert marks.simulator.machine.resets == 1
+
+
+@pytest.mark.parametrize("acknowledges", [False, True])
+def test_a_server_that_steps_only_after_a_reset_is_told_of_the_option(
+    marks: Served, monkeypatch: pytest.MonkeyPatch, *, acknowledges: bool
+) -> None:
+    step = COMMANDS[Code.NEXT_SIMULATION_STEP]
+
+    def refused(handler: Handler, data: bytes) -> None:
+        if handler.machine.resets:
+            step(handler, data)
+        elif acknowledges:
+            handler.send(bytes((Code.NEXT_SIMULATION_STEP_ACK,)) + data[1:5])
+
+    monkeypatch.setitem(COMMANDS, Code.NEXT_SIMULATION_STEP, refused)
+    command = ["events", "watch", MARK, "--yes", "--steps", "10", "--step-timeout", "1"]
+    assert "add --reset" in marks.run(*command, exit_code=75).stderr
+    assert marks.run(*command, "--reset").stdout.split() == ["10", MARK]
 
 
 def test_watching_a_server_that_events_endanger_needs_a_yes(marks: Served, profile: str) -> None:

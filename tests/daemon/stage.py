@@ -9,6 +9,7 @@ import trio
 
 from ospbridge.daemon.attachment import Driver
 from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
+from ospbridge.osp.clock import StepClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,7 @@ class FakeMachine:
         self.retries = 0
         self.lost: OspBridgeError | None = None
         self.may_say_goodbye = True
+        self.clock = StepClock()
 
 
 class FakeSession:
@@ -114,6 +116,10 @@ class FakeSession:
     async def audit(self) -> str:
         await trio.lowlevel.checkpoint()
         self.audits += 1
+        return self.audit_says
+
+    async def look_back(self) -> str:
+        await trio.lowlevel.checkpoint()
         return self.audit_says
 
     def take_notices(self) -> list[Any]:

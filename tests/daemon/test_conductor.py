@@ -650,6 +650,31 @@ async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeS
     assert feedback.reason == session.audit_says
 
 
+async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset(session: FakeSession) -> None:
+    session.ending = {"b": 1}
+    conductor = conductor_of(session, quorum=2)
+    a, b = attach(conductor, "a"), attach(conductor, "b")
+
+    async def reset() -> tuple[str, str]:
+        await together(lambda: conductor.reset([a], 9, 1), lambda: conductor.reset([b], 9, 2))
+        reasons = told(a).reason, told(b).reason
+        assert reasons == (told(a).info["reason"], told(b).info["reason"])
+        return reasons
+
+    assert await reset() == ("", "")
+    await together(lambda: play(conductor, a, 0.5), lambda: play(conductor, b, 0.5))
+    session.audit_says = "2 steps were given, the clock shows 3"
+    with capture_logs() as logs:
+        assert await reset() == (
+            f"the episode before this reset cannot be trusted: {session.audit_says}",
+            "",
+        )
+    (warning,) = [entry for entry in logs if entry["event"] == "an abandoned episode is in doubt"]
+    assert warning["reason"] == session.audit_says
+    session.audit_says = ""
+    assert await reset() == ("", "")
+
+
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
     conductor = conductor_of(session)
     a = attach(conductor, "a")

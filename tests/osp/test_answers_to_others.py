@@ -292,6 +292,17 @@ def test_garbage_that_never_ends_cannot_stop_the_time() -> None:
     assert decode_request(bytes(machine.outgoing[-1])).CODE == Code.GET_VALUE, "asked again"
 
 
+@pytest.mark.parametrize("no_id", [0, -1])
+def test_a_variable_that_is_not_known_may_be_told_by_an_id_that_is_none(no_id: int) -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.begin(asking.get_value(machine, 7), 0.0)
+    give(machine, ValueContent(no_id, ""))
+    assert machine.result() is None
+    machine.begin(asking.get_value(machine, 7), 0.0)
+    give(machine, ValueContent(0, "of another one"))
+    assert not machine.finished, "an id of 0 may be a variable's"
+
+
 # --- resets --------------------------------------------------------------------------------------------------------
 
 

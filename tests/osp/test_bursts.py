@@ -221,12 +221,10 @@ def test_a_server_that_awaits_the_acknowledgement_of_values_is_obliged(values: i
     assert machine.now < 8 * DOCUMENT.patience
 
 
-@pytest.mark.parametrize("agents", [2, 3, 40])
-def test_what_was_asked_again_and_is_answered_behind_the_list_is_acknowledged_too(agents: int) -> None:
-    """A server that keeps what it receives while it waits for an acknowledgement."""
-    machine, server = ClientMachine(DOCUMENT), Lister(agents, one_by_one=True)
+def keeping(server: Lister) -> Callable[[bytes], list[Message]]:
+    """The server keeps what it receives while it waits for an acknowledgement."""
     kept: list[bytes] = []
-    acks = (Code.AGENT_OVERVIEW_ACK, Code.AGENT_INFO_ACK)
+    acks = (Code.AGENT_OVERVIEW_ACK, Code.AGENT_INFO_ACK, Code.VALUE_INFO_ACK)
 
     def answers(data: bytes) -> list[Message]:
         found = []
@@ -238,13 +236,36 @@ def test_what_was_asked_again_and_is_answered_behind_the_list_is_acknowledged_to
             found += server.answers(kept.pop(0))
         return found
 
-    for _ in range(2):
-        assert len(run(machine, roster.overview(machine), answers)) == agents
+    return answers
+
+
+@pytest.mark.parametrize("agents", [2, 3, 40])
+def test_the_first_piece_of_a_list_is_acknowledged_before_it_is_asked_for_again(agents: int) -> None:
+    """What is asked again would wait to be let on when a step is voted for, and hold that up for good."""
+    machine, server = ClientMachine(DOCUMENT), Lister(agents, one_by_one=True)
+    answers = keeping(server)
+    assert len(run(machine, roster.overview(machine), answers)) == agents
+    assert machine.now < 2 * DOCUMENT.patience
+    began = machine.now
+    machine.controlled[1] = run(machine, roster.agent_info(machine, 1), answers)
+    assert len(run(machine, roster.overview(machine), answers)) == agents
+    assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
+    assert server.asked == 3
+    assert machine.now - began < DOCUMENT.patience, "it is known by then"
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["behind the list", "behind each"])
+@pytest.mark.parametrize("values", [1, 2, 40])
+def test_a_server_that_keeps_questions_meanwhile_is_obliged_as_well(values: int, one_by_one: bool) -> None:
+    machine = ClientMachine(DOCUMENT)
+    answers = keeping(Lister(values, strict=Code.VALUE_INFO_ACK, one_by_one=one_by_one))
+    for _ in range(3):
+        for expression in (".*", "/value0"):
+            _, found, complete = run(machine, list_once(machine, expression), answers)
+            assert complete
+            assert len(found) == values
         assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
-        interface = run(machine, roster.agent_info(machine, 1), answers)
-        assert len(interface.outputs) == 3
-        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
-    assert not kept
+    assert machine.now < 8 * DOCUMENT.patience
 
 
 def test_nobody_is_sent_that_acknowledgement_who_answers_what_is_asked_next() -> None:

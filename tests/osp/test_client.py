@@ -137,6 +137,31 @@ def test_behind_the_drivers_turn_init_is_asked_again_at_once() -> None:
     assert machine.outgoing == [(Init(form=InitForm.BYTES).encode(end=NERD.end_marker), MAIN)]
 
 
+@pytest.mark.parametrize("profile", [None, DOCUMENT])
+def test_a_server_that_awaits_the_end_byte_is_known_by_its_own(profile: Profile | None) -> None:
+    machine = ConnectMachine(MAIN, profile, now=0.0)
+    asked = [data for data, _ in machine.outgoing]
+    assert Init(form=InitForm.INTS).encode() in asked
+    machine.outgoing.clear()
+    machine.handle_timer(machine.deadline)
+    assert Init(form=InitForm.INTS).encode(end=True) in [data for data, _ in machine.outgoing]
+    machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.3)
+    machine.handle_timer(machine.deadline)
+    assert machine.profile == replace(DOCUMENT, end_marker=True)
+
+
+def test_a_server_that_ends_its_datagrams_so_and_answers_what_does_not_is_spoken_to_as_before() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.01)
+    machine.handle_timer(machine.deadline)
+    assert machine.profile is DOCUMENT
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.handle_timer(machine.deadline)
+    machine.receive(InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50000), 0.3)
+    machine.handle_timer(machine.deadline)
+    assert machine.profile is DOCUMENT
+
+
 def test_who_answers_with_another_version_is_not_silent() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
     machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)

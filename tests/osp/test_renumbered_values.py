@@ -9,12 +9,16 @@ import pytest
 
 from ospbridge.errors import ValueNotFound
 from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server_commands import COMMANDS
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ospbridge.osp.server_handler import Handler
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 GAIN = "/Sim/agent/motor/0"
@@ -90,6 +94,24 @@ def test_variables_are_watched_from_episode_to_episode(profile: Profile) -> None
     rebuilt.reset(3)
     rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
     assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.75"
+
+
+def test_an_unknown_id_may_be_answered_with_nothing_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuilt = Rebuilt(DOCUMENT)
+
+    def echoed(handler: Handler, data: bytes) -> None:
+        value_id = int.from_bytes(data[1:5], "little")
+        if handler.known_value(value_id) is None:
+            handler.send(ValueContent(value_id, "").encode())
+        else:
+            handler.send_value(value_id)
+
+    monkeypatch.setitem(COMMANDS, Code.GET_VALUE, echoed)
+    rebuilt.client.do(rebuilt.talk.watch([GAIN]))
+    for seed, given in ((3, 0.5), (5, 0.25)):
+        rebuilt.reset(seed)
+        assert rebuilt.step(given).values == {GAIN: f"{given}"}
+    assert not rebuilt.client.do(rebuilt.talk.audit())
 
 
 @BOTH

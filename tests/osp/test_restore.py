@@ -55,6 +55,23 @@ def test_names_without_a_slash_in_front_stand_at_their_agent_too(agent: str) -> 
     assert find_interface_values(values, agent, ["Angle"], others={"B"}) == [1]
 
 
+def test_a_variable_may_be_called_just_as_the_interface_value() -> None:
+    values = [ValueEntry(1, "/Robots/A/Knee", "NormalizedDouble"), ValueEntry(2, "/Robots/B/Knee", "Double")]
+    assert find_interface_values(values, "A", ["/Robots/A/Knee"], others={"B"}, certain=True) == [1]
+    assert find_interface_values(values, "A", ["/Robots/B/Knee"], others={"B"}) == [None], "another's"
+    alone = [ValueEntry(3, "Knee", "Double")]
+    assert find_interface_values(alone, "A", ["Knee"], others={"B"}) == [3]
+    assert find_interface_values(alone, "A", ["Knee"], certain=True) == [None]
+
+
+def test_a_name_without_a_slash_is_found_right_behind_its_agent_whatever_its_type() -> None:
+    values = [ValueEntry(1, "/Sim/A/Knee/Angle", "Double"), ValueEntry(2, "/Sim/B/Knee/Angle", "Double")]
+    assert find_interface_values(values, "A", ["Knee/Angle"], others={"B"}) == [1]
+    assert find_interface_values(values, "A", ["Angle"], others={"B"}) == [None], "further below"
+    assert find_interface_values(values[:1], "A", ["Angle"]) == [None], "further below"
+    assert find_interface_values([ValueEntry(1, "/Sim/A/", "Double")], "A", [""]) == [None]
+
+
 def equal_agents() -> tuple[Pair, Client]:
     pair = Pair(SyntheticWorld(1, 1, names=["A", "B"]), NERD)
     client = joined(pair)

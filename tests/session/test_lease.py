@@ -22,6 +22,7 @@ from ospbridge.session import reclaim
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
 from ospbridge.session.reclaim import in_place_of, successors
+from ospbridge.session.tenure import Tenure
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -58,6 +59,22 @@ def descriptors() -> set[str]:
     """Those that are open, without what tests before have left to Python to find."""
     gc.collect()
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_successor_ends_its_datagrams_as_the_dead_session_did(tmp_path: Path, *, marked: bool) -> None:
+    local, handler = Endpoint("127.0.0.1", free_port()), Endpoint("127.0.0.1", free_port())
+    spoken = replace(DOCUMENT, end_marker=True) if marked else DOCUMENT
+    tenure = Tenure(LeaseFile(tmp_path), SERVER, local=local, handler=handler, profile=spoken)
+    tenure.renew({"agent": 1})
+    tenure.abandon()
+    ((found, file),) = stale_leases(SERVER, tmp_path)
+    place = in_place_of(found, Limits())
+    file.remove()
+    assert place is not None
+    sock, machine = place
+    sock.close()
+    assert machine.profile == spoken
 
 
 def test_a_lease_that_somebody_else_holds_costs_no_descriptor(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Episodes that are reset before their end, as behind a wrapper that limits their time, are looked back at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import pytest
+
+from ospbridge.osp.clock import ITERATIONS
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected
+from tests.envs.kinds import only, parallel, single, step, vector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ospbridge.interface import Endpoint
+
+pytestmark = pytest.mark.loopback
+DOUBT = r"before this reset cannot be trusted: 4 steps were given, the clock shows 5"
+
+
+def begun(env: Any) -> None:
+    """With the neutral step, three."""
+    _, info = env.reset(seed=1)
+    assert reason(info) == ""
+    for _ in range(2):
+        step(env)
+
+
+def hasten(address: Endpoint) -> None:
+    """From here on the world makes two steps instead of one."""
+    with BlockingSession.connect(str(address)) as other:
+        other.set(ITERATIONS, "2")
+
+
+def reason(told: Any) -> str:
+    """What an info says, of a reset of whichever kind."""
+    found = told if "reason" in told else only(told)
+    said: str = only(found["reason"]) if not isinstance(found["reason"], str) else found["reason"]
+    return said
+
+
+def doubted(address: Endpoint, env: Any) -> None:
+    begun(env)
+    hasten(address)
+    step(env)
+    with pytest.warns(UserWarning, match=DOUBT):
+        _, info = env.reset(seed=1)
+    assert "4 steps were given, the clock shows 5" in reason(info)
+    _, info = env.reset(seed=1)
+    assert reason(info) == ""
+    env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
+def test_a_direct_environment_warns_with_the_reset_of_steps_that_the_clock_denies(
+    made: Callable[..., Any],
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        doubted(simulator.address, made(str(simulator.address)))
+
+
+def test_so_does_one_at_a_hub(tmp_path: Path) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator,
+        connected(simulator.address, tmp_path / "hub"),
+    ):
+        bridge = f"unix:{tmp_path}/hub"
+        doubted(
+            simulator.address, gymnasium.make("ospbridge/Agent-v0", agent="agent", bridge=bridge).unwrapped
+        )
+
+
+def test_a_limit_of_gymnasium_does_not_hide_them() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        address = str(simulator.address)
+        env = gymnasium.make("ospbridge/Agent-v0", simulator=address, max_episode_steps=3)
+        env.reset(seed=1)
+        for _ in range(2):
+            env.step(env.action_space.sample())
+        hasten(simulator.address)
+        *_, truncated, _ = env.step(env.action_space.sample())
+        assert truncated
+        with pytest.warns(UserWarning, match=DOUBT):
+            env.reset()
+        env.close()
