@@ -23,13 +23,13 @@ ENVIRONMENT: Final = {
     "STATE_DIRECTORY": "the directory of spools, which systemd sets; it counts before `XDG_STATE_HOME`",
     "XDG_STATE_HOME": "spools are in its directory `ospbridge`; without it, in `~/.local/state/ospbridge`",
     "XDG_CONFIG_HOME": "where `ospbridge service --user` puts units; without it, `~/.config`",
-    "COLUMNS": "how wide the terminal is, where it does not tell",
+    "COLUMNS": "the width of the terminal, if the terminal does not tell it",
     "CREDENTIALS_DIRECTORY": "where systemd puts credentials, such as the dashboard's token",
     "JOURNAL_STREAM": "set by systemd: lines of the log have a priority, and no time of their own",
-    "NOTIFY_SOCKET": "set by systemd: the daemon tells there when it is ready, and how it is",
-    "WATCHDOG_USEC": "set by systemd: how often it wants to be told that the daemon lives",
-    "WATCHDOG_PID": "set by systemd: who it wants to be told by",
-    "NO_COLOR": "set to anything, output and logs have no colours",
+    "NOTIFY_SOCKET": "set by systemd: where the daemon reports that it is ready, and how it is",
+    "WATCHDOG_USEC": "set by systemd: how often the daemon must report that it is alive",
+    "WATCHDOG_PID": "set by systemd: which process must report it",
+    "NO_COLOR": "if set to anything, output and logs have no colours",
 }
 """The variables that are read by their own name, whatever the command."""
 _READING: Final = ("os.environ.get", "os.environ.pop", "os.getenv", "variables.get", "variables.pop")
@@ -39,10 +39,10 @@ TOP: Final = """\
 
 <!-- `python -m docs.generate` writes this page; change the commands' own help instead. -->
 
-All commands have `--help` (`-h`), which says what stands here. An option can also be set by the environment variable
-beside it; what is given on the command line counts first. Values of an option that may be repeated are separated by
-spaces in its variable, and a switch is `1` or `0`. What a command ends with is told in [Exit codes](exit-codes.md); how
-a shell completes all this, in [Shell completion](../how-to/shell-completion.md).
+All commands have `--help` (`-h`), which prints what stands here. You can also set an option by the environment variable
+beside it; the command line counts first. In the variable of an option that may be repeated, separate the values by
+spaces; write a switch as `1` or `0`. [Exit codes](exit-codes.md) lists what commands end with, and
+[Shell completion](../how-to/shell-completion.md) says how to let a shell complete all this.
 """
 
 

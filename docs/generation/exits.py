@@ -18,15 +18,15 @@ CODES: Final = {
     0: (
         "done",
         (
-            "Also after SIGTERM or Ctrl-C where that is the way to end a command: `connect`, `sim`, `sink`, `top`, "
-            "`events watch`, `values watch`, and `trace replay`, but for one with `--strict` that found a difference."
+            "Also after SIGTERM or Ctrl-C, for commands that are ended in that way: `connect`, `sim`, `sink`, `top`, "
+            "`events watch`, `values watch`, and `trace replay`, unless it has `--strict` and found a difference."
         ),
     ),
     EXIT_PROBLEM: (
         "something to mend",
         (
             "`ospbridge doctor` found a problem, or a client of `ospbridge trace replay --strict` departed from the "
-            "trace. Also, without a word, where whoever reads the output reads no further, as in "
+            "trace. Also, without a message, if the reader of the output stops reading, as in "
             "`ospbridge trace show FILE | head -1`."
         ),
     ),
@@ -36,14 +36,14 @@ CODES: Final = {
     ),
     69: (
         "nothing there to talk to",
-        "No simulator, daemon, RLlink server or systemd there, or it refuses, or something else answers.",
+        "There is no simulator, daemon, RLlink server or systemd, or it refuses, or something else answers.",
     ),
-    70: ("a hosted world failed", "An environment that `ospbridge sim` hosts, not ospbridge."),
+    70: ("a hosted world failed", "An environment that `ospbridge sim` hosts failed, not ospbridge itself."),
     EXIT_UNWRITTEN: (
         "the output cannot be written",
         (
-            "Standard output goes to a full disk, or to a device that fails. A pipe that nobody reads any more is none "
-            "of it: [1](#1-something-to-mend)."
+            "Standard output goes to a full disk, or to a device that fails. For a pipe that nobody reads any more the "
+            "code is [1](#1-something-to-mend)."
         ),
     ),
     75: (
@@ -52,24 +52,25 @@ CODES: Final = {
     ),
     78: (
         "a setting cannot work",
-        "A file, an address, a certificate or a package. `ospbridge check` ends with it where it finds mistakes.",
+        "A file, address, certificate or package cannot be used. `ospbridge check` ends so if it finds mistakes.",
     ),
     EXIT_INTERRUPTED: ("interrupted", "Ctrl-C, as a shell reports it."),
 }
 """What a code means in short, and what else is to be said of it."""
 
-HEADER: Final = ("error", "when", "what to do, where the message does not say better")
+HEADER: Final = ("error", "when", "what to do, unless the message says better")
 TOP: Final = """\
 # Exit codes
 
 <!-- `python -m docs.generate` writes this page from the errors themselves. -->
 
-A command that fails writes two lines to standard error, `Error:` with what was expected, what came, and from whom,
-and `Hint:` with what to do next; then it ends with the code of the error. Several mistakes of one file stand between
-the two, a line for each. The codes are those of `sysexits.h`. In Python the same errors are raised:
-`ospbridge.errors`, all of them an `OspBridgeError` with `message`, `hint` and `exit_code`. Mistakes of the command
-line itself, such as an unknown option, are told with the usage of the command instead, and without a hint. A
-traceback instead of these lines is a bug of ospbridge, and its exit code is 1.
+A command that fails writes two lines to standard error: `Error:` with what was expected, what came, and from whom; and
+`Hint:` with what to do next. If a file has several mistakes, each has a line between the two. Then the command ends
+with the code of the error. The codes are those of `sysexits.h`.
+
+In Python the same errors are raised: they are in `ospbridge.errors`, and each is an `OspBridgeError` with `message`,
+`hint` and `exit_code`. For mistakes of the command line itself, such as an unknown option, the usage of the command is
+printed instead, without a hint. A traceback instead of these lines is a bug of ospbridge; its exit code is 1.
 """
 
 

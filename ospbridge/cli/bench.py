@@ -41,7 +41,7 @@ def bench() -> None:
 @exercise_options(STEP)
 @think_option(0.0)
 @only_option(
-    "Measure only the subjects whose name begins so, what they add to, and the floors; may be repeated."
+    "Measure only the subjects whose name begins with NAME, what they add to, and the floors; may be repeated."
 )
 @report_options(json_text=STEP_JSON, runs=20)
 def step(*, exercise: Exercise, runs: int, think: float, only: tuple[str, ...], output: Output) -> None:

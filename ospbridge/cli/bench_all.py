@@ -30,7 +30,7 @@ MEASUREMENTS: Final[dict[str, tuple[str, ...]]] = {
 
 
 @click.command("all")
-@only_option("Make only the measurements whose name begins so; may be repeated.")
+@only_option("Make only the measurements whose name begins with NAME; may be repeated.")
 @report_options(
     runs=5, json_text=f'Print {{"reports"}}, a list with one of these for each: {JSON.removeprefix("Print ")}'
 )

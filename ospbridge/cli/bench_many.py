@@ -19,7 +19,7 @@ __all__ = ["agents", "fleet", "hub"]
 
 @click.command()
 @counts_option(
-    "--agents", (1, 4, 16, 64), most=256, help_text="So many agents of one simulator; may be repeated."
+    "--agents", (1, 4, 16, 64), most=256, help_text="Number of agents of one simulator; may be repeated."
 )
 @exercise_options(AGENTS)
 @report_options(runs=5)
@@ -38,7 +38,9 @@ def agents(*, counts: tuple[int, ...], exercise: Exercise, runs: int, output: Ou
 
 
 @click.command()
-@counts_option("--simulators", (1, 4, 16, 32, 64), most=256, help_text="So many simulators; may be repeated.")
+@counts_option(
+    "--simulators", (1, 4, 16, 32, 64), most=256, help_text="Number of simulators; may be repeated."
+)
 @think_option(0.001)
 @exercise_options(FLEET)
 @report_options(runs=5)
@@ -57,7 +59,7 @@ def fleet(*, counts: tuple[int, ...], exercise: Exercise, think: float, runs: in
 
 @click.command()
 @counts_option(
-    "--agents", (1, 4, 16, 32), most=64, help_text="So many agents of one daemon; may be repeated."
+    "--agents", (1, 4, 16, 32), most=64, help_text="Number of agents of one daemon; may be repeated."
 )
 @exercise_options(HUB)
 @report_options(runs=5)

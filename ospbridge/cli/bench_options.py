@@ -87,7 +87,7 @@ def think_option(seconds: float) -> Decorator:
         default=seconds,
         show_default=True,
         metavar="SECONDS",
-        help="Let each simulator sleep so long in each step.",
+        help="Let each simulator sleep this long in each step.",
     )
 
 

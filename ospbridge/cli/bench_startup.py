@@ -16,7 +16,7 @@ __all__ = ["startup"]
 
 
 @click.command()
-@only_option("Measure only the subjects whose name begins so, and the floor; may be repeated.")
+@only_option("Measure only the subjects whose name begins with NAME, and the floor; may be repeated.")
 @report_options(runs=10)
 def startup(*, runs: int, only: tuple[str, ...], output: Output) -> None:
     """Measure how long programs take until they are of use.

@@ -45,7 +45,7 @@ __all__ = ["check"]
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when no simulator has answered for so long.",
+    help="Give up when no simulator has answered within this time.",
 )
 @click.option(
     "--trace",

@@ -23,7 +23,7 @@ def config_option(command: Any) -> Any:
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Read what is not said here from FILE, a TOML file; it may name several simulators and RLlink servers.",
+        help="Read all other settings from FILE, a TOML file; it may name several simulators and RLlink servers.",
     )(command)
 
 
@@ -41,7 +41,7 @@ def config() -> None:
 @dashboard_options
 @click.pass_context
 def show(context: click.Context, /, *, config: Path | None, origin: bool, **_: Any) -> None:
-    """Print the configuration that counts, as a file that says it.
+    """Print the configuration that results, as a configuration file.
 
     It takes the options of `ospbridge connect` and its environment variables, OSPBRIDGE_CONNECT_ and the option: flags
     come before variables, variables before the file, the file before defaults.

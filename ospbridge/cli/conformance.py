@@ -46,7 +46,7 @@ DEVIATIONS: Final = 25
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when no simulator has answered for so long.",
+    help="Give up when no simulator has answered within this time.",
 )
 @json_option(
     'Print {"simulator", "profile", "agents", "deviations"}; each deviation is {"id", "title", "document", "server", '

@@ -54,7 +54,7 @@ LOOPBACK: Final = ("127.", "::1", "localhost")
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when a simulator or daemon has not answered for so long.",
+    help="Give up when a simulator or daemon has not answered within this time.",
 )
 @json_option(
     'Print a list of {"subject", "state", "detail", "fix"} with the state "ok", "advice", "problem" or "skipped".'

@@ -45,7 +45,7 @@ def events() -> None:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when other clients hold up a step for so long.",
+    help="Give up when other clients hold up a step for this time.",
 )
 @click.option(
     "--yes",

@@ -77,8 +77,8 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--wait",
         type=NumberRange(0.0, 365 * LONGEST),
         metavar="SECONDS",
-        help="How long the simulator may be absent, or without the agents; 0: one try. Default: for ever while it is "
-        "absent or has no agents at all, and no time for those that it lacks or that are taken.",
+        help="How long to wait for an absent simulator or its agents; 0: try once. Default: for ever while it is "
+        "absent or has no agents at all, but not for single agents that it lacks or that are taken.",
     ),
     click.option(
         "--force-restart",
@@ -123,12 +123,12 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         metavar="SECONDS",
         default=30.0,
         show_default=True,
-        help="How long one try to join may meet silence.",
+        help="How long a simulator may be silent in one try to join.",
     ),
     click.option(
         "--spin/--no-spin",
         default=True,
-        help="Look often for what comes, or sleep whenever nothing has: slower steps, an idle processor.",
+        help="Poll for datagrams; --no-spin sleeps instead: slower steps, an idle processor.",
     ),
     click.option(
         "--trace",

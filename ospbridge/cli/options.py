@@ -163,7 +163,7 @@ _SIMULATOR_OPTIONS: Final = (
         type=click.Choice(["auto", "document", "nerd"]),
         default="auto",
         show_default=True,
-        help="Which kind of OSP server it is: the text of OSP 1.1, the NERD toolkit's, or find out.",
+        help="Kind of OSP server: as the document of OSP 1.1 says, as the NERD toolkit has it, or find out.",
     ),
     click.option(
         "--trace",
@@ -177,7 +177,7 @@ _SIMULATOR_OPTIONS: Final = (
         default=10.0,
         show_default=True,
         metavar="SECONDS",
-        help="Give up when no simulator has answered for so long.",
+        help="Give up when no simulator has answered within this time.",
     ),
 )
 
@@ -217,7 +217,7 @@ _LOG_OPTIONS: Final = (
     click.option(
         "--log-json/--no-log-json",
         default=None,
-        help="Log JSON lines, or lines for eyes. Default: JSON unless on a terminal.",
+        help="Log JSON lines, or readable lines. Default: JSON unless on a terminal.",
     ),
 )
 

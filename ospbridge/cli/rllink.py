@@ -48,7 +48,7 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up when the server has not answered for so long.",
+    help="Give up when the server has not answered within this time.",
 )
 @json_option(
     'Print {"address", "tls", "dialect", "releases", "server", "waited_s", "pong_s", "config", "weights", "troubles"}; '

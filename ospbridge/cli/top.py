@@ -39,9 +39,9 @@ PATIENCE = 2.0
     metavar="SECONDS",
     default=1.0,
     show_default=True,
-    help="Look so often.",
+    help="Time between two looks.",
 )
-@click.option("--once", is_flag=True, help="Look twice, print, and end; the default where no terminal is.")
+@click.option("--once", is_flag=True, help="Look twice, print, and end; the default without a terminal.")
 @tls_options
 def top(
     *,

@@ -57,7 +57,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         type=click.Choice(["drive", "observe"]),
         default="drive",
         show_default=True,
-        help="drive lets the server's policy act for the agents; observe sends it what environments live through.",
+        help="drive: the server's policy acts for the agents; observe: it gets the experience of environments.",
     ),
     dialect_option("rllink-"),
     click.option(
@@ -81,7 +81,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option(
         "--rllink-head-activation",
         metavar="NAME",
-        help="That of its head's hidden layers, if it has any (head_fcnet_activation). Default: RLlib's relu.",
+        help="The activation of the head's hidden layers, if any (head_fcnet_activation). Default: RLlib's relu.",
     ),
     click.option(
         "--rllink-normalize-actions/--no-rllink-normalize-actions",
@@ -119,7 +119,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         type=click.Choice(["hold", "continue"]),
         default="hold",
         show_default=True,
-        help="While the server is away: let the world wait, or act on with the latest policy.",
+        help="While the server is away: let the world wait, or go on with the latest policy.",
     ),
     click.option(
         "--rllink-seed",
@@ -153,7 +153,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         type=click.Choice(["drop-oldest", "drop-newest"]),
         default="drop-oldest",
         show_default=True,
-        help="Which episodes are lost where that is not enough.",
+        help="Which episodes are dropped when the spool is full.",
     ),
     largest_option("rllink-"),
     *tls_options("rllink-"),
