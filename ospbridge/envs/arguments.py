@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["told_apart"]
 
 P = ParamSpec("P")
-TEXTS: Final = {"agent": "robot1", "profile": "nerd"}
+TEXTS: Final = {"agent": "robot1", "profile": "nerd", "render_mode": "ansi"}
 """With an example of each."""
 FILES: Final = {
     "trace": "session.trace",

@@ -96,6 +96,13 @@ def test_an_agent_that_is_no_text_is_told_with_an_example(nobody: str, agent: ob
         AgentEnv("127.0.0.1:1", agent)  # type: ignore[arg-type]  # what users without a type checker give
 
 
+@pytest.mark.parametrize("made", [vector, parallel])
+def test_a_render_mode_that_is_no_text_is_told_with_an_example(made: Callable[..., Any]) -> None:
+    # Of a single environment Gymnasium itself looks at it before.
+    with pytest.raises(UsageError, match=r"render_mode is a text, got \['ansi'\]"):
+        made(simulator="127.0.0.1:1", render_mode=["ansi"])
+
+
 @pytest.mark.parametrize("made", [single, parallel])
 def test_several_addresses_are_for_vector_environments(made: Callable[..., Any], nobody: str) -> None:
     for name, given in (("simulator", ["127.0.0.1:1", "127.0.0.1:2"]), ("bridge", [nobody, nobody])):
