@@ -37,6 +37,7 @@ from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
 from ospbridge.osp.restore import find_interface_values
 from ospbridge.osp.timing import Limits
+from ospbridge.osp.unasked import RESET_COMPLETED
 from ospbridge.osp.world import ValueKind, Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import MAIN, Client, Datagram, Pair
@@ -545,7 +546,7 @@ class Swapped:
     """A server of one profile that tells completed resets with the other's code."""
 
     def __init__(self, profile: Profile) -> None:
-        self.profile = replace(profile, reset_completed=profile.reset_completed_answer)
+        self.profile = replace(profile, reset_completed=RESET_COMPLETED[profile.reset_completed])
 
 
 @BOTH
