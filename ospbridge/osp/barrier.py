@@ -220,18 +220,16 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
         try:
             whole = yield from _whole(m, s, agent_id, cut)
         except OspBridgeError as error:
-            lost_session = isinstance(error, SessionLost)
             if (
                 agent_id in s.familiar
                 and agent_id not in s.disputed
                 and agent_id not in s.cut
-                and not lost_session
+                and not isinstance(error, SessionLost)
             ):
                 # It looks like an older one, but an agent at rest looks so too, and nothing can be read back.
                 restored.discard(agent_id)
                 continue
-            if not lost_session:
-                m.suspect = error.message
+            m.suspect = error.message
             raise
         s.done[agent_id] = whole
         if cut is not None and _lacks_events(cut):

@@ -175,6 +175,7 @@ class ClientMachine:
             exchange.close()
             raise self.lost
         self.now = now
+        self._overdue = 0
         self.finished = False
         self._error = None
         self._result = None
@@ -188,8 +189,6 @@ class ClientMachine:
         if straight is not None and straight.take(data):
             if straight.arrived:
                 self._advance(None)
-            elif self.deadline is not None and now >= self.deadline:
-                self._mind_the_deadline()
             return
         try:
             reply = decode_reply(data, limit=self._limit)
@@ -204,8 +203,7 @@ class ClientMachine:
                 self.lost = error
             return
         self._advance(reply)
-        if self.deadline is not None and now >= self.deadline:
-            self._mind_the_deadline()
+        self._mind_the_deadline()
 
     def walked(self, now: float) -> None:
         """A link has walked ``straight`` to its end by itself, for the exchange under way."""

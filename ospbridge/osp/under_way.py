@@ -324,10 +324,9 @@ class StepUnderWay:
         if len(first) < len(self.strange):
             return
         for agent_id, reply in first.items():
-            if agent_id not in self.done:
-                self.done[agent_id] = reply
-                if self.m.recalls(reply):
-                    self.familiar.add(agent_id)
+            self.done[agent_id] = reply
+            if self.m.recalls(reply):
+                self.familiar.add(agent_id)
 
     def _value(self, reply: ValueContent) -> None:
         self.values[reply.value_id] = reply.content
@@ -339,8 +338,8 @@ class StepUnderWay:
         """Pushed values are lost; they can be read at any time, unlike the step."""
         if self.owed:
             self.owed = 0
-            if self.owing is not None:
-                self.m.send_bytes(self.owing.done)
+            assert self.owing is not None
+            self.m.send_bytes(self.owing.done)
 
     def believe_early(self, *, ran: bool) -> None:
         """The repository does not show what the step brought: believe what came before its acknowledgement.

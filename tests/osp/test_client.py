@@ -163,6 +163,14 @@ def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered
         machine.handle_timer(machine.deadline)
 
 
+def test_a_refusal_that_comes_twice_is_seen_off_once() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    for _ in range(2):
+        machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    machine.turn_back()
+    assert machine.outgoing == [(End().encode(), Endpoint(MAIN.host, 50000))]
+
+
 def test_a_refusal_is_told_at_the_limit_and_not_that_nobody_answered() -> None:
     machine = ConnectMachine(MAIN, None, limits=Limits(connect=0.4), now=0.0)
     machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)

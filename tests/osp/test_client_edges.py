@@ -150,8 +150,8 @@ def test_a_flood_of_the_steps_own_acknowledgements_does_not_stop_the_time() -> N
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan")])
-def test_a_limit_that_is_no_time_is_refused(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), "3", None])
+def test_a_limit_that_is_no_time_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="step limit must be a positive number of seconds"):
         Limits(step=wrong)
 

@@ -13,6 +13,8 @@ from ospbridge.errors import OutputsIncomplete, StepUncertain
 from ospbridge.osp.codes import Code
 from ospbridge.osp.holding import SHORTEST
 from ospbridge.osp.lateness import RULE
+from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.overcounting import TOLD_WITHIN
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -537,3 +539,62 @@ def test_an_acknowledgement_that_comes_while_the_last_vote_is_held_back_does_not
 
     crew.pair.fault = fault
     crew.told(4)
+
+
+@BOTH
+def test_a_last_vote_that_is_held_back_behind_a_silence_is_given_when_the_others_are_counted(
+    profile: Profile,
+) -> None:
+    crew = Crew(profile, 3)
+    crew.begin(3)
+    crew.machine.lateness.repeats = True
+    left = [0.3]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if left and datagram.data.startswith(bytes([COUNTED, 1])):
+            return (left.pop(),)
+        return (0.0,)
+
+    crew.pair.fault = fault
+    assert crew.told(4) == ""
+    assert not left
+
+
+def test_what_comes_twice_again_and_again_while_the_last_vote_is_held_back_leaves_the_step_in_doubt() -> None:
+    crew = Crew(NERD, 3)
+    crew.begin(3)
+    left = [1]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if left and datagram.data.startswith(bytes([COUNTED, 1])):
+            left.clear()
+            return [0.0, *(at * SHORTEST / 2.0 for at in range(40))]
+        return (0.0,)
+
+    crew.pair.fault = fault
+    with pytest.raises(StepUncertain, match="counted twice"):
+        crew.step()
+
+
+@BOTH
+def test_a_reset_that_is_told_of_while_the_last_vote_is_held_back_says_nothing_of_a_step_that_ran(
+    profile: Profile,
+) -> None:
+    crew = Crew(profile, 2)
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    crew.step()
+    told = bytes([profile.reset_completed])
+    crew.pair.at(crew.pair.now + SHORTEST / 2.0, lambda: crew.pair.answer(crew.client, told))
+    with pytest.raises(StepUncertain, match="the step may have run before all votes were in"):
+        crew.step()
+    assert any(isinstance(notice, WorldReset) for notice in crew.talk.take_notices())
+
+
+def test_an_agent_that_may_lag_is_not_doubted_for_as_long_as_it_is_given_the_same() -> None:
+    crew = Crew(NERD, 2)
+    crew.shape = lambda number: 0.25
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    assert crew.told(2 * TOLD_WITHIN) == ""
+    assert crew.machine.may_lag

@@ -132,6 +132,21 @@ def test_no_exchange_outlasts_its_limit_under_a_flood(profile: Profile, exchange
     assert took < 2 * SHORT.listing + SHORT.reset + 12 * grace
 
 
+@BOTH
+@pytest.mark.parametrize("guarded", [False, True])
+def test_what_is_read_late_is_no_silence_however_many_steps_it_is_so(profile: Profile, guarded: bool) -> None:
+    """As where a learner takes its time between the two halves of each step."""
+    machine, vote = on_stage(profile)
+    machine.guarded = guarded
+    for step in range(1, OVERDUE_AT_MOST + 2):
+        machine.begin(barrier.step(machine, [vote]), machine.now)
+        machine.now += 1.0
+        shown = [ValueContent(5, f"{step / 100:g}")] if guarded else []
+        give(machine, NextSimulationStepAck(1), brought(step), *shown)
+        machine.result()
+    assert not machine.notices
+
+
 def test_values_pushed_for_ever_do_not_prolong_a_step() -> None:
     machine, vote = on_stage(DOCUMENT)
     machine.observed[9] = "/x"

@@ -9,7 +9,7 @@ from ospbridge.errors import BarrierStuck, OspBridgeError, OutputsIncomplete, Qu
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.asking import set_value
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client import MUTE, ClientMachine
 from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
@@ -28,7 +28,7 @@ from ospbridge.osp.messages import (
     ValueInfo,
     decode_request,
 )
-from ospbridge.osp.notices import Notice
+from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.resetting import SEED
 from ospbridge.osp.votes import Vote
@@ -136,6 +136,16 @@ def test_a_vote_that_was_lost_is_sent_again_once_the_clock_was_asked_twice_and_n
     np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
 
 
+def test_a_vote_is_not_sent_again_where_its_step_is_completed_during_the_last_look_at_the_agents() -> None:
+    machine, _ = stepping()
+    silence(machine)
+    give(machine, at(0), *OURS)
+    assert codes(machine)[-1] is Code.GET_AGENT_OVERVIEW
+    give(machine, ACK, brought(0.5), *OURS, at(0.01))
+    assert Code.NEXT_SIMULATION_STEP not in codes(machine)
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+
+
 @pytest.mark.parametrize("late", [[ACK], []], ids=["acknowledged", "clock moved"])
 def test_a_vote_is_not_sent_again_where_the_second_look_at_the_clock_shows_that_it_came(
     late: list[Message],
@@ -181,6 +191,19 @@ def test_a_world_that_was_reset_in_the_middle_of_a_step_leaves_it_in_doubt() -> 
         machine.result()
 
 
+def test_so_does_one_whose_reset_the_clock_shows() -> None:
+    """It could have been a copy of an earlier reset's end."""
+    machine, vote = on_stage(NERD)
+    machine.clock.zeroed = machine.clock.zeroes = True
+    machine.clock.count = 5
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    silence(machine)
+    give(machine, ResetSimulationCompleted(), *[at(0)] * 3)
+    with pytest.raises(StepUncertain, match="the world was reset in the middle of it, by another client"):
+        machine.result()
+    assert any(isinstance(notice, WorldReset) for notice in machine.notices)
+
+
 # --- completions that are not believed -----------------------------------------------------------------------------
 
 
@@ -218,6 +241,30 @@ def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_
     give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *[ValueContent(8, "0.01")] * 2, *told)
     find_nothing(machine)
     np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+
+
+def test_a_repository_that_was_silent_before_is_not_asked_how_long_steps_take() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    machine.mute_questions = MUTE
+    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
+    with pytest.raises(StepUncertain, match="not known how long a step takes"):
+        machine.result()
+    assert Code.GET_VALUE_IDS not in codes(machine)
+
+
+def test_a_repository_whose_answer_does_not_arrive_completely_leaves_the_first_step_in_doubt() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
+    while not machine.finished:
+        if Code.GET_VALUE_IDS in codes(machine):
+            give(machine, ValueIds(1))
+        else:
+            silence(machine)
+    assert machine.mute_questions == 0
+    with pytest.raises(StepUncertain, match="not known how long a step takes"):
+        machine.result()
 
 
 def test_a_repository_that_is_silent_to_how_long_steps_take_leaves_the_first_one_in_doubt() -> None:
