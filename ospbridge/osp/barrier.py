@@ -125,6 +125,7 @@ def _by_messages(
             m.anomaly("a step met silence")
             return (yield from _recover(m, s, limit))
         s.take(reply)
+        quiet_at = max(quiet_at, min(s.heard + m.profile.patience, limit))
         if s.held:
             yield from hold_back(m, s)
             quiet_at = min(m.now + m.profile.patience, limit)

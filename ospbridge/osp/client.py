@@ -189,6 +189,8 @@ class ClientMachine:
         if straight is not None and straight.take(data):
             if straight.arrived:
                 self._advance(None)
+            else:
+                self.deadline = min(now + self.profile.patience, straight.began + self.limits.step)
             return
         try:
             reply = decode_reply(data, limit=self._limit)
