@@ -181,7 +181,7 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
             reset_by_others(m)
         m.clock.believe(None)
         return True
-    once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)
+    once = m.clock.size is not None or m.clock.as_usual(time)
     moved = m.clock.judge(time)
     if m.reset_told and not denies_reset(m, moved):
         m.clock.believe(None)
@@ -192,16 +192,12 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         return False
     if moved is Moved.OTHERWISE:
         raise uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
-    if s.doubled and not once and not (yield from _took_one(m, time)):
+    # By what the simulator says of its steps, where no other vote can have run it.
+    if s.doubled and not once and not (yield from as_announced(m, time)):
         raise uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     yield from not_undone(m, s)
     m.clock.believe(time)
     return True
-
-
-def _took_one(m: ClientMachine, time: float) -> Exchange[bool]:
-    """Whether a first step whose vote was acknowledged twice ran once, by what the simulator says of its steps."""
-    return not m.shares_the_barrier and (yield from as_announced(m, time))
 
 
 def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:

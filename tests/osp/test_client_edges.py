@@ -447,6 +447,7 @@ def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given()
     machine.begin(barrier.audit(machine), 0.0)
     give(machine, ValueContent(5, "0.03"))
     assert machine.result() == machine.suspect == "1 steps were given, the clock shows 3"
+    assert machine.guarded, "from then on"
 
 
 def test_an_audit_without_a_clock_finds_nothing() -> None:

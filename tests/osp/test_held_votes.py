@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -598,3 +599,14 @@ def test_an_agent_that_may_lag_is_not_doubted_for_as_long_as_it_is_given_the_sam
     crew.once(COUNTED, 1)
     assert crew.told(2 * TOLD_WITHIN) == ""
     assert crew.machine.may_lag
+
+
+def test_an_agent_that_may_lag_is_told_of_soon_where_what_the_simulator_shows_follows_nothing() -> None:
+    crew = Crew(NERD, 2)
+    variables = crew.pair.server.repository.variables
+    noise = random.Random(1)
+    for name in [name for name in variables if name.startswith("/Sim/")]:
+        variables[name] = replace(variables[name], read=lambda: str(noise.random()))
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    assert "does not show which inputs it has" in crew.told(TOLD_WITHIN + 2)

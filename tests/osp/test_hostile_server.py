@@ -160,6 +160,17 @@ def test_values_pushed_for_ever_do_not_prolong_a_step() -> None:
     assert machine.finished
 
 
+def test_a_completion_is_acknowledged_once_and_behind_all_values_that_are_pushed() -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.observed = {8: "/x", 9: "/y"}
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, NextSimulationStepAck(1), brought(0.5, observed=2), ValueContent(8, "1"))
+    assert bytes(vote.done) not in machine.outgoing
+    give(machine, ValueContent(9, "2"))
+    assert machine.outgoing.count(bytes(vote.done)) == 1
+    assert machine.result().values == {8: "1", 9: "2"}
+
+
 def test_the_end_of_pushed_values_is_acknowledged_even_where_one_was_lost() -> None:
     lost = [0]
 

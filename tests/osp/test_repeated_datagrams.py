@@ -111,6 +111,7 @@ def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
     session.pair.settle(0.1)
     for number in range(5, 7):
         assert session.step() == expected(REST, number, 3, seed=1).tolist()
+        assert not session.client.conversation.machine.reset_told
     assert not session.told_of_a_reset()
     assert session.client.do(session.talk.audit()) == ""
 
