@@ -385,7 +385,7 @@ class ClientMachine:
 
     def acknowledge_reset(self, told_by: Code) -> None:
         """Answer a completed reset with the other of the two codes, whichever this server uses."""
-        self.send_bytes(bytes((RESET_COMPLETED[told_by],)) + (b"x" if self._marked else b""))
+        self.send_bytes(bytes((RESET_COMPLETED[told_by],)) + self.profile.end)
 
     def unexpected(self, reply: Reply) -> None:
         """A reply that nobody awaits. Raises SessionLost where it says that the session is over."""

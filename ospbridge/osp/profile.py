@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.osp.codes import Code
+from ospbridge.osp.wire import END
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,6 +100,11 @@ class Profile:
     """Whether the requests of a client that leaves or deregisters stay counted, so that those of the others suffice."""
     type_names: Mapping[str, str]
     """Names of variable types where they differ from ``Int``, ``Double``, ``Bool``, ``String``."""
+
+    @property
+    def end(self) -> bytes:
+        """What the server appends to each of its datagrams."""
+        return END if self.end_marker else b""
 
 
 DOCUMENT: Final = Profile(

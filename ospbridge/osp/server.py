@@ -104,7 +104,6 @@ class ServerMachine:
         self.clock = Clock(world.time_step)
         self.repository = Repository(world, self.clock, profile)
         self.event_names = frozenset((*CONTROL_EVENTS, *world.events))
-        self.end = b"\x78" if profile.end_marker else b""
         self.controls = [AgentControl(agent, index + 1, profile) for index, agent in enumerate(world.agents)]
         self.controlled = 0
         """How many agents are controlled by any client: what the barrier waits for."""

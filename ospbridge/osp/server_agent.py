@@ -37,9 +37,7 @@ class AgentControl:
         self.handler: Handler | None = None
         self.inputs = len(agent.inputs)
         self.request_size = _STEP_SIZE + 4 * self.inputs
-        self.ack = _ONE_INT.pack(Code.NEXT_SIMULATION_STEP_ACK, agent_id) + (
-            b"\x78" if profile.end_marker else b""
-        )
+        self.ack = _ONE_INT.pack(Code.NEXT_SIMULATION_STEP_ACK, agent_id) + profile.end
         self.head = self.header(0, 0)
 
     def header(self, events: int, observed: int) -> bytes:

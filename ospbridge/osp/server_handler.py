@@ -44,7 +44,7 @@ class Handler:
         self.last_heard = machine.clock.now
         self.machine = machine
         self.profile = machine.profile
-        self._end = machine.end
+        self._end = self.profile.end
         self._awaits_greeting = False
         self._stalled = False
         self._awaited: Code | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import ValueNotFound
+from ospbridge.errors import StepUncertain, ValueNotFound
 from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -129,3 +130,20 @@ def test_one_that_is_gone_cannot_be_set() -> None:
     rebuilt.reset(1)
     with pytest.raises(ValueNotFound, match=f"does not know value '{GAIN}' any more"):
         rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
+
+
+@BOTH
+def test_inputs_are_read_back_from_where_they_stand_then(profile: Profile) -> None:
+    """On a network that disturbs: a request of an earlier step may take the place of one."""
+    rebuilt = Rebuilt(profile)
+    variables = rebuilt.pair.server.repository.variables
+    motor, stuck = variables[GAIN], [""]
+    variables[GAIN] = replace(motor, read=lambda: stuck[0] or motor.get())
+    for seed in (1, 2):
+        rebuilt.reset(seed)
+        rebuilt.talk.machine.anomaly("a network that disturbs")
+        for number in range(1, 6):
+            rebuilt.step(number / 8)
+    stuck[0] = motor.get()
+    with pytest.raises(StepUncertain, match="an earlier request came late and took the place of this one"):
+        rebuilt.step(0.75)
