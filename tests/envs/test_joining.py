@@ -66,6 +66,12 @@ def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[...
 
 
 @kinds
+def test_no_address_at_all_is_told(made: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="an empty list of addresses"):
+        made(simulator=[])
+
+
+@kinds
 def test_a_scenario_that_is_no_file_is_told(made: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"scenario is a text, got {'name': 'mine'}") as caught:
         made(simulator="127.0.0.1:1", scenario={"name": "mine"})
