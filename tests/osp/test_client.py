@@ -163,6 +163,16 @@ def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered
         machine.handle_timer(machine.deadline)
 
 
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile: Profile) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
+    assert machine.adopted is None
+    machine.turn_back()
+    assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
+
+
 def test_a_refusal_that_comes_twice_is_seen_off_once() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
     for _ in range(2):

@@ -12,6 +12,7 @@ from ospbridge.errors import SessionLost
 from ospbridge.osp.asking import LAST_WORD
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
+from ospbridge.osp.lateness import RULE, Lateness
 from ospbridge.osp.messages import ResetSimulationAck
 from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -481,3 +482,19 @@ def test_votes_and_completions_that_go_one_by_one_over_a_slow_line_meet_no_silen
         assert crew.audit() == ""
         crew.verify()
     assert not crew.machine.disturbed
+
+
+def test_what_one_session_learned_of_a_simulator_the_next_one_knows() -> None:
+    before, now = Lateness(), Lateness()
+    before.came(0.5)
+    before.reset_ran(1.0, 3.0, completed=True)
+    before.acknowledged_behind = RULE
+    before.repeats = True
+    before.answers_between_votes = False
+    before.step_ran(0.25)
+    before.acknowledged(0.125)
+    now.learn_from(before)
+    assert (now.behind, now.reset_took, now.step_took, now.quickest) == (0.5, 2.0, 0.25, 0.125)
+    assert now.acknowledges_last
+    assert now.repeats
+    assert not now.answers_between_votes

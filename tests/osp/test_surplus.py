@@ -48,6 +48,15 @@ def test_each_of_them_gets_its_end_and_the_last_one_ends_it() -> None:
     assert machine.finished
 
 
+def test_an_answer_that_comes_twice_is_one_handlers() -> None:
+    machine = begun(2)
+    machine.receive(ANSWER, handler(0), 0.1)
+    machine.receive(ANSWER, handler(0), 0.1)
+    assert sent(machine) == [(END, handler(0))]
+    machine.receive(LEFT, handler(0), 0.2)
+    assert not machine.finished, "another one is owed"
+
+
 def test_where_none_is_owed_it_takes_no_time() -> None:
     assert begun(0).finished
 
