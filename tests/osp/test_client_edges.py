@@ -35,6 +35,7 @@ from ospbridge.osp.messages import (
     NextSimulationStepAck,
     RegisterForValueAck,
     ResetSimulationAck,
+    StepCompleted,
     ValueContent,
     ValueIds,
     ValueInfo,
@@ -462,3 +463,15 @@ def test_an_audit_knows_of_a_step_that_never_ended() -> None:
     machine.vote_outstanding = True
     machine.begin(barrier.audit(machine), 0.0)
     assert "still outstanding" in machine.result()
+
+
+@pytest.mark.parametrize("outputs, infos", [(2, 0), (0, 0), (1, 1)])
+def test_a_completion_of_other_sizes_than_were_announced_is_no_steps(outputs: int, infos: int) -> None:
+    machine, vote = on_stage(NERD)
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    other = StepCompleted(1, np.zeros(outputs, np.float32), np.zeros(infos, np.float32))
+    give(machine, NextSimulationStepAck(1), other)
+    with pytest.raises(OutputsIncomplete, match="it announced 1 and 0") as caught:
+        machine.result()
+    assert "register for it again" in caught.value.hint
+    assert machine.suspect == caught.value.message

@@ -610,3 +610,27 @@ def test_an_agent_that_may_lag_is_told_of_soon_where_what_the_simulator_shows_fo
     crew.begin(3)
     crew.once(COUNTED, 1)
     assert "does not show which inputs it has" in crew.told(TOLD_WITHIN + 2)
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2])
+def test_an_acknowledgement_that_comes_steps_later_is_no_second_one(profile: Profile, agents: int) -> None:
+    """Its step was read back, since the completion was lost."""
+    crew = Crew(profile, agents)
+    crew.begin(3)
+    left: dict[int, tuple[float, ...]] = {COUNTED: (1.5,), Code.NEXT_SIMULATION_STEP_COMPLETED: ()}
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if datagram.data[0] in left and datagram.data[1] == agents:
+            return left.pop(datagram.data[0])
+        return (0.0,)
+
+    crew.pair.fault = fault
+    began = crew.pair.now
+    crew.step()
+    assert crew.pair.now < began + 1.5, "it has not come yet"
+    while crew.pair.now < began + 1.6:
+        crew.step()
+        crew.pair.settle(0.05)
+    assert crew.told(2) == ""
+    assert not crew.machine.doubles
