@@ -125,6 +125,7 @@ def _by_messages(
             m.anomaly("a step met silence")
             return (yield from _recover(m, s, limit))
         s.take(reply)
+        quiet_at = max(quiet_at, min(s.heard + m.profile.patience, limit))
         if s.held:
             yield from hold_back(m, s)
             quiet_at = min(m.now + m.profile.patience, limit)
@@ -180,7 +181,7 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
             reset_by_others(m)
         m.clock.believe(None)
         return True
-    once = m.clock.size is not None or (m.clock.as_usual(time) and not m.shares_the_barrier)
+    once = m.clock.size is not None or m.clock.as_usual(time)
     moved = m.clock.judge(time)
     if m.reset_told and not denies_reset(m, moved):
         m.clock.believe(None)
@@ -191,16 +192,12 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         return False
     if moved is Moved.OTHERWISE:
         raise uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
-    if s.doubled and not once and not (yield from _took_one(m, time)):
+    # By what the simulator says of its steps, where no other vote can have run it.
+    if s.doubled and not once and not (yield from as_announced(m, time)):
         raise uncertain(m, "its vote was counted twice, and it is not known how long a step takes")
     yield from not_undone(m, s)
     m.clock.believe(time)
     return True
-
-
-def _took_one(m: ClientMachine, time: float) -> Exchange[bool]:
-    """Whether a first step whose vote was acknowledged twice ran once, by what the simulator says of its steps."""
-    return not m.shares_the_barrier and (yield from as_announced(m, time))
 
 
 def _not_late(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
@@ -220,18 +217,16 @@ def _filled(m: ClientMachine, s: StepUnderWay, lost: Sequence[int] = ()) -> Exch
         try:
             whole = yield from _whole(m, s, agent_id, cut)
         except OspBridgeError as error:
-            lost_session = isinstance(error, SessionLost)
             if (
                 agent_id in s.familiar
                 and agent_id not in s.disputed
                 and agent_id not in s.cut
-                and not lost_session
+                and not isinstance(error, SessionLost)
             ):
                 # It looks like an older one, but an agent at rest looks so too, and nothing can be read back.
                 restored.discard(agent_id)
                 continue
-            if not lost_session:
-                m.suspect = error.message
+            m.suspect = error.message
             raise
         s.done[agent_id] = whole
         if cut is not None and _lacks_events(cut):

@@ -179,6 +179,7 @@ class ClientMachine:
             exchange.close()
             raise self.lost
         self.now = now
+        self._overdue = 0
         self.finished = False
         self._error = None
         self._result = None
@@ -192,8 +193,8 @@ class ClientMachine:
         if straight is not None and straight.take(data):
             if straight.arrived:
                 self._advance(None)
-            elif self.deadline is not None and now >= self.deadline:
-                self._mind_the_deadline()
+            else:
+                self.deadline = min(now + self.profile.patience, straight.began + self.limits.step)
             return
         try:
             reply = decode_reply(data, limit=self._limit)
@@ -208,8 +209,7 @@ class ClientMachine:
                 self.lost = error
             return
         self._advance(reply)
-        if self.deadline is not None and now >= self.deadline:
-            self._mind_the_deadline()
+        self._mind_the_deadline()
 
     def walked(self, now: float) -> None:
         """A link has walked ``straight`` to its end by itself, for the exchange under way."""
@@ -390,7 +390,7 @@ class ClientMachine:
 
     def acknowledge_reset(self, told_by: Code) -> None:
         """Answer a completed reset with the other of the two codes, whichever this server uses."""
-        self.send_bytes(bytes((RESET_COMPLETED[told_by],)) + (b"x" if self._marked else b""))
+        self.send_bytes(bytes((RESET_COMPLETED[told_by],)) + self.profile.end)
 
     def unexpected(self, reply: Reply) -> None:
         """A reply that nobody awaits. Raises SessionLost where it says that the session is over."""

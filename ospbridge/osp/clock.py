@@ -144,9 +144,12 @@ class StepClock:
         return self.size is None and self.base is not None and time != self.base
 
     def goes_its_own_way(self, time: float) -> bool:
-        """Whether ``time`` is no number of steps at all, or what few digits may make of ``count`` of them."""
-        if self.base is None or not self.size:
-            return False
+        """Whether ``time`` is no number of steps at all, or what few digits may make of ``count`` of them.
+
+        Once it is known how long a step takes.
+        """
+        assert self.base is not None
+        assert self.size
         steps = (time - self.base) / self.size
         if not isfinite(steps) or abs(steps - round(steps)) > EXACT:
             return True

@@ -114,8 +114,7 @@ class InputSeen:
     def _fits(self, given: float, read: float) -> bool:
         """As far as can be known: what is read was rounded, which tells the less the farther away it was given."""
         expected = self._expected(given)
-        if expected is None:
-            return True
+        assert expected is not None
         # The points may be rounded as well as what is read of this one.
         lost = 2.0 * (self.printing.absolute + self.printing.relative * max(abs(read), self._span))
         return abs(read - expected) <= (CLOSE * self._span + lost) * max(1.0, self._far(given))

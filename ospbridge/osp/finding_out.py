@@ -65,7 +65,6 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
     """Gather the evidence and act on it."""
     if m.now >= limit:
         if s.silent:
-            m.suspect = "the simulator fell silent in the middle of a step"
             raise SessionLost(f"{m.peer} fell silent in the middle of a step, for {m.now - s.began:.1f} s")
         if s.unreadable is not None:
             m.vote_outstanding = False

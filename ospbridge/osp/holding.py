@@ -21,7 +21,7 @@ from ospbridge.osp import timekeeping
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.finding_out import uncertain
 from ospbridge.osp.overcounting import can_hold_back, votes_alone
-from ospbridge.osp.reading_back import CALM
+from ospbridge.osp.reading_back import CALM, let_come
 from ospbridge.osp.timekeeping import read_clock, settled_clock
 
 if TYPE_CHECKING:
@@ -122,12 +122,7 @@ def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     """As ``timekeeping.audit``, when a step that nobody gave has had the time to show."""
     doubtful = m.overcounted or (m.lateness.repeats and m.unsettled)
     if doubtful and votes_alone(m) and can_hold_back(m) and not (m.suspect or m.vote_outstanding):
-        until = m.now + _patience(m)
-        while m.now < until:
-            reply = yield until
-            if reply is None:
-                break
-            m.unexpected(reply)
+        yield from let_come(m, _patience(m))
     return (yield from timekeeping.audit(m, behind=behind))
 
 

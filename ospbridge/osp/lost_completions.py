@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost
+from ospbridge.errors import OspBridgeError, OutputsIncomplete
 from ospbridge.osp.restore import restore
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def read_back(m: ClientMachine, s: StepUnderWay) -> Exchange[Found | None]:
         s.unreadable = error
         return None
     except OspBridgeError as error:
-        if not isinstance(error, SessionLost):
-            m.suspect = error.message
+        m.suspect = error.message
         raise
     if s.finished or not _settled(m, s, found):
         return None

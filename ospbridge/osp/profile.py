@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.osp.codes import Code
+from ospbridge.osp.wire import END
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,8 +79,6 @@ class Profile:
     """Whether any datagram counts as the awaited acknowledgement and is lost."""
     completions_one_by_one: bool
     """Whether the next agent's completion is sent only after the acknowledgement of the one before."""
-    counts_repeats: bool
-    """Whether a repeated step or reset request is counted again by the barrier."""
     observers_may_reset: bool
     """Whether reset requests of clients without agents count."""
     steps_before_reset: bool
@@ -95,8 +94,6 @@ class Profile:
     """Whether RESET_COMMUNICATION_ACK is followed by a RESET_SIMULATION_ACK."""
     own_agents_available: bool
     """Whether the overview flags agents of the asking client as available."""
-    events_between_steps: bool
-    """Whether events that occur outside a step are told with the next completion."""
     votes_survive_reset: bool
     """Whether step requests made before a reset still count after it."""
     votes_survive_leaving: bool
@@ -105,11 +102,9 @@ class Profile:
     """Names of variable types where they differ from ``Int``, ``Double``, ``Bool``, ``String``."""
 
     @property
-    def reset_completed_answer(self) -> Code:
-        """What the client acknowledges a completed reset with."""
-        if self.reset_completed is Code.RESET_SIMULATION_COMPLETED:
-            return Code.RESET_SIMULATION_COMPLETED_ACK
-        return Code.RESET_SIMULATION_COMPLETED
+    def end(self) -> bytes:
+        """What the server appends to each of its datagrams."""
+        return END if self.end_marker else b""
 
 
 DOCUMENT: Final = Profile(
@@ -131,7 +126,6 @@ DOCUMENT: Final = Profile(
     lists_want_ack=False,
     eats_awaited_acks=False,
     completions_one_by_one=False,
-    counts_repeats=True,
     observers_may_reset=False,
     steps_before_reset=False,
     register_for_value_works=True,
@@ -140,7 +134,6 @@ DOCUMENT: Final = Profile(
     foreign_deregister_status=1,
     stray_reset_ack=False,
     own_agents_available=False,
-    events_between_steps=True,
     votes_survive_reset=False,
     votes_survive_leaving=False,
     type_names=MappingProxyType({"Int": "Integer"}),
@@ -165,7 +158,6 @@ NERD: Final = Profile(
     lists_want_ack=True,
     eats_awaited_acks=True,
     completions_one_by_one=True,
-    counts_repeats=True,
     observers_may_reset=True,
     steps_before_reset=True,
     register_for_value_works=False,
@@ -174,7 +166,6 @@ NERD: Final = Profile(
     foreign_deregister_status=2,
     stray_reset_ack=True,
     own_agents_available=False,
-    events_between_steps=True,
     votes_survive_reset=True,
     votes_survive_leaving=True,
     type_names=MappingProxyType({}),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.echo import AgentEcho
     from ospbridge.osp.votes import Vote
 
-__all__ = ["replaced"]
+__all__ = ["CALM", "let_come", "replaced"]
 
 CALM: Final = 0.1
 """Seconds that answers of long ago are given to come."""
@@ -42,7 +42,7 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
             try:
                 if agent.inputs[at].doubts_it(given, number(text or "")):
                     # Copies of an answer of long ago agree with each other, too: look when they are through.
-                    yield from _calm(m)
+                    yield from let_come(m, CALM)
                     text = yield from settled_value(m, value_id)
                 read = number(text or "")
                 m.printing.learn(text or "")
@@ -60,9 +60,9 @@ def replaced(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[str]:
     return ""
 
 
-def _calm(m: ClientMachine) -> Exchange[None]:
-    """Let come what is on its way."""
-    until = m.now + CALM
+def let_come(m: ClientMachine, seconds: float) -> Exchange[None]:
+    """Nothing is awaited for so long, but what is on its way is taken in."""
+    until = m.now + seconds
     while m.now < until:
         reply = yield until
         if reply is None:

@@ -111,6 +111,7 @@ class _Reset:
         return self.completed and self.sent >= self.wanted and self.acked >= self.wanted
 
     def send_next(self) -> None:
+        self.voted = self.m.now
         self.sent += 1
         self.m.resets_outstanding += 1
         self.m.send(self.votes)
@@ -173,6 +174,8 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
             if reply is None:
                 break
             r.take(reply)
+            # Silence begins behind the latest of votes that are given one by one.
+            quiet_at = max(quiet_at, min(r.voted + m.profile.patience, limit))
             if r.acked >= r.wanted:
                 # Only the world is awaited: its silence says nothing yet.
                 quiet_at = max(quiet_at, min(r.patient_until, limit))

@@ -13,7 +13,7 @@ Facts: OSP 1.1, sections 2 and 4; where the profile says so, as observed on a NE
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
@@ -35,7 +35,6 @@ __all__ = [
     "CloseHandler",
     "Effect",
     "OpenHandler",
-    "Problem",
     "Send",
     "ServerMachine",
 ]
@@ -81,21 +80,13 @@ class CloseHandler(NamedTuple):
 Effect = OpenHandler | Send | CloseHandler
 
 
-class Problem(NamedTuple):
-    """A datagram that was ignored or only partly understood. ``peer`` is None for the main port."""
-
-    kind: str
-    peer: Hashable | None
-    data: bytes
-
-
 class ServerMachine:
     """One server: a world behind a main port, with a handler for each INIT.
 
     ``stall``: asked once per completion phase; True delays it by 50 ms, as a real server now and then does.
     ``ledger``: called with a record of every step and reset that really ran (see ``ospbridge.simulator.ledger``).
     ``max_handlers``: how many clients may be connected; an INIT beyond it closes an idle handler, or is not answered.
-    ``problems`` counts datagrams that were ignored, by kind; ``take_problems`` hands out the latest.
+    ``problems`` counts datagrams that were ignored, by kind.
     """
 
     def __init__(
@@ -113,7 +104,6 @@ class ServerMachine:
         self.clock = Clock(world.time_step)
         self.repository = Repository(world, self.clock, profile)
         self.event_names = frozenset((*CONTROL_EVENTS, *world.events))
-        self.end = b"\x78" if profile.end_marker else b""
         self.controls = [AgentControl(agent, index + 1, profile) for index, agent in enumerate(world.agents)]
         self.controlled = 0
         """How many agents are controlled by any client: what the barrier waits for."""
@@ -129,7 +119,6 @@ class ServerMachine:
         """Steps that ran since the server began."""
         self.resets = 0
         self.problems: Counter[str] = Counter()
-        self._problem_log: deque[Problem] = deque(maxlen=64)
         self._ledger = ledger
         self._max_handlers = max_handlers
         self._handlers: dict[int, Handler] = {}
@@ -149,11 +138,11 @@ class ServerMachine:
         """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
         self.clock.now = now
         if not data or data[0] != Code.INIT_COMMUNICATION:
-            self.problem(NO_INIT, None, data)
+            self.problem(NO_INIT)
         elif self._version(data) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
-            self.problem(OTHER_INIT, peer, data)
+            self.problem(OTHER_INIT)
         elif len(self._handlers) >= self._max_handlers and not self._make_room(now):
-            self.problem("INIT beyond the limit of handlers", peer, data)
+            self.problem("INIT beyond the limit of handlers")
         else:
             self._last_handler_id += 1
             handler = Handler(self, self._last_handler_id, peer)
@@ -196,12 +185,6 @@ class ServerMachine:
         self._effects = []
         return effects
 
-    def take_problems(self) -> list[Problem]:
-        """The latest ignored datagrams since the last call, at most 64."""
-        problems = list(self._problem_log)
-        self._problem_log.clear()
-        return problems
-
     def _make_room(self, now: float) -> bool:
         """Close the handler that was silent for longest, if it controls nothing and was silent for a minute.
 
@@ -220,10 +203,9 @@ class ServerMachine:
         """Queue a datagram."""
         self._effects.append(Send(handler_id, data))
 
-    def problem(self, kind: str, peer: Hashable | None, data: bytes) -> None:
+    def problem(self, kind: str) -> None:
         """Count a datagram that was not understood."""
         self.problems[kind] += 1
-        self._problem_log.append(Problem(kind, peer, data[:64]))
 
     def settle(self) -> None:
         """See whether the barrier is complete; called after all that changes votes or agents."""

@@ -29,7 +29,7 @@ COMPLETED_HEAD: Final = _COMPLETED.size
 class AgentControl:
     """An agent of the world with who controls it, and its constant pieces of datagrams."""
 
-    __slots__ = ("ack", "agent", "handler", "head", "id", "inputs", "plain_size", "request_size")
+    __slots__ = ("ack", "agent", "handler", "head", "id", "inputs", "request_size")
 
     def __init__(self, agent: WorldAgent, agent_id: int, profile: Profile) -> None:
         self.agent = agent
@@ -37,11 +37,8 @@ class AgentControl:
         self.handler: Handler | None = None
         self.inputs = len(agent.inputs)
         self.request_size = _STEP_SIZE + 4 * self.inputs
-        self.ack = _ONE_INT.pack(Code.NEXT_SIMULATION_STEP_ACK, agent_id) + (
-            b"\x78" if profile.end_marker else b""
-        )
+        self.ack = _ONE_INT.pack(Code.NEXT_SIMULATION_STEP_ACK, agent_id) + profile.end
         self.head = self.header(0, 0)
-        self.plain_size = len(self.head) + 4 * (len(agent.outputs) + len(agent.infos))
 
     def header(self, events: int, observed: int) -> bytes:
         """The first 21 bytes of a completion."""

@@ -38,10 +38,10 @@ def _step(handler: Handler, data: bytes) -> None:
         agent_id, count = _int(data, 1), 0
     control = handler.controlled.get(agent_id)
     if control is None:
-        handler.problem("step of an agent that the client does not control", data)
+        handler.problem("step of an agent that the client does not control")
         return
     if not control.take_inputs(data, count):
-        handler.problem("step with a wrong number of inputs", data)
+        handler.problem("step with a wrong number of inputs")
     machine = handler.machine
     machine.send(handler.id, control.ack)
     machine.step_votes.append((handler, control))
@@ -53,9 +53,9 @@ def _reset(handler: Handler, data: bytes) -> None:
     handler.machine.vote_reset(handler, _int(data, 1))
 
 
-def _end_communication(handler: Handler, data: bytes) -> None:
+def _end_communication(handler: Handler, _data: bytes) -> None:
     if handler.listened and not handler.profile.end_after_events_is_safe:
-        handler.problem("END after an event registration: the real server dies of it", data)
+        handler.problem("END after an event registration: the real server dies of it")
     handler.send(bytes((Code.END_COMMUNICATION_ACK,)))
     handler.leave()
 
@@ -85,7 +85,7 @@ def _overview(handler: Handler, _data: bytes) -> None:
 def _info(handler: Handler, data: bytes) -> None:
     control = handler.known_agent(_int(data, 1))
     if control is None:
-        handler.problem("info of an unknown agent", data)
+        handler.problem("info of an unknown agent")
         handler.send(_COUNTS.pack(Code.AGENT_INFO, 0, 0, 0, 0) + b"\0")
         return
     face = control.agent.interface

@@ -44,7 +44,7 @@ class Handler:
         self.last_heard = machine.clock.now
         self.machine = machine
         self.profile = machine.profile
-        self._end = machine.end
+        self._end = self.profile.end
         self._awaits_greeting = False
         self._stalled = False
         self._awaited: Code | None = None
@@ -127,13 +127,13 @@ class Handler:
         if command is not None:
             command(self, data)
         elif not data or data[0] not in _ACKS:
-            self.problem("unknown command", data)
+            self.problem("unknown command")
 
     def _take_as_ack(self, data: bytes, now: float) -> None:
         """Whatever comes is the awaited acknowledgement, and lost if it was something else."""
         awaited, self._awaited = self._awaited, None
         if not data or data[0] not in _ANSWERS[awaited]:
-            self.problem("datagram eaten in place of an acknowledgement", data)
+            self.problem("datagram eaten in place of an acknowledgement")
             self._completions.clear()
         self._go_on(now)
 
@@ -283,8 +283,8 @@ class Handler:
             data = data[: head + (limit - 1 - head) // 4 * 4]
         self.machine.send(self.id, data + self._end)
 
-    def problem(self, kind: str, data: bytes) -> None:
-        self.machine.problem(kind, self.peer, data)
+    def problem(self, kind: str) -> None:
+        self.machine.problem(kind)
 
 
 Vote = tuple[Handler, AgentControl | None]

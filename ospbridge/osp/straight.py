@@ -149,8 +149,6 @@ class StraightWay:
             return {self._names[0]: self.outcome()}
         found = {}
         came = self.came
-        if not self._prepared:
-            self.prepare()
         for (mine, outcome), name in zip(self._prepared, self._names, strict=True):
             data = came[at]
             mine[: len(data)] = data

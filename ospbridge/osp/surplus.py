@@ -34,8 +34,6 @@ class SurplusMachine:
         self.outgoing: list[tuple[bytes, Endpoint]] = []
         self.deadline = 0.0
         self.finished = owed <= 0
-        self.seen_off = 0
-        """Handlers that have confirmed it."""
         self._server = server
         self._marked = profile.end_marker
         self._quiet = profile.patience + profile.init_takes
@@ -65,7 +63,6 @@ class SurplusMachine:
             self._say_end(source)
         elif isinstance(message, EndAck) and source in self._tries:
             self._let_go(source)
-            self.seen_off += 1
         elif message.CODE in RESET_COMPLETED and source in self._tries:
             # It waits for this answer, and may take END for it.
             self.outgoing.append((bytes((RESET_COMPLETED[message.CODE],)), source))

@@ -136,7 +136,7 @@ def as_announced(m: ClientMachine, time: float) -> Exchange[bool]:
             size *= number(text or "")
         except ValueError:
             return False
-    return isfinite(size) and size > 0 and m.clock.took(time, size)
+    return isfinite(size) and m.clock.took(time, size)
 
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:

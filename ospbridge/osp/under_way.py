@@ -45,6 +45,7 @@ class StepUnderWay:
         "early",
         "familiar",
         "followed",
+        "heard",
         "holding",
         "last",
         "late",
@@ -85,6 +86,8 @@ class StepUnderWay:
         self.disowned: dict[int, StepCompleted] = {}
         """Completions that the clock has disowned."""
         self.disowned_at = 0.0
+        self.heard = m.now
+        """When the latest of it came: silence begins behind that, however many votes are given one by one."""
         self.voted = self.began
         """When the latest vote was sent."""
         self.votes = {vote.agent_id: vote for vote in votes}
@@ -221,6 +224,7 @@ class StepUnderWay:
     def _acknowledgement(self, agent_id: int) -> None:
         if agent_id in self.unacked:
             self.unacked.discard(agent_id)
+            self.heard = self.m.now
             if self.sequential and not self.resent:
                 self.m.lateness.acknowledged(self.m.now - self.voted)
             if self.resent and self.early:
@@ -271,6 +275,7 @@ class StepUnderWay:
             self.m.anomaly(f"completion of agent {reply.agent_id} came late")
             return
         self.done[reply.agent_id] = reply
+        self.heard = self.m.now
         if reply.agent_id in self.late:
             self.m.lateness.came_behind(reply.agent_id, self.late[reply.agent_id])
         if known:
@@ -324,10 +329,9 @@ class StepUnderWay:
         if len(first) < len(self.strange):
             return
         for agent_id, reply in first.items():
-            if agent_id not in self.done:
-                self.done[agent_id] = reply
-                if self.m.recalls(reply):
-                    self.familiar.add(agent_id)
+            self.done[agent_id] = reply
+            if self.m.recalls(reply):
+                self.familiar.add(agent_id)
 
     def _value(self, reply: ValueContent) -> None:
         self.values[reply.value_id] = reply.content
@@ -339,8 +343,8 @@ class StepUnderWay:
         """Pushed values are lost; they can be read at any time, unlike the step."""
         if self.owed:
             self.owed = 0
-            if self.owing is not None:
-                self.m.send_bytes(self.owing.done)
+            assert self.owing is not None
+            self.m.send_bytes(self.owing.done)
 
     def believe_early(self, *, ran: bool) -> None:
         """The repository does not show what the step brought: believe what came before its acknowledgement.

@@ -15,7 +15,7 @@ import numpy as np
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.finite import all_finite
-from ospbridge.osp.codes import DATAGRAM_END, Code
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import StepCompletedAck
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ class Vote:
 
     def __init__(self, agent: AgentInterface, profile: Profile) -> None:
         count = len(agent.inputs)
-        tail = bytes((DATAGRAM_END,)) if profile.end_marker else b""
         self.agent = agent
         self.agent_id = agent.id
         self.name = agent.name
         self.datagram = bytearray(
-            _HEAD.pack(Code.NEXT_SIMULATION_STEP, agent.id, count) + bytes(4 * count) + tail
+            _HEAD.pack(Code.NEXT_SIMULATION_STEP, agent.id, count) + bytes(4 * count) + profile.end
         )
         self._size = 4 * count
         self._place = slice(_HEAD.size, _HEAD.size + self._size)

@@ -104,8 +104,6 @@ class Conversation:
 
     def describe(self, name: str) -> Exchange[AgentInterface]:
         """The interface of the agent called ``name``."""
-        if name in self.votes:
-            return self.votes[name].agent
         entry = yield from self._entry(name)
         interface = yield from roster.agent_info(self.machine, entry.id)
         return AgentInterface(

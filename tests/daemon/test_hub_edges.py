@@ -13,7 +13,18 @@ from ospbridge.daemon import hub_watch
 from ospbridge.daemon.attachment import Driver
 from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Feedbacks, Refusal
-from ospbridge.hub.requests import Again, Attach, Hello, HubRequest, Reset, Status, Step
+from ospbridge.hub.requests import (
+    Again,
+    AnnotatedStep,
+    Attach,
+    Detach,
+    Hello,
+    HubRequest,
+    Note,
+    Reset,
+    Status,
+    Step,
+)
 from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -53,6 +64,47 @@ async def test_a_step_before_any_hello_costs_its_own_connection_and_no_other(
         other = await IN_THREAD(Line.playing, path, "agent1")
         assert isinstance(await IN_THREAD(other.ask, Step([("agent1", ACTION)])), Feedbacks)
         other.close()
+
+
+NOTE = Note(ACTION, -0.5)
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        (Hello(VERSION, "line"), "a second hello"),
+        (Attach(["agent1"]), "attached to that agent already"),
+        (Reset(["agent2"], 5), "agent 'agent2' is not attached by this connection"),
+        (Detach(["agent2"]), "agent 'agent2' is not attached by this connection"),
+        (AnnotatedStep([("agent1", ACTION, NOTE)]), "without saying that it annotates"),
+        (AnnotatedStep([("agent2", ACTION, NOTE)]), "agent 'agent2' is not attached by this connection"),
+    ],
+    ids=lambda given: type(given).__name__ if not isinstance(given, str) else "",
+)
+async def test_what_no_environment_says_is_refused_and_its_episode_goes_on(
+    document: UdpSimulator, tmp_path: Path, spin: bool, said: HubRequest, why: str
+) -> None:
+    path = tmp_path / "hub.sock"
+    async with serving(document, path, spin=spin):
+        line = await IN_THREAD(Line.playing, path, "agent1")
+        refused = await IN_THREAD(line.ask, said)
+        assert isinstance(refused, Refusal)
+        assert why in refused.message
+        assert isinstance(await IN_THREAD(line.ask, Step([("agent1", ACTION)])), Feedbacks)
+        line.close()
+
+
+async def test_a_reset_by_a_client_without_agents_is_refused(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub.sock"
+    async with serving(document, path, spin=spin):
+        line = Line(path)
+        await IN_THREAD(line.ask, Hello(VERSION, "line"))
+        refused = await IN_THREAD(line.ask, Reset([], 5))
+        assert isinstance(refused, Refusal)
+        assert "attached to no agent" in refused.message
+        line.close()
 
 
 async def test_a_step_for_nobody_is_answered(document: UdpSimulator, tmp_path: Path, spin: bool) -> None:

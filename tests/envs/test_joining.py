@@ -112,6 +112,12 @@ def test_several_addresses_are_for_vector_environments(made: Callable[..., Any],
 
 
 @kinds
+def test_no_address_at_all_is_told(made: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="an empty list of addresses"):
+        made(simulator=[])
+
+
+@kinds
 def test_a_scenario_that_is_no_file_is_told(made: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"scenario is a text, got {'name': 'mine'}") as caught:
         made(simulator="127.0.0.1:1", scenario={"name": "mine"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,10 @@ from gymnasium.utils.env_checker import check_env
 import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.onlookers import Place
 from ospbridge.envs.panel import HISTORY, Channels, Panel
-from ospbridge.errors import LocalProtocolError, UsageError
+from ospbridge.envs.panel_group import PanelGroup
+from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import (
     AgentInterface,
     BoxSpace,
@@ -58,6 +61,8 @@ class MadeUpSeat:
         self.observation_names = [value.name for value in self.interface.outputs]
         self.action_names = [value.name for value in self.interface.inputs]
         self.number = 0
+        self.error: OspBridgeError | None = None
+        """What the next step fails with."""
 
     def _feedback(self) -> Feedback:
         observation = np.float32(self.number) + np.arange(len(self.observation_space.low), dtype=np.float32)
@@ -75,8 +80,31 @@ class MadeUpSeat:
         return self._feedback()
 
     def step(self, action: Any) -> Feedback:
+        if self.error is not None:
+            raise self.error
         self.number += 1
         return self._feedback()
+
+    def close(self) -> None:
+        pass
+
+
+class MadeUpGroup:
+    """One such seat."""
+
+    playing = True
+
+    def __init__(self, seat: MadeUpSeat) -> None:
+        self._seat = seat
+        self.interfaces = {"one": seat.interface}
+        self.observation_spaces = {"one": seat.observation_space}
+        self.action_spaces = {"one": seat.action_space}
+
+    def reset(self, seed: int) -> dict[str, Feedback]:
+        return {"one": self._seat.reset(seed)}
+
+    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
+        return {"one": self._seat.step(actions["one"])}
 
     def close(self) -> None:
         pass
@@ -118,6 +146,35 @@ def test_how_an_episode_ended_is_shown_and_the_next_begins_anew() -> None:
     head, state, *_ = str(made.render()).splitlines()
     assert "episode 2   step 0" in head
     assert state == "playing"
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["seat", "group"])
+@pytest.mark.parametrize(
+    "error, shown",
+    [
+        (BarrierStuck("others do\nnot vote"), r"others do\nnot vote"),
+        (LocalProtocolError("not sent"), "playing"),
+    ],
+    ids=["lost", "not_sent"],
+)
+def test_what_a_step_failed_with_is_shown_unless_nothing_was_sent(
+    error: OspBridgeError, shown: str, several: bool
+) -> None:
+    seat, action = MadeUpSeat(1, 1), np.zeros(1, np.float32)
+    place = Place(
+        "x",
+        seat.interface,
+        seat.observation_space,
+        seat.action_space,
+        seat.observation_names,
+        seat.action_names,
+    )
+    made = PanelGroup(MadeUpGroup(seat), {"one": place}, "ansi") if several else Panel(seat, "ansi")
+    made.reset(1)
+    seat.error = error
+    with pytest.raises(type(error)):
+        made.step({"one": action} if several else action)  # type: ignore[arg-type]  # each takes its own
+    assert str(made.render()).splitlines()[1] == shown
 
 
 def test_before_the_first_reset_there_is_a_panel_without_numbers() -> None:

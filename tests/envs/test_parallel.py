@@ -15,10 +15,12 @@ import pytest
 
 import ospbridge
 from ospbridge.errors import AgentNotFound, AgentsInUse, LocalProtocolError, SessionClosed, UsageError
+from ospbridge.osp.client import Exchange
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.world import World
 from ospbridge.record.reading import read_recording
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.conversation import Conversation
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -287,6 +289,34 @@ def test_a_daemon_that_dies_truncates_all_and_the_next_reset_attaches_to_its_suc
             env.reset(seed=2)
             assert not any(env.step(zeros(env))[3].values())
             env.close()
+
+
+@pytest.mark.loopback
+def test_a_simulator_that_ends_behind_the_last_step_takes_nothing_of_what_that_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit(self: Conversation) -> Exchange[str]:
+        self.machine.handle_refused(self.machine.now)
+        yield self.machine.now
+        return ""
+
+    scenario = tmp_path / "short.toml"
+    scenario.write_text(
+        'name = "short"\n[[agent]]\nmatch = { name = "agent*" }\n[agent.episode]\nreward = "1"\nmax_steps = 2\n'
+    )
+    with ExitStack() as stack:
+        simulator = stack.enter_context(UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0))
+        env = parallel_env(simulator=str(simulator.address), scenario=str(scenario))
+        stack.callback(env.close)
+        env.reset(seed=1)
+        before, *_ = env.step(zeros(env))
+        monkeypatch.setattr(Conversation, "audit", audit)
+        observations, rewards, _, truncated, infos = env.step(zeros(env))
+        assert rewards == {"agent1": 1.0, "agent2": 1.0}
+        assert all(truncated.values())
+        for name, observation in observations.items():
+            assert not np.array_equal(observation, before[name])
+            assert "is gone (connection refused)" in infos[name]["reason"]
 
 
 @pytest.mark.loopback

@@ -226,6 +226,19 @@ def test_action_repeat_adds_up_rewards_and_counts_actions(carts: UdpSimulator, t
 
 
 @pytest.mark.loopback
+def test_what_ends_an_episode_ends_the_repeats_of_its_action(carts: UdpSimulator, tmp_path: Path) -> None:
+    """Each step pushes the cart farther, at last beyond 0.1."""
+    text = '[agent.episode]\nreward = "1"\nterminated = "abs(x) > 0.1"\n'
+    env = cart_env(carts, cart(tmp_path, text, "action_repeat = 1000"))
+    env.reset(seed=1)
+    seen, reward, terminated, _, _ = env.step(np.ones(1, np.float32))
+    assert terminated
+    assert 0.1 < abs(seen[0]) < 0.2
+    assert 1.0 < float(reward) < 1000.0
+    env.close()
+
+
+@pytest.mark.loopback
 def test_a_reset_observation_of_zeros_takes_no_step(carts: UdpSimulator, tmp_path: Path) -> None:
     text = '[agent.observe]\nhistory = 2\n[agent.episode]\nreset_observation = "zeros"\n'
     env = cart_env(carts, cart(tmp_path, text))

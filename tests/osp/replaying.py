@@ -166,7 +166,9 @@ class Replay:
             osp.RegisterForAgent: lambda x: roster.register(m, _agent(x.agent_id)),
             osp.DeregisterFromAgent: lambda x: roster.deregister(m, x.agent_id),
             osp.RegisterForEvent: lambda x: asking.register_event(m, x.name),
-            osp.DeregisterFromEvent: lambda x: asking.deregister_event(m, x.event_id),
+            osp.DeregisterFromEvent: lambda x: asking.ask(
+                m, x, asking.answering(osp.DeregisterFromEventAck), what="event"
+            ),
             osp.GetValueIds: lambda x: list_values(m, x.expression),
             osp.GetValue: lambda x: asking.get_value(m, x.value_id),
             osp.SetValue: lambda x: asking.set_value(m, x.value_id, x.content),

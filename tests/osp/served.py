@@ -12,6 +12,7 @@ from ospbridge.interface import InterfaceValue
 from ospbridge.osp.profile import InitForm
 from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.server_repository import double_variable
+from ospbridge.osp.unasked import RESET_COMPLETED
 from ospbridge.osp.world import Variable, WorldAgent
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Client:
         self.send(struct.pack("<Bi", 70, seed))
 
     def ack_reset(self) -> None:
-        self.send(bytes((self.server.profile.reset_completed_answer,)))
+        self.send(bytes((RESET_COMPLETED[self.server.profile.reset_completed],)))
 
     def listen(self, name: str) -> int:
         return int(struct.unpack_from("<i", self.ask(b"\x14" + name.encode() + b"\0")[0], 1)[0])

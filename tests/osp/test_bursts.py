@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp import asking, roster
 from ospbridge.osp.bursts import FROM_ONE
 from ospbridge.osp.client import ClientMachine
@@ -325,3 +326,30 @@ def test_a_piece_behind_the_last_alone_is_no_list_that_counts_from_1(lost_in: in
     found = run(machine, roster.overview(machine), answers)
     assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
     assert not machine.counts_from_one
+
+
+def test_pieces_behind_the_last_that_differ_each_time_are_no_list_that_counts_from_1() -> None:
+    machine, server = ClientMachine(DOCUMENT, limits=Limits(query=5.0)), Lister(3)
+
+    def answers(data: bytes) -> list[Message]:
+        replies = server.answers(data)
+        if replies and server.asked <= FROM_ONE:
+            stray = AgentOverviewNext(3, 4, "Agent", 1, f"another{server.asked}")
+            return [
+                *(reply for reply in replies if not isinstance(reply, AgentOverviewNext) or reply.index),
+                stray,
+            ]
+        return replies
+
+    found = run(machine, roster.overview(machine), answers)
+    assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
+    assert not machine.counts_from_one
+
+
+@pytest.mark.parametrize("counts", [(-1, 2, 1), (1, -2, 1), (1, 1, -1)])
+def test_an_agent_with_fewer_than_no_values_is_an_error_of_the_server(counts: tuple[int, int, int]) -> None:
+    machine = ClientMachine(DOCUMENT)
+    machine.begin(roster.agent_info(machine, 1), 0.0)
+    machine.receive(AgentInfo(1, *counts, "agent").encode(), 0.0)
+    with pytest.raises(RemoteProtocolError, match="a count of -1 pieces"):
+        machine.result()

@@ -37,6 +37,7 @@ from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
 from ospbridge.osp.restore import find_interface_values
 from ospbridge.osp.timing import Limits
+from ospbridge.osp.unasked import RESET_COMPLETED
 from ospbridge.osp.world import ValueKind, Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import MAIN, Client, Datagram, Pair
@@ -185,6 +186,24 @@ def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered
         assert machine.adopted is None
     with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0, expected 1\.1"):
         machine.handle_timer(machine.deadline)
+
+
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile: Profile) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
+    assert machine.adopted is None
+    machine.turn_back()
+    assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
+
+
+def test_a_refusal_that_comes_twice_is_seen_off_once() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    for _ in range(2):
+        machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    machine.turn_back()
+    assert machine.outgoing == [(End().encode(), Endpoint(MAIN.host, 50000))]
 
 
 def test_a_refusal_is_told_at_the_limit_and_not_that_nobody_answered() -> None:
@@ -570,7 +589,7 @@ class Swapped:
     """A server of one profile that tells completed resets with the other's code."""
 
     def __init__(self, profile: Profile) -> None:
-        self.profile = replace(profile, reset_completed=profile.reset_completed_answer)
+        self.profile = replace(profile, reset_completed=RESET_COMPLETED[profile.reset_completed])
 
 
 @BOTH

@@ -37,6 +37,7 @@ from ospbridge.osp.messages import (
     NextSimulationStepAck,
     RegisterForValueAck,
     ResetSimulationAck,
+    StepCompleted,
     ValueContent,
     ValueIds,
     ValueInfo,
@@ -152,8 +153,8 @@ def test_a_flood_of_the_steps_own_acknowledgements_does_not_stop_the_time() -> N
 # --- limits --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan")])
-def test_a_limit_that_is_no_time_is_refused(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), "3", None])
+def test_a_limit_that_is_no_time_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="step limit must be a positive number of seconds"):
         Limits(step=wrong)
 
@@ -471,6 +472,7 @@ def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given()
     machine.begin(barrier.audit(machine), 0.0)
     give(machine, ValueContent(5, "0.03"))
     assert machine.result() == machine.suspect == "1 steps were given, the clock shows 3"
+    assert machine.guarded, "from then on"
 
 
 def test_an_audit_without_a_clock_finds_nothing() -> None:
@@ -485,3 +487,15 @@ def test_an_audit_knows_of_a_step_that_never_ended() -> None:
     machine.vote_outstanding = True
     machine.begin(barrier.audit(machine), 0.0)
     assert "still outstanding" in machine.result()
+
+
+@pytest.mark.parametrize("outputs, infos", [(2, 0), (0, 0), (1, 1)])
+def test_a_completion_of_other_sizes_than_were_announced_is_no_steps(outputs: int, infos: int) -> None:
+    machine, vote = on_stage(NERD)
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    other = StepCompleted(1, np.zeros(outputs, np.float32), np.zeros(infos, np.float32))
+    give(machine, NextSimulationStepAck(1), other)
+    with pytest.raises(OutputsIncomplete, match="it announced 1 and 0") as caught:
+        machine.result()
+    assert "register for it again" in caught.value.hint
+    assert machine.suspect == caught.value.message

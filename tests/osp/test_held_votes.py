@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from ospbridge.errors import OutputsIncomplete, StepUncertain
 from ospbridge.osp.codes import Code
 from ospbridge.osp.holding import SHORTEST
 from ospbridge.osp.lateness import RULE
+from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.overcounting import TOLD_WITHIN
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -537,3 +540,97 @@ def test_an_acknowledgement_that_comes_while_the_last_vote_is_held_back_does_not
 
     crew.pair.fault = fault
     crew.told(4)
+
+
+@BOTH
+def test_a_last_vote_that_is_held_back_behind_a_silence_is_given_when_the_others_are_counted(
+    profile: Profile,
+) -> None:
+    crew = Crew(profile, 3)
+    crew.begin(3)
+    crew.machine.lateness.repeats = True
+    left = [0.3]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if left and datagram.data.startswith(bytes([COUNTED, 1])):
+            return (left.pop(),)
+        return (0.0,)
+
+    crew.pair.fault = fault
+    assert crew.told(4) == ""
+    assert not left
+
+
+def test_what_comes_twice_again_and_again_while_the_last_vote_is_held_back_leaves_the_step_in_doubt() -> None:
+    crew = Crew(NERD, 3)
+    crew.begin(3)
+    left = [1]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if left and datagram.data.startswith(bytes([COUNTED, 1])):
+            left.clear()
+            return [0.0, *(at * SHORTEST / 2.0 for at in range(40))]
+        return (0.0,)
+
+    crew.pair.fault = fault
+    with pytest.raises(StepUncertain, match="counted twice"):
+        crew.step()
+
+
+@BOTH
+def test_a_reset_that_is_told_of_while_the_last_vote_is_held_back_says_nothing_of_a_step_that_ran(
+    profile: Profile,
+) -> None:
+    crew = Crew(profile, 2)
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    crew.step()
+    told = bytes([profile.reset_completed])
+    crew.pair.at(crew.pair.now + SHORTEST / 2.0, lambda: crew.pair.answer(crew.client, told))
+    with pytest.raises(StepUncertain, match="the step may have run before all votes were in"):
+        crew.step()
+    assert any(isinstance(notice, WorldReset) for notice in crew.talk.take_notices())
+
+
+def test_an_agent_that_may_lag_is_not_doubted_for_as_long_as_it_is_given_the_same() -> None:
+    crew = Crew(NERD, 2)
+    crew.shape = lambda number: 0.25
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    assert crew.told(2 * TOLD_WITHIN) == ""
+    assert crew.machine.may_lag
+
+
+def test_an_agent_that_may_lag_is_told_of_soon_where_what_the_simulator_shows_follows_nothing() -> None:
+    crew = Crew(NERD, 2)
+    variables = crew.pair.server.repository.variables
+    noise = random.Random(1)
+    for name in [name for name in variables if name.startswith("/Sim/")]:
+        variables[name] = replace(variables[name], read=lambda: str(noise.random()))
+    crew.begin(3)
+    crew.once(COUNTED, 1)
+    assert "does not show which inputs it has" in crew.told(TOLD_WITHIN + 2)
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2])
+def test_an_acknowledgement_that_comes_steps_later_is_no_second_one(profile: Profile, agents: int) -> None:
+    """Its step was read back, since the completion was lost."""
+    crew = Crew(profile, agents)
+    crew.begin(3)
+    left: dict[int, tuple[float, ...]] = {COUNTED: (1.5,), Code.NEXT_SIMULATION_STEP_COMPLETED: ()}
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if datagram.data[0] in left and datagram.data[1] == agents:
+            return left.pop(datagram.data[0])
+        return (0.0,)
+
+    crew.pair.fault = fault
+    began = crew.pair.now
+    crew.step()
+    assert crew.pair.now < began + 1.5, "it has not come yet"
+    while crew.pair.now < began + 1.6:
+        crew.step()
+        crew.pair.settle(0.05)
+    assert crew.told(2) == ""
+    assert not crew.machine.doubles

@@ -132,6 +132,21 @@ def test_no_exchange_outlasts_its_limit_under_a_flood(profile: Profile, exchange
     assert took < 2 * SHORT.listing + SHORT.reset + 12 * grace
 
 
+@BOTH
+@pytest.mark.parametrize("guarded", [False, True])
+def test_what_is_read_late_is_no_silence_however_many_steps_it_is_so(profile: Profile, guarded: bool) -> None:
+    """As where a learner takes its time between the two halves of each step."""
+    machine, vote = on_stage(profile)
+    machine.guarded = guarded
+    for step in range(1, OVERDUE_AT_MOST + 2):
+        machine.begin(barrier.step(machine, [vote]), machine.now)
+        machine.now += 1.0
+        shown = [ValueContent(5, f"{step / 100:g}")] if guarded else []
+        give(machine, NextSimulationStepAck(1), brought(step), *shown)
+        machine.result()
+    assert not machine.notices
+
+
 def test_values_pushed_for_ever_do_not_prolong_a_step() -> None:
     machine, vote = on_stage(DOCUMENT)
     machine.observed[9] = "/x"
@@ -143,6 +158,17 @@ def test_values_pushed_for_ever_do_not_prolong_a_step() -> None:
         if machine.now > SHORT.step + SHORT.query + OVERDUE_AT_MOST:
             break
     assert machine.finished
+
+
+def test_a_completion_is_acknowledged_once_and_behind_all_values_that_are_pushed() -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.observed = {8: "/x", 9: "/y"}
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, NextSimulationStepAck(1), brought(0.5, observed=2), ValueContent(8, "1"))
+    assert bytes(vote.done) not in machine.outgoing
+    give(machine, ValueContent(9, "2"))
+    assert machine.outgoing.count(bytes(vote.done)) == 1
+    assert machine.result().values == {8: "1", 9: "2"}
 
 
 def test_the_end_of_pushed_values_is_acknowledged_even_where_one_was_lost() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import ValueNotFound
+from ospbridge.errors import StepUncertain, ValueNotFound
+from ospbridge.osp.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -27,8 +29,10 @@ GAIN = "/Sim/agent/motor/0"
 class Rebuilt:
     """A session with such a simulator, which forgets ``forgotten`` altogether."""
 
-    def __init__(self, profile: Profile, *, forgotten: str = "") -> None:
+    def __init__(self, profile: Profile, *, forgotten: str = "", clock: bool = True) -> None:
         self.pair = Pair(SyntheticWorld(1, 2), profile, fault=self.fault)
+        if not clock:
+            del self.pair.server.repository.variables[SIMULATION_TIME]
         self.forgotten = forgotten
         self.lose = 0
         self.client: Client = self.pair.client(profile).connect()
@@ -132,3 +136,36 @@ def test_a_clock_that_is_gone_is_done_without(profile: Profile) -> None:
     rebuilt.reset(2)
     rebuilt.step(0.5)
     assert rebuilt.talk.machine.clock.missing
+
+
+def test_one_that_is_set_where_no_clock_told_of_it_is_looked_for_again() -> None:
+    rebuilt = Rebuilt(DOCUMENT, clock=False)
+    rebuilt.client.do(rebuilt.talk.get(GAIN))
+    rebuilt.reset(1)
+    rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
+    assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.75"
+
+
+def test_one_that_is_gone_cannot_be_set() -> None:
+    rebuilt = Rebuilt(DOCUMENT, forgotten=GAIN, clock=False)
+    rebuilt.client.do(rebuilt.talk.get(GAIN))
+    rebuilt.reset(1)
+    with pytest.raises(ValueNotFound, match=f"does not know value '{GAIN}' any more"):
+        rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
+
+
+@BOTH
+def test_inputs_are_read_back_from_where_they_stand_then(profile: Profile) -> None:
+    """On a network that disturbs: a request of an earlier step may take the place of one."""
+    rebuilt = Rebuilt(profile)
+    variables = rebuilt.pair.server.repository.variables
+    motor, stuck = variables[GAIN], [""]
+    variables[GAIN] = replace(motor, read=lambda: stuck[0] or motor.get())
+    for seed in (1, 2):
+        rebuilt.reset(seed)
+        rebuilt.talk.machine.anomaly("a network that disturbs")
+        for number in range(1, 6):
+            rebuilt.step(number / 8)
+    stuck[0] = motor.get()
+    with pytest.raises(StepUncertain, match="an earlier request came late and took the place of this one"):
+        rebuilt.step(0.75)

@@ -94,6 +94,17 @@ def test_once_the_episode_has_begun_a_reset_is_somebody_else_s(
 
 
 @BOTH
+@pytest.mark.parametrize("copies", [1, 2])
+def test_before_the_first_step_so_is_one_more_than_came_twice(profile: Profile, copies: int) -> None:
+    session = Session(profile)
+    session.reset(1)
+    for _ in range(copies):
+        session.pair.answer(session.client, bytes([profile.reset_completed]))
+    session.pair.settle(0.1)
+    assert session.told_of_a_reset() == (copies > 1)
+
+
+@BOTH
 @pytest.mark.parametrize("behind", [1e-3, 1.05e-3, 1.1e-3, 1.15e-3, 0.03])
 def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
     profile: Profile, behind: float
@@ -111,6 +122,7 @@ def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
     session.pair.settle(0.1)
     for number in range(5, 7):
         assert session.step() == expected(REST, number, 3, seed=1).tolist()
+        assert not session.client.conversation.machine.reset_told
     assert not session.told_of_a_reset()
     assert session.client.do(session.talk.audit()) == ""
 

@@ -210,18 +210,3 @@ def test_a_datagram_for_no_handler_is_ignored(profile: Profile) -> None:
     server = Server(profile)
     server.machine.receive(77, b"\x5a", 0.0)
     assert server.machine.take_effects() == []
-
-
-def test_the_latest_problems_can_be_read_once() -> None:
-    server = Server(NERD)
-    client = server.join()
-    client.send(b"\x09rubbish")
-    (problem,) = server.machine.take_problems()
-    assert problem.kind == "unknown command"
-    assert problem.peer == ("127.0.0.1", 1)
-    assert problem.data == b"\x09rubbish"
-    assert server.machine.take_problems() == []
-    for _ in range(1000):
-        client.send(b"\x09")
-    assert len(server.machine.take_problems()) == 64
-    assert server.machine.problems["unknown command"] == 1001

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server_repository import LONGEST_EXPRESSION, format_double, parse_double
+from ospbridge.osp.server_repository import (
+    LONGEST_EXPRESSION,
+    format_double,
+    parse_double,
+    text_variable,
+)
 from tests.osp.served import Client, Completion, EchoWorld, Server
 
 both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
@@ -104,6 +109,13 @@ def test_a_text_reads_as_it_was_set_on_nerd_up_to_the_first_byte_that_is_not_asc
     assert (kind, client.get(ident)) == ("String", "")
     assert client.ask(struct.pack("<Bi", 52, ident) + b"a\xe9b\0")[0][5] == 1
     assert client.ask(struct.pack("<Bi", 50, ident))[0][5:].partition(b"\0")[0] == read
+
+
+@both
+def test_half_a_character_of_a_worlds_text_is_no_reason_to_say_nothing(profile: Profile) -> None:
+    world = EchoWorld()
+    world.variables.append(text_variable("/Sim/Name", "a\ud800b"))
+    assert Server(profile, world).join().value("/Sim/Name") == "a?b"
 
 
 @both

@@ -12,12 +12,14 @@ from ospbridge.errors import SessionLost
 from ospbridge.osp.asking import LAST_WORD
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
+from ospbridge.osp.lateness import RULE, Lateness
 from ospbridge.osp.messages import ResetSimulationAck
 from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Hang, Pair
+from tests.osp.test_held_votes import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -461,3 +463,38 @@ def test_how_late_others_were_in_one_reset_is_not_waited_for_in_the_next(
     two.pair.run((mine, mine.conversation.reset(8)), (theirs, theirs.conversation.reset(8)))
     assert len(lost) == 2
     assert two.pair.now - begun < 3.0
+
+
+@BOTH
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("agents", [3, 8])
+def test_votes_and_completions_that_go_one_by_one_over_a_slow_line_meet_no_silence(
+    profile: Profile, agents: int, guarded: bool
+) -> None:
+    """Each takes its round trip; all of them together take longer than any silence may last."""
+    crew = Crew(profile, agents)
+    crew.pair.fault = lambda _: (0.03,)
+    for _ in range(2):
+        crew.reset()
+        crew.machine.guarded = guarded
+        for _ in range(3):
+            crew.step()
+        assert crew.audit() == ""
+        crew.verify()
+    assert not crew.machine.disturbed
+
+
+def test_what_one_session_learned_of_a_simulator_the_next_one_knows() -> None:
+    before, now = Lateness(), Lateness()
+    before.came(0.5)
+    before.reset_ran(1.0, 3.0, completed=True)
+    before.acknowledged_behind = RULE
+    before.repeats = True
+    before.answers_between_votes = False
+    before.step_ran(0.25)
+    before.acknowledged(0.125)
+    now.learn_from(before)
+    assert (now.behind, now.reset_took, now.step_took, now.quickest) == (0.5, 2.0, 0.25, 0.125)
+    assert now.acknowledges_last
+    assert now.repeats
+    assert not now.answers_between_votes

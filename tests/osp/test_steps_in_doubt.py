@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ospbridge.errors import BarrierStuck, OspBridgeError, OutputsIncomplete, QueryTimeout, StepUncertain
+from ospbridge.errors import (
+    BarrierStuck,
+    OspBridgeError,
+    OutputsIncomplete,
+    QueryTimeout,
+    SessionEvicted,
+    StepUncertain,
+)
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.asking import set_value
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client import MUTE, ClientMachine
 from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
@@ -19,6 +26,7 @@ from ospbridge.osp.messages import (
     GetValue,
     Message,
     NextSimulationStepAck,
+    ResetCommunicationAck,
     ResetSimulationAck,
     ResetSimulationCompleted,
     SetValueAck,
@@ -28,7 +36,7 @@ from ospbridge.osp.messages import (
     ValueInfo,
     decode_request,
 )
-from ospbridge.osp.notices import Notice
+from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.resetting import SEED
 from ospbridge.osp.votes import Vote
@@ -136,6 +144,16 @@ def test_a_vote_that_was_lost_is_sent_again_once_the_clock_was_asked_twice_and_n
     np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
 
 
+def test_a_vote_is_not_sent_again_where_its_step_is_completed_during_the_last_look_at_the_agents() -> None:
+    machine, _ = stepping()
+    silence(machine)
+    give(machine, at(0), *OURS)
+    assert codes(machine)[-1] is Code.GET_AGENT_OVERVIEW
+    give(machine, ACK, brought(0.5), *OURS, at(0.01))
+    assert Code.NEXT_SIMULATION_STEP not in codes(machine)
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+
+
 @pytest.mark.parametrize("late", [[ACK], []], ids=["acknowledged", "clock moved"])
 def test_a_vote_is_not_sent_again_where_the_second_look_at_the_clock_shows_that_it_came(
     late: list[Message],
@@ -181,6 +199,19 @@ def test_a_world_that_was_reset_in_the_middle_of_a_step_leaves_it_in_doubt() -> 
         machine.result()
 
 
+def test_so_does_one_whose_reset_the_clock_shows() -> None:
+    """It could have been a copy of an earlier reset's end."""
+    machine, vote = on_stage(NERD)
+    machine.clock.zeroed = machine.clock.zeroes = True
+    machine.clock.count = 5
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    silence(machine)
+    give(machine, ResetSimulationCompleted(), *[at(0)] * 3)
+    with pytest.raises(StepUncertain, match="the world was reset in the middle of it, by another client"):
+        machine.result()
+    assert any(isinstance(notice, WorldReset) for notice in machine.notices)
+
+
 # --- completions that are not believed -----------------------------------------------------------------------------
 
 
@@ -188,16 +219,23 @@ SIZE, ITERATED = ValueEntry(8, TIME_STEP_SIZE, "Double"), ValueEntry(9, ITERATIO
 
 
 @pytest.mark.parametrize(
-    "told",
-    [[], [ValueContent(8, "0.01")] * 2, [ValueContent(8, "small")] * 2],
-    ids=["nothing", "less", "no_number"],
+    "shown, told",
+    [
+        (0.02, []),
+        (1.0, []),
+        (0.02, [ValueContent(8, "0.01")] * 2),
+        (0.02, [ValueContent(8, "small")] * 2),
+    ],
+    ids=["nothing", "nothing_of_a_second", "less", "no_number"],
 )
-def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt(told: list[Message]) -> None:
+def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt(
+    shown: float, told: list[Message]
+) -> None:
     machine, _ = stepping(guarded=True)
     machine.clock.size = None
     if told:
         machine.values[TIME_STEP_SIZE] = SIZE
-    give(machine, ACK, ACK, brought(0.5), *[at(0.02)] * 3, *told)
+    give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *told)
     find_nothing(machine)
     with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
         machine.result()
@@ -218,6 +256,53 @@ def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_
     give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *[ValueContent(8, "0.01")] * 2, *told)
     find_nothing(machine)
     np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+
+
+def test_a_step_behind_which_the_clock_cannot_be_read_counts_all_the_same() -> None:
+    machine, vote = on_stage(NERD)
+    machine.guarded = True
+    for number, shown in enumerate(("0.01", "soon", "0.03"), start=1):
+        machine.begin(barrier.step(machine, [vote]), machine.now)
+        give(machine, ACK, brought(number), ValueContent(CLOCK, shown))
+        np.testing.assert_array_equal(machine.result().completions[1].outputs, [number])
+
+
+def test_a_session_that_ends_while_a_familiar_completion_is_looked_into_is_told_at_once() -> None:
+    machine, vote = on_stage(NERD)
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, ACK, brought(0.5))
+    machine.result()
+    machine.anomaly("a network that disturbs")
+    machine.begin(barrier.step(machine, [vote]), 0.0)
+    give(machine, ACK, brought(0.5), at(0.02))
+    assert codes(machine)[-1] is Code.GET_VALUE_IDS
+    give(machine, ResetCommunicationAck())
+    with pytest.raises(SessionEvicted):
+        machine.result()
+
+
+def test_a_repository_that_was_silent_before_is_not_asked_how_long_steps_take() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    machine.mute_questions = MUTE
+    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
+    with pytest.raises(StepUncertain, match="not known how long a step takes"):
+        machine.result()
+    assert Code.GET_VALUE_IDS not in codes(machine)
+
+
+def test_a_repository_whose_answer_does_not_arrive_completely_leaves_the_first_step_in_doubt() -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
+    while not machine.finished:
+        if Code.GET_VALUE_IDS in codes(machine):
+            give(machine, ValueIds(1))
+        else:
+            silence(machine)
+    assert machine.mute_questions == 0
+    with pytest.raises(StepUncertain, match="not known how long a step takes"):
+        machine.result()
 
 
 def test_a_repository_that_is_silent_to_how_long_steps_take_leaves_the_first_one_in_doubt() -> None:
@@ -371,6 +456,55 @@ def test_what_cannot_be_read_back_in_time_leaves_the_step_in_doubt() -> None:
     with pytest.raises((QueryTimeout, OutputsIncomplete)) as caught:
         machine.result()
     assert machine.suspect == caught.value.message
+
+
+def test_what_nothing_shows_until_the_limit_ends_the_episode() -> None:
+    machine, vote = stepping()
+    give(machine, ACK)
+    answers: dict[Code, list[Message]] = {Code.GET_VALUE: [at(0.01)], Code.GET_VALUE_IDS: [ValueIds(0)]}
+    while not machine.finished:
+        found = [reply for code in codes(machine) for reply in answers.get(code, [])]
+        if found:
+            give(machine, *found)
+        else:
+            silence(machine)
+    with pytest.raises(OutputsIncomplete) as caught:
+        machine.result()
+    machine.begin(barrier.step(machine, [vote]), machine.now)
+    with pytest.raises(StepUncertain, match="cannot be trusted") as again:
+        machine.result()
+    assert caught.value.message in again.value.message
+
+
+def test_a_vote_is_not_sent_again_where_a_question_was_not_answered() -> None:
+    """Who answers nothing for so long may have its request in a queue."""
+    machine, _ = stepping()
+    answers: dict[Code, list[Message]] = {Code.GET_VALUE: [at(0)], Code.GET_AGENT_OVERVIEW: list(OURS)}
+    sent_since: list[Code] = []
+    while not machine.finished:
+        asked = codes(machine)
+        sent_since += asked
+        found = (
+            [reply for code in asked for reply in answers.get(code, [])]
+            if machine.now > SHORT.query + 0.3
+            else []
+        )
+        if found:
+            give(machine, *found)
+        else:
+            silence(machine)
+    with pytest.raises(StepUncertain, match="not acknowledged"):
+        machine.result()
+    assert Code.GET_AGENT_OVERVIEW in sent_since
+    assert Code.NEXT_SIMULATION_STEP not in sent_since
+
+
+def test_a_completion_that_no_step_is_known_of_leaves_those_before_in_doubt() -> None:
+    machine, _ = stepping()
+    give(machine, brought(0.7), ACK, brought(0.5), at(0.01))
+    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+    assert machine.suspect == "the completion of an earlier step of agent 1 came during a later one"
+    assert machine.notices[-1].text == machine.suspect
 
 
 def reading_back(*, sure: bool = False) -> tuple[ClientMachine, AgentEcho]:

@@ -17,6 +17,8 @@ def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
     said = note.note
     assert np.frombuffer(said.dist_inputs, "<f4").tolist() == np.array([0.1, 0.2], "f4").tolist()
     assert (np.float32(said.logp), said.weights_seq_no) == (np.float32(-0.1), 7)
+    note.set(np.array([-0.5], np.float32), [0.1, 0.2])
+    assert note.note.logp == -0.5, "of a policy that puts out rows"
     note.clear()
     with pytest.raises(LocalProtocolError, match=r"agent 'cart' .* nothing was said") as refused:
         _ = note.note

@@ -69,6 +69,23 @@ def test_a_whole_session_finds_the_profile_and_steps(simulator: UdpSimulator, pr
         assert session.audit() == ""
 
 
+def test_a_step_needs_the_agents_it_is_for(simulator: UdpSimulator) -> None:
+    inputs = np.zeros(2, np.float32)
+    session = BlockingSession.connect(str(simulator.address))
+    with pytest.raises(LocalProtocolError, match="controls no agent cannot step"):
+        session.step({"agent1": inputs})
+    session.register("agent1", "agent2")
+    session.reset(1)
+    with pytest.raises(LocalProtocolError, match="controls 2 agents, not one"):
+        session.step_one(inputs)
+    with pytest.raises(LocalProtocolError, match=r"missing \['agent2'\], not controlled \['other'\]"):
+        session.step({"agent1": inputs, "other": inputs})
+    session.close()
+    for late in (lambda: session.step({"agent1": inputs}), lambda: session.step_one(inputs)):
+        with pytest.raises(SessionClosed):
+            late()
+
+
 def test_a_closed_port_is_told_at_once() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as held:
         held.bind(("127.0.0.1", 0))

@@ -178,6 +178,19 @@ def test_begin_and_finish_are_the_halves_of_run() -> None:
         assert link.finish() == []
 
 
+def test_what_is_read_late_is_no_silence_where_several_agents_vote_one_by_one() -> None:
+    worlds = (SyntheticWorld(1, 3, names=["agent", "other"]) for _ in range(2))
+    with sessions(*worlds, profile=NERD) as several:
+        for session in several:
+            session.register("other")
+            session.reset(1)
+        link = FleetLink()
+        link.begin([(s, step(s)) for s in several])
+        time.sleep(0.4)
+        assert all(result.keys() == {"agent", "other"} for result in link.finish())
+        assert not any(session.machine.guarded for session in several)
+
+
 def test_leaving_in_the_middle_of_a_step_takes_less_than_two_seconds() -> None:
     with sessions(*(SyntheticWorld(1, 3, think=0.05) for _ in range(3))) as several:
         link = FleetLink()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
+import json
 import os
 import shutil
 import socket
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +22,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session import reclaim
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.lease import Lease, LeaseFile, stale_leases
+from ospbridge.session.lease import SUFFIX, Lease, LeaseFile, stale_leases
 from ospbridge.session.reclaim import in_place_of, successors
 from ospbridge.session.tenure import Tenure
 from ospbridge.session.trio_session import TrioSession
@@ -36,17 +37,26 @@ if TYPE_CHECKING:
 SERVER = Endpoint("127.0.0.1", 45454)
 
 
+LEASE = Lease(
+    server=SERVER.host,
+    server_port=SERVER.port,
+    local_host="127.0.0.1",
+    local_port=9,
+    handler_port=9,
+    profile="document",
+    agents={"agent": 1},
+    events=False,
+    pid=1,
+)
+
+
 def lease(server: Endpoint = SERVER, *, local_port: int = 0, handler_port: int = 9) -> Lease:
-    return Lease(
+    return replace(
+        LEASE,
         server=server.host,
         server_port=server.port,
-        local_host="127.0.0.1",
         local_port=local_port or free_port(),
         handler_port=handler_port,
-        profile="document",
-        agents={"agent": 1},
-        events=False,
-        pid=1,
     )
 
 
@@ -196,6 +206,32 @@ def test_a_lease_is_as_old_as_its_sessions_last_word_whoever_tried_it_since(tmp_
     assert found.tries == 1
     assert file.age() == pytest.approx(600, abs=30)
     file.remove()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"server": "127.0.0.1"}',
+        json.dumps(asdict(replace(LEASE, handler_port=65536))).encode(),
+        json.dumps(asdict(replace(LEASE, agents={"agent": "one"}))).encode(),  # type: ignore[dict-item]  # nor is it
+    ],
+)
+def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(
+    tmp_path: Path, content: bytes
+) -> None:
+    strange = tmp_path / f"strange{SUFFIX}"
+    strange.write_bytes(content)
+    others = LeaseFile(tmp_path)
+    others.write(lease(Endpoint(SERVER.host, SERVER.port + 1)))
+    others.abandon()
+    before = descriptors()
+    assert list(stale_leases(SERVER, tmp_path)) == []
+    assert descriptors() == before
+    assert not strange.exists()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -> None:

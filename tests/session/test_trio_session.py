@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import numpy as np
 import pytest
@@ -120,3 +121,24 @@ async def test_a_simulator_that_dies_is_noticed() -> None:
     with pytest.raises(SessionLost):
         await session.step({"agent": [0.0]})
     await session.aclose()
+
+
+@BOTH
+@pytest.mark.trio
+async def test_other_tasks_that_take_their_time_are_no_silence_of_the_simulator(profile: Profile) -> None:
+    async def hog() -> None:
+        for _ in range(3):
+            time.sleep(0.4)
+            await trio.lowlevel.checkpoint()
+
+    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile) as simulator:
+        async with (
+            await TrioSession.connect(str(simulator.address), spin=False) as session,
+            trio.open_nursery() as nursery,
+        ):
+            await session.register("agent")
+            for seed in range(1, 4):
+                await trio.sleep(0.01)
+                nursery.start_soon(hog)
+                await session.reset(seed)
+            assert not session.machine.disturbed

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ospbridge.osp.profile import InitForm
+from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -113,7 +114,7 @@ class RawClient:
             self.send(struct.pack("<Bi", 70, seed))
             self.read(71)
         self.read(int(self.profile.reset_completed))
-        self.send(bytes((self.profile.reset_completed_answer,)))
+        self.send(bytes((RESET_COMPLETED[self.profile.reset_completed],)))
 
     def vote(self, agent: int, inputs: NDArray[np.float32]) -> None:
         self.send(struct.pack("<Bii", 80, agent, len(inputs)) + inputs.astype("<f4").tobytes())
