@@ -84,7 +84,7 @@ def runs_on(m: ClientMachine, time: float | None) -> Exchange[bool]:
     """
     before = m.clock.base
     looks = RUNS_ON + m.retries
-    if m.clock.count or m.foreign or looks > LOOKS:
+    if m.clock.count or m.clock.size is not None or m.foreign or looks > LOOKS:
         return False
     while time is not None and before is not None and time > before:
         if not looks:
