@@ -188,13 +188,19 @@ class _Burst:
 
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece. False for one that came in this try before, or has no head: it will come with the next try."""
-        if self.announced is None or index < 0:
+        if self.announced is None:
+            return False
+        if index < 0:
+            # Kept back: what it is shows later, but it may be waiting all the same.
+            self.one_by_one = self.one_by_one or self.alone
+            self._let_on()
             return False
         if index >= self.total:
             # Where they count from 1 one comes behind the last, but the first one never does.
             self.beyond = self.beyond or index > self.total or self.complete
             if index == self.total:
                 self.behind.keep(piece)
+            self._let_on()
             return False
         if index == 0:
             self.behind = _Behind()
@@ -204,13 +210,18 @@ class _Burst:
             self.m.anomaly(f"{self.what}: piece {index} came in two versions")
         # The question was taken for the acknowledgement of the first piece then, and brought the second one alone.
         self.one_by_one = self.one_by_one or (self.alone and len(self.pieces) == 2)
-        if self.one_by_one:
-            self.m.acknowledges_pieces = True
-            if self.ack is not None and not self.complete:
-                self.m.send(self.ack)
+        self._let_on()
         new = index not in self.came
         self.came.add(index)
         return new
+
+    def _let_on(self) -> None:
+        """Acknowledge a piece that is not the last, where the server awaits that."""
+        if not self.one_by_one:
+            return
+        self.m.acknowledges_pieces = True
+        if self.ack is not None and not self.complete:
+            self.m.send(self.ack)
 
 
 def collect(

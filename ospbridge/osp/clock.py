@@ -45,6 +45,7 @@ class StepClock:
         "known",
         "outlasts_resets",
         "resolution",
+        "runs_free",
         "size",
         "usual",
         "value_id",
@@ -74,6 +75,8 @@ class StepClock:
         """A reset of this session took it back to 0: it has not just stood there, as one of a fresh simulator does."""
         self.outlasts_resets = False
         """Resets were seen not to zero it: it tells nothing of them."""
+        self.runs_free = False
+        """It moved before the latest reset, though no step was under way: some worlds do until the first one."""
 
     @property
     def available(self) -> bool:

@@ -22,7 +22,7 @@ from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
 from ospbridge.osp.renumbering import write_value
 from ospbridge.osp.roster import overview, who_is_missing
-from ospbridge.osp.timekeeping import seconds, settled_clock, start_clock
+from ospbridge.osp.timekeeping import does_not_count_steps, runs_on, seconds, settled_clock, start_clock
 from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
@@ -197,7 +197,8 @@ def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     if m.clock.base is None:
         yield from start_clock(m)
     before = yield from settled_clock(m)
-    if m.clock.outlasts_resets:
+    m.clock.runs_free = yield from runs_on(m, before)
+    if m.clock.outlasts_resets or m.clock.runs_free:
         before = None
     m.lateness.begin_reset()
     r = _Reset(m, seed, before)
@@ -234,6 +235,8 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     m.clock.forget()
     m.suspect = ""
     yield from start_clock(m)
+    if m.clock.runs_free and (yield from runs_on(m, (yield from settled_clock(m)))):
+        does_not_count_steps(m)
     if r.before and m.clock.base == r.before:
         if not r.finished or (m.disturbed and r.rounds == 1):
             # What was taken for our reset's completion belonged to an older one.

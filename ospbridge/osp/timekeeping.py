@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import IncompleteListing, QueryTimeout
 from ospbridge.osp.asking import get_value, settled_value
@@ -26,10 +26,17 @@ __all__ = [
     "learned_clock",
     "must_settle",
     "read_clock",
+    "runs_on",
     "seconds",
     "settled_clock",
     "start_clock",
 ]
+
+
+RUNS_ON: Final = 3
+"""So often must a clock be seen to have moved by itself, beside the first time."""
+LOOKS: Final = 20
+"""More looks than this are not taken: on such a network they prove nothing."""
 
 
 def start_clock(m: ClientMachine) -> Exchange[None]:
@@ -68,6 +75,23 @@ def settled_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None
     if not m.clock.available:
         return None
     return seconds(m, (yield from settled_value(m, m.clock.value_id, stray=stray)))
+
+
+def runs_on(m: ClientMachine, time: float | None) -> Exchange[bool]:
+    """Whether the clock, which shows ``time``, has moved and goes on, though no step or reset is under way.
+
+    Answers that come late may look so, of as many questions as were asked again.
+    """
+    before = m.clock.base
+    looks = RUNS_ON + m.retries
+    if m.clock.count or m.clock.size is not None or m.foreign or looks > LOOKS:
+        return False
+    while time is not None and before is not None and time > before:
+        if not looks:
+            return True
+        looks -= 1
+        before, time = time, (yield from read_clock(m))
+    return False
 
 
 def fresh_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:

@@ -255,6 +255,24 @@ def test_the_first_piece_of_a_list_is_acknowledged_before_it_is_asked_for_again(
     assert machine.now - began < DOCUMENT.patience, "it is known by then"
 
 
+@pytest.mark.parametrize("by_kind", [False, True])
+@FROM_0_OR_1
+def test_pieces_of_any_index_are_acknowledged_each(first: int, *, by_kind: bool) -> None:
+    machine = ClientMachine(DOCUMENT)
+    server = Lister(3, first=first, one_by_one=True, by_kind=by_kind)
+    answers = keeping(server)
+    for _ in range(2):
+        assert len(run(machine, roster.overview(machine), answers)) == 3
+        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
+        asked = server.asked
+        found = run(machine, roster.agent_info(machine, 1), answers)
+        names = [value.name for value in (*found.inputs, *found.outputs, *found.infos)]
+        assert names == [f"/value{i}" for i in range(9)]
+        assert server.asked == asked + 1
+        machine.controlled[1] = found
+        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
+
+
 @pytest.mark.parametrize("one_by_one", [False, True], ids=["behind the list", "behind each"])
 @pytest.mark.parametrize("values", [1, 2, 40])
 def test_a_server_that_keeps_questions_meanwhile_is_obliged_as_well(values: int, one_by_one: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,6 +101,30 @@ def test_a_clock_that_advances_unevenly_is_done_without(profile: Profile) -> Non
     pair = Odd(profile, lambda time, _: repr(time * (1.0 + time)), time_step=0.1)
     assert pair.play(7) == ""
     assert [n for n in pair.notices() if "cannot tell their number" in n]
+
+
+@BOTH
+def test_a_clock_on_the_wall_is_done_without_before_it_speaks_of_a_step(profile: Profile) -> None:
+    """Where something was late or lost it would be believed: that the reset ran, and that the steps did not."""
+    ticks = count(1)
+    pair = Odd(profile, lambda *_: repr(next(ticks) * 0.003))
+    machine = pair.player.conversation.machine
+    machine.anomaly("as a server is spoken to that counts its lists from 1")
+    assert [pair.play(7) for _ in range(3)] == [""] * 3
+    assert not machine.clock.available
+    assert [n for n in pair.notices() if "cannot tell their number" in n]
+    assert [entry["kind"] for entry in pair.ledger] == (["reset"] + ["step"] * 7) * 3
+
+
+@BOTH
+def test_a_clock_that_runs_until_the_first_reset_counts_steps_behind_it(profile: Profile) -> None:
+    ticks = count(1)
+    pair = Odd(profile, lambda time, _: repr(time if pair.ledger else next(ticks) * 0.003))
+    assert pair.play(7) == ""
+    machine = pair.player.conversation.machine
+    assert machine.clock.available
+    assert machine.clock.count == 7
+    assert not machine.disturbed
 
 
 @BOTH
