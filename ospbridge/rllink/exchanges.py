@@ -52,14 +52,17 @@ def get_state(machine: ClientMachine, *, limit: float | None = None) -> Exchange
 
 
 def newer_state(machine: ClientMachine, than: int | None, *, until: float | None = None) -> Exchange[Weights]:
-    """Weights of a number above ``than``, asked for every 20 ms until ``until`` (the state limit)."""
+    """Weights of another number than ``than``, asked for every 20 ms until ``until`` (the state limit).
+
+    A lower one is as new: a learner that was restored from a checkpoint goes on from the number that it had then.
+    """
     give_up = machine.now + machine.limits.state if until is None else until
     asked = 0
     while True:
         # A server that pushed weights before it learned is silent until it has.
         weights = yield from get_state(machine, limit=max(machine.limits.answer, give_up - machine.now))
         asked += 1
-        if than is None or weights.seq_no > than:
+        if weights.seq_no != than:
             return weights
         if machine.now >= give_up:
             raise UpstreamLost(
@@ -97,8 +100,8 @@ def learn(
     """Send a batch, as ``split`` made it, and wait for the weights that were learned from it.
 
     A real server may answer at once with the old weights and learn afterwards (its driver sets the weights twice); so
-    where the number did not advance it is asked until it does. ``must_advance`` false takes whatever comes. ``on_read``
-    is called with the first answer, which proves that the batch was read.
+    where the number is still the same it is asked until it is not. ``must_advance`` false takes whatever comes.
+    ``on_read`` is called with the first answer, which proves that the batch was read.
     """
     *before, last = messages
     if not isinstance(last, EpisodesAndGetState) or any(isinstance(m, EpisodesAndGetState) for m in before):
@@ -107,7 +110,7 @@ def learn(
     machine.send(*messages)
     reply = yield from _reply(machine, SetState, machine.limits.state, "SET_STATE with new weights")
     on_read()
-    if not must_advance or known is None or reply.weights.seq_no > known:
+    if not must_advance or reply.weights.seq_no != known:
         return reply.weights
     return (yield from newer_state(machine, known, until=max(began, machine.sent_at) + machine.limits.state))
 

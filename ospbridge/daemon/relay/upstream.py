@@ -250,7 +250,7 @@ class Learner:
         assert self._acting is not None
         if self._was_read:
             return await self._taught(connection, steps)
-        if self._sure is not connection or (connection.machine.seq_no or 0) > self._acting.seq_no:
+        if self._sure is not connection or connection.machine.seq_no != self._acting.seq_no:
             # Another server may have taken the place of the one that gave the weights in force; and one that starts
             # gives weights that it replaces a moment later, under the same number.
             weights = await self._weights(connection)
