@@ -30,6 +30,7 @@ __all__ = ["deliver", "get_config", "get_state", "greet", "learn", "newer_state"
 M = TypeVar("M", bound=Message)
 WEIGHTS: Final = "SET_STATE, with the weights that it has,"
 """What is awaited of a server that was only asked."""
+SETTINGS: Final = "SET_CONFIG"
 
 
 def greet(machine: ClientMachine) -> Exchange[None]:
@@ -41,7 +42,7 @@ def greet(machine: ClientMachine) -> Exchange[None]:
 def get_config(machine: ClientMachine) -> Exchange[SetConfig]:
     """What the server needs."""
     machine.send(GetConfig())
-    return (yield from _reply(machine, SetConfig, machine.limits.config, "SET_CONFIG"))
+    return (yield from _reply(machine, SetConfig, machine.limits.config, SETTINGS))
 
 
 def get_state(machine: ClientMachine, *, limit: float | None = None) -> Exchange[Weights]:
@@ -143,7 +144,7 @@ def _why(machine: ClientMachine, awaited: str) -> str:
     if not machine.connected:
         return (
             "it may serve another client: it takes one at a time; or it speaks another dialect than "
-            f"{machine.dialect.name}"
+            f"{machine.dialect.name}; or it answers nobody any more, and its log says why"
         )
     if "new weights" in awaited:
         return (
@@ -153,6 +154,12 @@ def _why(machine: ClientMachine, awaited: str) -> str:
         )
     if machine.experienced:
         return "a server that met a bad episode never answers again: see the learner's log, and start it anew"
+    if awaited == SETTINGS and machine.dialect.name == "msgpack":
+        return (
+            "Ray 2.49 and later pickle their whole configuration then, and never answer again where they cannot: with "
+            "a lambda in it, or, where there are env runners, a class of the program itself, such as its callbacks; "
+            "see the learner's log, put these into a module that can be imported, and start it anew"
+        )
     if awaited != WEIGHTS:
         return "see the learner's log, and start it anew"
     export = (

@@ -297,6 +297,18 @@ def test_silence_after_the_question_for_weights_is_no_episodes_fault_where_none_
     assert "--rllink-unannotated" in error.hint
 
 
+@BOTH
+def test_silence_after_the_question_for_settings_tells_what_keeps_a_server_from_pickling_them(
+    dialect: Dialect,
+) -> None:
+    """Seen on Ray 2.60.0: a lambda as connector ends the thread that listens."""
+    pair = greeted(dialect)
+    pair.deaf = True
+    error = pair.error(get_config(pair.client))
+    assert "did not send SET_CONFIG within" in error.message
+    assert ("lambda" in error.hint) is (dialect is MSGPACK)
+
+
 @pytest.mark.parametrize("name", ["config", "answer", "proof"])
 def test_silence_after_experience_may_be_an_episodes_fault(name: str) -> None:
     pair = greeted()
