@@ -149,8 +149,9 @@ def _why(machine: ClientMachine, awaited: str) -> str:
     if "new weights" in awaited:
         return (
             "a server that was sent fewer steps than its batch never answers, and Ray 2.47 tells its batch wrongly "
-            "where a fragment's length or the environments of a runner are set: say it (rllink env_steps); else "
-            "raise the limit (rllink timeout), or see the learner's log"
+            "where a fragment's length or the environments of a runner are set: say it (rllink env_steps); "
+            "nor does one that learns by IMPALA or APPO, so use PPO; else raise the limit (rllink timeout), or see the "
+            "learner's log"
         )
     if machine.experienced:
         return "a server that met a bad episode never answers again: see the learner's log, and start it anew"

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["Learner", "Making", "Wanted", "policy_weights"]
 
 log = logs.get(__name__)
+ASYNCHRONOUS: Final = frozenset({"APPO", "IMPALA"})
+"""Algorithms that learn while their env runners wait for more experience, and for nothing else: seen on Ray 2.60.0 to
+take one batch, and never to send weights for it."""
 PAUSE: Final = 1.0
 """Seconds between tries on a connection that is up, but does not give what is asked for."""
 
@@ -189,6 +192,14 @@ class Learner:
                 hint="say them by hand, as with --rllink-env-steps; a report of this to the maintainers is welcome",
             )
         self._unreadable = reason
+        if found.algorithm in ASYNCHRONOUS:
+            log.error(
+                "the upstream's algorithm does not answer a driver",
+                upstream=str(self._link.address),
+                algorithm=found.algorithm,
+                hint="it takes one batch, and sends no weights for it: train with PPO, or let RLlib's own env runners "
+                "attach to the hub",
+            )
         return found
 
     # --- weights -----------------------------------------------------------------------------------------------------

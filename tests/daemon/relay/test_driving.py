@@ -256,7 +256,7 @@ async def test_the_status_says_why_weights_do_not_act_until_they_do() -> None:
     learner.weights = good | {"pi.net.mlp.0.weight": np.zeros((5, 4), np.float32)}
     _, conductor = world()
     async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
-        await until(lambda: "its weights cannot be used: 'pi.net.mlp.0.weight' has" in relay.status.trouble)
+        await until(lambda: "its weights cannot be used: 'pi.net.mlp.0.bias' has" in relay.status.trouble)
         assert relay.status.dialect
         learner.weights = good
         await until(lambda: len(learner.batches) >= 2)
