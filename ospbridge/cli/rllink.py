@@ -193,6 +193,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
 def _settings(read: FoundConfig) -> dict[str, Any]:
     model = read.model
     return {
+        "algorithm": read.algorithm,
         "env_steps_per_sample": read.env_steps_per_sample,
         "total_train_batch_size": read.total_train_batch_size,
         "num_env_runners": read.num_env_runners,

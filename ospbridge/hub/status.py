@@ -91,7 +91,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     address: str
     mode: str
     trouble: str = ""
-    """Why it is not connected; empty where it is."""
+    """Why it is not connected, or nothing comes of that; empty where all is well."""
     dialect: str = ""
     weights_seq_no: int | None = None
     """Of the weights that act."""

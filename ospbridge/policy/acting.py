@@ -1,7 +1,7 @@
 """A policy at work: observations of one agent in, decisions out.
 
 What goes upstream is the action as it was drawn, with its log-probability and what it was drawn from. What goes to the
-simulator may be another one. RLlib's meaning of the two settings, which are of its ``env_runners`` configuration:
+simulator may be another one. RLlib's meaning of the two settings, which are of its ``environment`` configuration:
 
 ``normalize_actions`` (its default): the policy acts within [-1, 1], which is stretched to the action space and then
 limited to it, if every number of the space has finite bounds. Else the action is sent as it is, without any limit.

@@ -250,8 +250,8 @@ class ClientMachine:
         if isinstance(message, Pong):
             self.connected = True
         if isinstance(message, SetState):
-            # A server that starts again has a new connection, so a lower number is an old one.
-            self.seq_no = max(message.weights.seq_no, self.seq_no or 0)
+            # A lower one, too: a learner that was restored from a checkpoint goes on from the number that it had then.
+            self.seq_no = message.weights.seq_no
         due = next((due for due in self._due if isinstance(message, REPLIES[due.request])), None)
         if due is not None:
             self._due.remove(due)

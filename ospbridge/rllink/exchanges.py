@@ -30,6 +30,7 @@ __all__ = ["deliver", "get_config", "get_state", "greet", "learn", "newer_state"
 M = TypeVar("M", bound=Message)
 WEIGHTS: Final = "SET_STATE, with the weights that it has,"
 """What is awaited of a server that was only asked."""
+SETTINGS: Final = "SET_CONFIG"
 
 
 def greet(machine: ClientMachine) -> Exchange[None]:
@@ -41,7 +42,7 @@ def greet(machine: ClientMachine) -> Exchange[None]:
 def get_config(machine: ClientMachine) -> Exchange[SetConfig]:
     """What the server needs."""
     machine.send(GetConfig())
-    return (yield from _reply(machine, SetConfig, machine.limits.config, "SET_CONFIG"))
+    return (yield from _reply(machine, SetConfig, machine.limits.config, SETTINGS))
 
 
 def get_state(machine: ClientMachine, *, limit: float | None = None) -> Exchange[Weights]:
@@ -52,14 +53,17 @@ def get_state(machine: ClientMachine, *, limit: float | None = None) -> Exchange
 
 
 def newer_state(machine: ClientMachine, than: int | None, *, until: float | None = None) -> Exchange[Weights]:
-    """Weights of a number above ``than``, asked for every 20 ms until ``until`` (the state limit)."""
+    """Weights of another number than ``than``, asked for every 20 ms until ``until`` (the state limit).
+
+    A lower one is as new: a learner that was restored from a checkpoint goes on from the number that it had then.
+    """
     give_up = machine.now + machine.limits.state if until is None else until
     asked = 0
     while True:
         # A server that pushed weights before it learned is silent until it has.
         weights = yield from get_state(machine, limit=max(machine.limits.answer, give_up - machine.now))
         asked += 1
-        if than is None or weights.seq_no > than:
+        if weights.seq_no != than:
             return weights
         if machine.now >= give_up:
             raise UpstreamLost(
@@ -97,8 +101,8 @@ def learn(
     """Send a batch, as ``split`` made it, and wait for the weights that were learned from it.
 
     A real server may answer at once with the old weights and learn afterwards (its driver sets the weights twice); so
-    where the number did not advance it is asked until it does. ``must_advance`` false takes whatever comes. ``on_read``
-    is called with the first answer, which proves that the batch was read.
+    where the number is still the same it is asked until it is not. ``must_advance`` false takes whatever comes.
+    ``on_read`` is called with the first answer, which proves that the batch was read.
     """
     *before, last = messages
     if not isinstance(last, EpisodesAndGetState) or any(isinstance(m, EpisodesAndGetState) for m in before):
@@ -107,7 +111,7 @@ def learn(
     machine.send(*messages)
     reply = yield from _reply(machine, SetState, machine.limits.state, "SET_STATE with new weights")
     on_read()
-    if not must_advance or known is None or reply.weights.seq_no > known:
+    if not must_advance or reply.weights.seq_no != known:
         return reply.weights
     return (yield from newer_state(machine, known, until=max(began, machine.sent_at) + machine.limits.state))
 
@@ -140,16 +144,23 @@ def _why(machine: ClientMachine, awaited: str) -> str:
     if not machine.connected:
         return (
             "it may serve another client: it takes one at a time; or it speaks another dialect than "
-            f"{machine.dialect.name}"
+            f"{machine.dialect.name}; or it answers nobody any more, and its log says why"
         )
     if "new weights" in awaited:
         return (
             "a server that was sent fewer steps than its batch never answers, and Ray 2.47 tells its batch wrongly "
-            "where a fragment's length or the environments of a runner are set: say it (rllink env_steps); else "
-            "raise the limit (rllink timeout), or see the learner's log"
+            "where a fragment's length or the environments of a runner are set: say it (rllink env_steps); "
+            "nor does one that learns by IMPALA or APPO, so use PPO; else raise the limit (rllink timeout), or see the "
+            "learner's log"
         )
     if machine.experienced:
         return "a server that met a bad episode never answers again: see the learner's log, and start it anew"
+    if awaited == SETTINGS and machine.dialect.name == "msgpack":
+        return (
+            "Ray 2.49 and later pickle their whole configuration then, and never answer again where they cannot: with "
+            "a lambda in it, or, where there are env runners, a class of the program itself, such as its callbacks; "
+            "see the learner's log, put these into a module that can be imported, and start it anew"
+        )
     if awaited != WEIGHTS:
         return "see the learner's log, and start it anew"
     export = (

@@ -42,6 +42,7 @@ AUTO: Final = "auto"
 LINEAR: Final = "linear"
 DEFAULT_MODULE: Final = "default_policy"
 SPACES: Final = "gymnasium.spaces."
+ALGORITHMS: Final = "ray.rllib.algorithms."
 LONGEST_NAME: Final = 40
 
 
@@ -72,6 +73,8 @@ class OtherSpace:
 class FoundConfig:
     """Settings that were found; None where nothing was said."""
 
+    algorithm: str | None = None
+    """By the name of its class, such as ``PPO``; None also where the settings are a dict."""
     train_batch_size: int | None = None
     train_batch_size_per_learner: int | None = None
     num_learners: int | None = None
@@ -118,12 +121,14 @@ def config_in(pickled: bytes) -> FoundConfig:
 
     What is not found, or is not of the kind expected, is None: a release may say it elsewhere.
     """
-    said = _state(read_pickle(pickled))
+    root = read_pickle(pickled)
+    said = _state(root)
     unread: set[str] = set()
     count = partial(_count, said, unread)
     per_learner = count("_train_batch_size_per_learner", "train_batch_size_per_learner")
     model = _state(said.get("_model_config")) | _model_of_module(said.get("_rl_module_spec"))
     return FoundConfig(
+        algorithm=_algorithm(root),
         # An old setting, which the one for each learner replaces.
         train_batch_size=count("train_batch_size") if per_learner is None else None,
         train_batch_size_per_learner=per_learner,
@@ -139,6 +144,14 @@ def config_in(pickled: bytes) -> FoundConfig:
         observation_space=_space(said.get("observation_space")),
         action_space=_space(said.get("action_space")),
     )
+
+
+def _algorithm(root: Any) -> str | None:
+    """RLlib's class of settings for an algorithm has its name, and ``Config`` behind it."""
+    maker = root.maker if isinstance(root, Record) else None
+    if not isinstance(maker, Name) or not maker.module.startswith(ALGORITHMS):
+        return None
+    return maker.name.removesuffix("Config")[:LONGEST_NAME]
 
 
 def _state(node: Any) -> dict[Any, Any]:

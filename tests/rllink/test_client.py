@@ -160,6 +160,18 @@ def test_every_stale_answer_of_many_rounds_is_noticed() -> None:
         assert seq_of(pair.do(learn(pair.client, batch(seed=number)))) == number + 1
 
 
+@pytest.mark.parametrize("stale", [0, 5])
+def test_a_learner_that_is_restored_goes_on_from_a_lower_number(stale: int) -> None:
+    pair = greeted(learns=0.1)
+    pair.seq_no = 7
+    pair.do(get_state(pair.client))
+    pair.seq_no, pair.stale = 3, stale
+    # Where it is stale its first answer has what it was restored to, and it learns behind that.
+    numbers = [seq_of(pair.do(learn(pair.client, batch(seed=number)))) for number in range(6)]
+    assert numbers == ([4, 5, 6, 7, 8, 9] if not stale else [3, 5, 6, 7, 8, 9])
+    assert pair.client.seq_no == 9
+
+
 def test_weights_that_never_become_new_are_given_up_at_the_limit() -> None:
     pair = greeted(stale=1, learns=1e9, limits=Limits(state=3.0))
     pair.do(get_state(pair.client))
@@ -283,6 +295,18 @@ def test_silence_after_the_question_for_weights_is_no_episodes_fault_where_none_
     assert "bad episode" not in error.hint
     assert ("onnxscript" in error.hint) is (dialect is JSON)
     assert "--rllink-unannotated" in error.hint
+
+
+@BOTH
+def test_silence_after_the_question_for_settings_tells_what_keeps_a_server_from_pickling_them(
+    dialect: Dialect,
+) -> None:
+    """Seen on Ray 2.60.0: a lambda as connector ends the thread that listens."""
+    pair = greeted(dialect)
+    pair.deaf = True
+    error = pair.error(get_config(pair.client))
+    assert "did not send SET_CONFIG within" in error.message
+    assert ("lambda" in error.hint) is (dialect is MSGPACK)
 
 
 @pytest.mark.parametrize("name", ["config", "answer", "proof"])
@@ -490,6 +514,6 @@ def test_the_reply_to_an_interrupted_greeting_is_nothing_to_tell() -> None:
 def test_newer_weights_are_asked_for_until_the_time_that_was_given() -> None:
     pair = greeted()
     until = pair.now + 1.5
-    error = pair.error(newer_state(pair.client, 7, until=until))
+    error = pair.error(newer_state(pair.client, 0, until=until))
     assert isinstance(error, UpstreamLost)
     assert pair.now == pytest.approx(until, abs=0.05)

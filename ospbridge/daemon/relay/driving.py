@@ -59,6 +59,8 @@ class Driving:
         self.dropped = 0
         """Steps that could not be sent, because something of them is no number."""
         self.weights_seq_no: int | None = None
+        self.trouble = ""
+        """Why the weights that the upstream has do not act; empty where they do, or none came yet."""
         self._link = link
         self._loops = [
             DrivingLoop(self, conductor, seed=self._seed(at)) for at, conductor in enumerate(conductors)
@@ -212,6 +214,7 @@ class Driving:
             )
 
     def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:
+        self.trouble = f"its weights cannot be used: {error.message}"
         log.error(
             "the upstream's weights cannot be used",
             upstream=str(self._link.address),
@@ -224,6 +227,7 @@ class Driving:
         assert self._made is not None
         self.learner.in_force(weights, self._made)
         self.weights_seq_no = weights.seq_no
+        self.trouble = ""
 
     # --- learning ----------------------------------------------------------------------------------------------------
 

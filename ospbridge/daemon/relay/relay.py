@@ -67,13 +67,12 @@ class Relay:
         told = UpstreamStatus(
             str(self.link.address),
             self.upstream.mode.value,
-            self.link.trouble,
+            "; ".join(filter(None, (self.link.trouble, self._work.trouble))),
             connection.dialect.name if connection is not None else "",
         )
         if isinstance(self._work, Observing):
             return msgspec.structs.replace(
                 told,
-                trouble="; ".join(filter(None, (told.trouble, self._work.trouble))),
                 discarded=self._work.discarded,
                 delivered=self._work.delivered,
                 spool=self._work.spool,

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["Learner", "Making", "Wanted", "policy_weights"]
 
 log = logs.get(__name__)
+ASYNCHRONOUS: Final = frozenset({"APPO", "IMPALA"})
+"""Algorithms that learn while their env runners wait for more experience, and for nothing else: seen on Ray 2.60.0 to
+take one batch, and never to send weights for it."""
 PAUSE: Final = 1.0
 """Seconds between tries on a connection that is up, but does not give what is asked for."""
 
@@ -189,6 +192,14 @@ class Learner:
                 hint="say them by hand, as with --rllink-env-steps; a report of this to the maintainers is welcome",
             )
         self._unreadable = reason
+        if found.algorithm in ASYNCHRONOUS:
+            log.error(
+                "the upstream's algorithm does not answer a driver",
+                upstream=str(self._link.address),
+                algorithm=found.algorithm,
+                hint="it takes one batch, and sends no weights for it: train with PPO, or let RLlib's own env runners "
+                "attach to the hub",
+            )
         return found
 
     # --- weights -----------------------------------------------------------------------------------------------------
@@ -250,7 +261,7 @@ class Learner:
         assert self._acting is not None
         if self._was_read:
             return await self._taught(connection, steps)
-        if self._sure is not connection or (connection.machine.seq_no or 0) > self._acting.seq_no:
+        if self._sure is not connection or connection.machine.seq_no != self._acting.seq_no:
             # Another server may have taken the place of the one that gave the weights in force; and one that starts
             # gives weights that it replaces a moment later, under the same number.
             weights = await self._weights(connection)

@@ -250,6 +250,19 @@ async def test_weights_that_cannot_work_are_told_and_asked_for_again(spoilt: dic
     assert learner.wrong == []
 
 
+async def test_the_status_says_why_weights_do_not_act_until_they_do() -> None:
+    learner = TinyLearner()
+    good = learner.weights
+    learner.weights = good | {"pi.net.mlp.0.weight": np.zeros((5, 4), np.float32)}
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: "its weights cannot be used: 'pi.net.mlp.0.bias' has" in relay.status.trouble)
+        assert relay.status.dialect
+        learner.weights = good
+        await until(lambda: len(learner.batches) >= 2)
+        assert relay.status.trouble == ""
+
+
 async def test_others_wait_without_losing_time_while_weights_are_learned() -> None:
     learner = TinyLearner()
     learner.thinks = 0.3

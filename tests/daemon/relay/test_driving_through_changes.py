@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections import Counter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -211,6 +213,29 @@ async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_h
     assert reason in told["reason"]
     assert "--rllink-env-steps" in told["hint"]
     assert learner.wrong == []
+
+
+@pytest.mark.parametrize("algorithm", ["APPO", "IMPALA", "PPO"])
+async def test_an_algorithm_that_never_answers_a_driver_is_told(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType(f"ray.rllib.algorithms.{algorithm.lower()}")
+    settings = type(f"{algorithm}Config", (), {"__module__": module.__name__})
+    setattr(module, settings.__name__, settings)
+    for name in ("ray", "ray.rllib", "ray.rllib.algorithms"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    given = settings()
+    given.train_batch_size = 20
+    learner = Unreadable()
+    learner.pickled = pickle.dumps(given)
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, read_pickle=True)):
+            await until(lambda: len(learner.batches) >= 2)
+    told = [line for line in logs if line["event"] == "the upstream's algorithm does not answer a driver"]
+    assert [line["algorithm"] for line in told] == ([] if algorithm == "PPO" else [algorithm])
+    assert all("PPO" in line["hint"] for line in told)
 
 
 class Starting(TinyLearner):

@@ -111,6 +111,20 @@ async def test_acting_goes_on_where_the_learner_leaves_behind_what_it_has_read()
     assert set(learner.read.values()) == {1}
 
 
+async def test_a_learner_that_is_restored_from_a_checkpoint_and_goes_on_from_its_number_is_learned_from() -> (
+    None
+):
+    learner = TinyLearner()
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 6)
+        learner.seq_no -= 4
+        await until(lambda: len(learner.batches) >= 16)
+        assert relay.driving.learner.discarded == 0
+    assert learner.connections == 1
+    assert learner.wrong == []
+
+
 async def test_acting_goes_on_where_weights_cannot_be_used_and_the_learner_leaves() -> None:
     learner = TinyLearner()
     spoilt = {"pi.net.mlp.0.weight": np.full((2, 4), np.nan, np.float32)}
