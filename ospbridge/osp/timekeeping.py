@@ -191,7 +191,8 @@ def does_not_count_steps(m: ClientMachine) -> None:
 def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     """Compare the clock with the steps given since the reset; why they differ, or nothing.
 
-    ``behind``: their episode was left a while ago. That others reset the world since says nothing against it.
+    ``behind``: their episode was left a while ago. That others reset the world since, which takes the clock back where
+    no answer is late, says nothing against it.
     """
     m.clock.audited = m.clock.count
     if m.suspect:
@@ -206,9 +207,9 @@ def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     if m.reset_told and not behind:
         yield from _look_for_the_reset(m)
     time = yield from read_clock(m)
-    if time is None or (behind and time == m.clock.base):
-        return ""
     clock = m.clock
+    if time is None or (behind and (time == clock.base or (clock.went_back(time) and not m.disturbed))):
+        return ""
     shown = clock.steps_shown(time)
     if shown is None or shown == clock.count:
         return m.suspect

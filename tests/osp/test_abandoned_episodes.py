@@ -63,11 +63,22 @@ def test_one_as_long_as_an_audited_one_before_it_is_looked_at(profile: Profile) 
 
 
 @BOTH
-def test_a_world_that_was_reset_since_says_nothing_against_it(profile: Profile) -> None:
+@pytest.mark.parametrize("since", [0, 2])
+def test_a_world_that_was_reset_since_and_stepped_says_nothing_against_it(
+    profile: Profile, since: int
+) -> None:
     pair = begun(profile, steps=5)
-    pair.shows = lambda time, _: "0"
+    pair.shows = lambda time, _: f"{since * pair.time_step:g}"
     assert doubt(pair) == ""
     assert pair.player.conversation.machine.suspect == ""
+
+
+@BOTH
+def test_steps_that_never_ran_are_in_doubt_where_datagrams_were_disturbed(profile: Profile) -> None:
+    pair = begun(profile, steps=5)
+    pair.player.conversation.machine.anomaly("a completion came twice")
+    pair.shows = lambda time, _: f"{3 * pair.time_step:g}"
+    assert doubt(pair) == "5 steps were given, the clock shows 3"
 
 
 @BOTH
