@@ -358,9 +358,13 @@ def asked_on(process: subprocess.Popen[Any]) -> None:
 
 
 HANGS = """
-import os, sys, threading
-os.fsync = lambda _: threading.Event().wait(60)
-sys.argv = ["ospbridge", *sys.argv[1:]]
+import os, pathlib, sys, threading
+hanging, *words = sys.argv[1:]
+def hang(_):
+    pathlib.Path(hanging).touch()
+    threading.Event().wait(60)
+os.fsync = hang
+sys.argv = ["ospbridge", *words]
 from ospbridge.__main__ import run
 run()
 """
@@ -369,16 +373,20 @@ run()
 def test_a_sink_ends_within_three_seconds_while_its_disk_hangs_and_it_is_asked_again_and_again(
     stage: Stage,
 ) -> None:
+    hanging = stage.directory / "hanging"
     words = ("sink", "--listen", "127.0.0.1:0", "--record", str(stage.directory / "in"))
     process = subprocess.Popen(
-        [PROGRAM[0], "-c", HANGS, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [PROGRAM[0], "-c", HANGS, str(hanging), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     stage.stack.callback(process.communicate)
     stage.stack.callback(process.kill)
     host, _, port = address_of(process).partition(":")
     client = stage.stack.enter_context(socket.create_connection((host, int(port))))
     client.sendall(said(episodes([0, 1])))
-    until(lambda: list((stage.directory / "in").glob(".*.part")))
+    until(hanging.exists)
 
     asked_on(process)
     assert seconds_to_exit(process) < EXIT
