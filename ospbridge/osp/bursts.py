@@ -138,7 +138,8 @@ class _Burst:
 
         Who asks again as well may be answered twice then, each time piece by piece.
         """
-        return self.head_came and self.total > 1 == len(self.pieces) == len(self.came)
+        alone = self.total > 1 == len(self.pieces) == len(self.came)
+        return self.head_came and alone and self.behind.piece is None and not self.beyond
 
     def asked(self) -> int:
         """The question goes out, or an acknowledgement alone; how many pieces are there already."""

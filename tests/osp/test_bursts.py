@@ -64,6 +64,7 @@ def test_pieces_may_count_from_1(agents: int) -> None:
     found = run(machine, roster.overview(machine), server.answers)
     assert [entry.name for entry in found] == [f"agent{i}" for i in range(agents)]
     assert server.asked == FROM_ONE
+    assert machine.retries == FROM_ONE - 1, "none was spent on what waits for nothing"
     began = machine.now
     interface = run(machine, roster.agent_info(machine, 1), server.answers)
     assert [value.name for value in interface.infos] == ["/value7", "/value8"]
