@@ -23,9 +23,9 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.straight import StraightWay
 from ospbridge.osp.votes import Vote
-from ospbridge.task.loading import read
 from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
+from ospbridge.task.reading import read
 from tests.bench.ratios import bests, ratio
 
 if TYPE_CHECKING:

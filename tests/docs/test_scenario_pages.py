@@ -17,7 +17,7 @@ from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.expressions import CONSTANTS, FUNCTIONS
-from ospbridge.task.loading import read
+from ospbridge.task.reading import read
 from ospbridge.task.scenario import (
     Action,
     AgentScenario,

@@ -24,7 +24,7 @@ from ospbridge.hub.requests import LONGEST_WAIT, MomentsSince
 from ospbridge.record.episode import read_episode
 from ospbridge.record.spool import Spool
 from ospbridge.rllink.parcels import unpacked
-from ospbridge.task.loading import read
+from ospbridge.task.reading import read
 from ospbridge.toml.parsing import NoToml, decoded
 from tests.fuzz import scripts
 from tests.fuzz.mutating import bend, bend_lines

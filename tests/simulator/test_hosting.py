@@ -13,7 +13,8 @@ from ospbridge.cli import main
 from ospbridge.errors import ConfigurationError
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.hosting import world_of
-from ospbridge.task.loading import load, read
+from ospbridge.task.loading import load
+from ospbridge.task.reading import read
 from tests.simulator.raw import RawClient
 from tests.simulator.test_cli_sim import running
 

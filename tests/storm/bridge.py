@@ -35,8 +35,8 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
-from ospbridge.task.loading import read
 from ospbridge.task.making import task_maker
+from ospbridge.task.reading import read
 from ospbridge.transport.stream_addresses import StreamAddress
 from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, inputs
 from tests.storm.virtual import Signals, Streams, pause, virtual

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
-from ospbridge.task.loading import read
 from ospbridge.task.making import make_task
+from ospbridge.task.reading import read
 from ospbridge.task.scenario_task import ScenarioTask
 
 if TYPE_CHECKING:

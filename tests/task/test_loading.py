@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge.errors import ScenarioInvalid, ScenarioNotFound
-from ospbridge.task.loading import find, load, read
+from ospbridge.task.loading import find, load
+from ospbridge.task.reading import read
 from ospbridge.task.scenario import (
     ActionKind,
     ArenaTable,
@@ -413,11 +414,11 @@ KEYS = [
 def test_any_tables_are_a_scenario_or_mistakes_and_nothing_else(
     top: dict[str, object], agent: dict[str, object]
 ) -> None:
-    from ospbridge.task import loading
+    from ospbridge.task import reading
     from ospbridge.task.scenario import Scenario
     from ospbridge.toml.tables import Mistakes, Table
 
     found = Mistakes()
     inner = {"action": agent, "observe": agent, "episode": agent, "names": agent, **agent}
     for tables in (top, {**top, "agent": [agent]}, {**top, "agent": [inner], "world": agent}):
-        loading._scenario(Table(tables, "", loading._keys(Scenario), found), "any")
+        reading._scenario(Table(tables, "", reading._keys(Scenario), found), "any")

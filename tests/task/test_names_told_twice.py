@@ -7,9 +7,9 @@ import pytest
 
 from ospbridge.errors import ScenarioInvalid
 from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue, StepOutcome
-from ospbridge.task.loading import read
 from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
+from ospbridge.task.reading import read
 from ospbridge.task.scenario_task import ScenarioTask
 
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
 from ospbridge.task.base import ANY_NUMBER
-from ospbridge.task.loading import read
 from ospbridge.task.making import make_task, task_maker
 from ospbridge.task.plain import PlainTask
+from ospbridge.task.reading import read
 from ospbridge.task.scenario_task import ScenarioTask
 from tests.task.agents import INFOS, arm, outcome, task
 

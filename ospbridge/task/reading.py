@@ -1,0 +1,370 @@
+"""From the text of a TOML file to a scenario.
+
+Every mistake that can be told without a simulator is reported, all at once. It is told with the file, the key path,
+what was expected and what came; with the line where the file is no TOML at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import shlex
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from ospbridge.errors import ScenarioInvalid
+from ospbridge.osp.clock import TIME_STEP_SIZE
+from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
+from ospbridge.task.scenario import (
+    Action,
+    ActionKind,
+    AgentScenario,
+    ArenaTable,
+    Episode,
+    GymTable,
+    Match,
+    NotFinite,
+    Observe,
+    OutOfBounds,
+    OutOfRange,
+    Range,
+    Ranges,
+    ResetObservation,
+    Scenario,
+    Source,
+    SourceKind,
+    SyntheticTable,
+)
+from ospbridge.task.variables import source
+from ospbridge.toml.lines import Lines
+from ospbridge.toml.nearest import nearest
+from ospbridge.toml.parsing import NoToml, parsed
+from ospbridge.toml.tables import Mistakes, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ospbridge.task.scenario import WorldTable
+    from ospbridge.toml.tables import PerValue
+
+__all__ = ["invalid", "read"]
+
+WORLDS: Final[dict[str, type[GymTable | ArenaTable | SyntheticTable]]] = {
+    "gym": GymTable,
+    "arena": ArenaTable,
+    "synthetic": SyntheticTable,
+}
+_SHORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
+_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_ENV_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]*[A-Za-z][\w.-]*-v\d+")
+
+
+def invalid(origin: str, mistakes: list[str], text: str | None = None) -> ScenarioInvalid:
+    """The error that tells all mistakes of a file, with their lines in its ``text`` where that is TOML."""
+    count = f"{len(mistakes)} mistake{'s' * (len(mistakes) > 1)}"
+    return ScenarioInvalid(
+        f"{origin} has {count}",
+        # A text that is no file cannot be checked.
+        hint=f"`ospbridge check {shlex.quote(origin)}` tells whether all are mended"
+        if origin.endswith(".toml")
+        else "",
+        mistakes=mistakes,
+        rows=mistakes if text is None else Lines(text).placed(mistakes),
+    )
+
+
+def read(text: str, origin: str = "scenario") -> Scenario:
+    """The scenario in ``text``. Raises ScenarioInvalid."""
+    try:
+        data = parsed(text)
+    except NoToml as error:
+        raise invalid(origin, [str(error)]) from None
+    mistakes = Mistakes()
+    scenario = _scenario(Table(data, "", _keys(Scenario), mistakes), origin)
+    if mistakes.found:
+        raise invalid(origin, mistakes.found, text)
+    return scenario
+
+
+def _keys(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind) if field.name != "origin"]
+
+
+def _scenario(table: Table, origin: str) -> Scenario:
+    if "name" not in table:
+        table.mistakes.note("name", "a scenario needs a name", 'for instance name = "cartpole"')
+    values = _values(table)
+    time_step = table.seconds("time_step", None)
+    if time_step is None and TIME_STEP_SIZE in values:
+        try:
+            time_step = float(values[TIME_STEP_SIZE])
+        except ValueError:
+            table.mistakes.note(
+                f"values.'{TIME_STEP_SIZE}'", f"{values[TIME_STEP_SIZE]!r} is no number of seconds"
+            )
+    agents = table.data.get("agent", [])
+    if not isinstance(agents, list) or not agents:
+        table.mistakes.note("agent", "a scenario needs an agent", "begin its table with [[agent]]")
+        agents = []
+    found = [
+        _agent(Table(data, f"agent[{at}]", _keys(AgentScenario), table.mistakes), timed=time_step is not None)
+        for at, data in enumerate(agents)
+    ]
+    ids = [agent.env_id for agent in found if agent.env_id]
+    for env_id in sorted({env_id for env_id in ids if ids.count(env_id) > 1}):
+        table.mistakes.note("agent", f"env_id {env_id!r} is given to more than one agent")
+    return Scenario(
+        name=table.text("name"),
+        description=table.text("description"),
+        action_repeat=table.whole("action_repeat", 1, 1, 10_000),
+        time_step=time_step,
+        values=values,
+        randomise=_ranges(table, "randomise"),
+        world=_world(table),
+        agent=tuple(found),
+        origin=origin,
+    )
+
+
+def _values(table: Table) -> dict[str, str]:
+    """Variables to set, in the simulator's text form."""
+    values: dict[str, str] = {}
+    inner = Table(table.data.get("values", {}), "values", None, table.mistakes)
+    for name in inner:
+        value = inner.data[name]
+        if isinstance(value, bool):
+            values[name] = "T" if value else "F"
+        elif isinstance(value, int | float | str):
+            values[name] = value if isinstance(value, str) else f"{value:.15g}"
+        else:
+            inner.wrong(name, "a text, a number, or true or false", value)
+    return values
+
+
+def _ranges(table: Table, key: str) -> dict[str, Range]:
+    """``name = { low = .., high = .. }``."""
+    ranges: dict[str, Range] = {}
+    inner = Table(table.data.get(key, {}), table.at(key), None, table.mistakes)
+    for name in inner:
+        before = len(table.mistakes.found)
+        bounds = Table(inner.data[name], inner.at(name), ("low", "high"), table.mistakes)
+        low, high = bounds.per_value("low"), bounds.per_value("high")
+        if isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf:
+            ranges[name] = Range(low, high)
+        elif len(table.mistakes.found) == before:
+            table.mistakes.note(
+                inner.at(name), "expected two finite numbers, low below high", "{ low = 0.5, high = 2.0 }"
+            )
+    return ranges
+
+
+def _world(table: Table) -> WorldTable | None:
+    if "world" not in table:
+        return None
+    data = table.data["world"]
+    plain = Table(data, "world", None, table.mistakes)
+    if "kind" not in plain:
+        if isinstance(data, dict):
+            table.mistakes.note("world.kind", "a world needs a kind", " or ".join(map(repr, WORLDS)))
+        return None
+    kind = plain.word("kind", tuple(WORLDS))
+    if kind is None:
+        return None
+    inner = Table(data, "world", _keys(WORLDS[kind]), table.mistakes)
+    if kind == "gym":
+        if "env" not in inner:
+            table.mistakes.note("world.env", "a gym world needs an environment", 'env = "CartPole-v1"')
+        time_step = inner.seconds("time_step", 0.01) or 0.01
+        return GymTable(env=inner.text("env"), copies=inner.whole("copies", 1, 1, 1000), time_step=time_step)
+    if kind == "arena":
+        return ArenaTable(
+            robots=inner.whole("robots", 2, 1, 64),
+            obstacles=inner.whole("obstacles", 4, 0, 64),
+            time_step=inner.seconds("time_step", 0.05) or 0.05,
+        )
+    return SyntheticTable(
+        agents=inner.texts("agents", ("agent",)),
+        inputs=inner.texts("inputs"),
+        outputs=inner.texts("outputs"),
+        infos=inner.texts("infos"),
+        time_step=inner.seconds("time_step", 0.01) or 0.01,
+    )
+
+
+def _agent(table: Table, *, timed: bool) -> AgentScenario:
+    mistakes = table.mistakes
+    match = Table(table.data.get("match", {}), table.at("match"), _keys(Match), mistakes)
+    names = _names(table)
+    return AgentScenario(
+        match=Match(name=match.text("name", "*"), type=match.text("type", "*")),
+        env_id=_fitting(table, "env_id", _ENV_ID, "an id such as 'ospbridge/CartPole-v0'"),
+        nondeterministic=table.flag("nondeterministic"),
+        task=_fitting(table, "task", _CLASS, "'package.module:Class'"),
+        names=names,
+        action=_action(Table(table.data.get("action", {}), table.at("action"), _keys(Action), mistakes)),
+        observe=_observe(Table(table.data.get("observe", {}), table.at("observe"), _keys(Observe), mistakes)),
+        episode=_episode(
+            Table(table.data.get("episode", {}), table.at("episode"), _keys(Episode), mistakes),
+            names,
+            timed=timed,
+        ),
+    )
+
+
+def _fitting(table: Table, key: str, pattern: re.Pattern[str], form: str) -> str:
+    text = table.text(key)
+    if text and not pattern.fullmatch(text):
+        table.wrong(key, form, text)
+    return text
+
+
+def _names(table: Table) -> dict[str, Source]:
+    names: dict[str, Source] = {}
+    inner = Table(table.data.get("names", {}), table.at("names"), None, table.mistakes)
+    kinds = [kind.value for kind in SourceKind]
+    for short in inner:
+        if not _SHORT.fullmatch(short) or short.startswith("prev_"):
+            table.mistakes.note(
+                inner.at(short), "no short name", "letters, digits and single _, beginning with a letter"
+            )
+        elif short in RESERVED:
+            table.mistakes.note(inner.at(short), "is a word of expressions already", "choose another one")
+        value = inner.text(short)
+        kind, colon, name = value.partition(":")
+        if not colon or kind not in kinds or not name:
+            inner.wrong(
+                short, "'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME'", value, nearest(kind, kinds)
+            )
+            continue
+        names[short] = source(SourceKind(kind), name)
+    # What is wrong with one name's source is no reason to call that name unknown in expressions.
+    return {short: names.get(short, Source(SourceKind.OUTPUT, short)) for short in inner}
+
+
+def _action(table: Table) -> Action:
+    kind = table.choice("kind", ActionKind.DISCRETE if "choices" in table else ActionKind.CONTINUOUS)
+    choices: tuple[tuple[float, ...], ...] = ()
+    if kind is ActionKind.DISCRETE:
+        for key in ("normalised", "low", "high"):
+            if key in table:
+                table.mistakes.note(table.at(key), "belongs to continuous actions", 'kind = "continuous"')
+        choices = _choices(table)
+    elif "choices" in table:
+        table.mistakes.note(table.at("choices"), "belongs to discrete actions", 'kind = "discrete"')
+    return Action(
+        kind=kind,
+        inputs=table.texts("inputs", ("*",)),
+        choices=choices,
+        normalised=table.flag("normalised"),
+        low=table.per_value("low"),
+        high=table.per_value("high"),
+        rate=_positive(table, "rate"),
+        out_of_bounds=table.choice("out_of_bounds", OutOfBounds.CLIP),
+    )
+
+
+def _positive(table: Table, key: str) -> PerValue | None:
+    value = table.per_value(key)
+    numbers: Iterable[float] = ()
+    if isinstance(value, float):
+        numbers = (value,)
+    elif value is not None:
+        numbers = value if isinstance(value, tuple) else value.values()
+    if any(number <= 0.0 for number in numbers):
+        table.mistakes.note(table.at(key), "must be greater than 0")
+    return value
+
+
+def _choices(table: Table) -> tuple[tuple[float, ...], ...]:
+    rows = table.data.get("choices")
+    if (
+        not isinstance(rows, list)
+        or not rows
+        or not all(isinstance(row, list) and row for row in rows)
+        or not all(
+            isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+            for row in rows
+            for number in row
+        )
+    ):
+        table.wrong(
+            "choices", "a list with a list of inputs for each choice, such as [[-1.0], [1.0]]", rows or []
+        )
+        return ()
+    for at, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            table.mistakes.note(
+                f"{table.at('choices')}[{at}]",
+                f"has {len(row)} inputs where the first choice has {len(rows[0])}",
+            )
+    return tuple(tuple(map(float, row)) for row in rows)
+
+
+def _observe(table: Table) -> Observe:
+    return Observe(
+        outputs=table.texts("outputs", ("*",)),
+        infos=table.texts("infos"),
+        values=table.texts("values"),
+        ranges=table.choice("ranges", Ranges.AUTO),
+        range=_ranges(table, "range"),
+        out_of_range=table.choice("out_of_range", OutOfRange.PASS),
+        not_finite=table.choice("not_finite", NotFinite.END),
+        scale=table.flag("scale"),
+        history=table.whole("history", 1, 1, 1000),
+    )
+
+
+def _episode(table: Table, names: dict[str, Source], *, timed: bool) -> Episode:
+    expressions = {
+        key: _expression(table, key, names, timed=timed) for key in ("reward", "terminated", "truncated")
+    }
+    zeros = table.choice("reset_observation", ResetObservation.STEP)
+    settle = table.whole("settle_steps", 1, 0, 1_000_000) if "settle_steps" in table else None
+    if settle and zeros is ResetObservation.ZEROS:
+        table.mistakes.note(
+            table.at("settle_steps"), "there is no settling with reset_observation = 'zeros'", "leave it out"
+        )
+    if settle == 0 and zeros is ResetObservation.STEP:
+        table.mistakes.note(
+            table.at("settle_steps"),
+            "an observation needs a step",
+            'at least 1, or reset_observation = "zeros"',
+        )
+    return Episode(
+        **expressions,
+        terminated_on=table.texts("terminated_on"),
+        max_steps=table.whole("max_steps", 1, 1) if "max_steps" in table else None,
+        neutral=table.per_value("neutral"),
+        settle_steps=settle,
+        reset_observation=zeros,
+    )
+
+
+def _expression(table: Table, key: str, names: dict[str, Source], *, timed: bool) -> str | None:
+    if key not in table:
+        return None
+    value = table.data[key]
+    if isinstance(value, int | float) and not isinstance(value, bool) and key == "reward":
+        value = repr(float(value))
+    if not isinstance(value, str) or not value.strip():
+        table.wrong(key, "an expression as a text", value)
+        return None
+    try:
+        Judge({key: value}, names)
+    except WrongExpression as error:
+        for each in error.all:
+            table.mistakes.note(table.at(key), each.what, each.hint)
+        return None
+    if not timed and "time" in _words(value, names):
+        table.mistakes.note(
+            table.at(key),
+            "time needs time_step",
+            "say at the top how many seconds a step takes: time_step = 0.01",
+        )
+    return value
+
+
+def _words(value: str, names: dict[str, Source]) -> set[str]:
+    tree, _, _ = parse(value, names)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
