@@ -43,6 +43,7 @@ class Configuration:
                 from ospbridge.daemon.metrics_server import need_the_extra
 
                 need_the_extra()
+            self.check_dashboard()
             if self.daemon["dashboard"] is not None:
                 from ospbridge.dashboard.address import called, place, read_token
 
@@ -52,6 +53,17 @@ class Configuration:
                     called(name)
         self.settings()
         self.feedings()
+
+    def check_dashboard(self) -> None:
+        """Raises UsageError for what is said of a dashboard where none was asked for."""
+        from ospbridge.errors import UsageError
+
+        for name in ("dashboard_token", "dashboard_host"):
+            if self.daemon["dashboard"] is None and self.daemon.said(name):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} was given, but no dashboard",
+                    hint="add --dashboard [HOST:]PORT",
+                )
 
     def settings(self) -> list[Settings]:
         """Raises ConfigurationError, UsageError for what cannot work."""

@@ -49,6 +49,8 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
     from ospbridge.observe import logs
 
     found = configuration(context, config)
+    with found.daemon.blamed():
+        found.check_dashboard()
     recent = None
     if found.daemon["dashboard"] is not None:
         from ospbridge.observe.recent import Recent

@@ -151,6 +151,23 @@ def test_what_cannot_work_ends_the_daemon_before_it_begins(options: tuple[str, .
     assert "Hint:" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--dashboard-token", "--dashboard-host"])
+def test_what_is_said_of_a_dashboard_that_nobody_asked_for_is_told(option: str, tmp_path: Path) -> None:
+    key = option.removeprefix("--").replace("-", "_")
+    said = '["lab.example"]' if key == "dashboard_host" else '"lab.example"'
+    file = tmp_path / "bridge.toml"
+    file.write_text(f"[daemon]\n{key} = {said}\n[[simulator]]\naddress = '127.0.0.1:45454'\n")
+    for code, words in (
+        (2, ("connect", option, "lab.example")),
+        (78, ("connect", "--config", str(file))),
+        (78, ("config", "show", "--config", str(file))),
+    ):
+        done = run_program(*words)
+        assert f"{option} was given, but no dashboard" in done.stderr
+        assert "--dashboard [HOST:]PORT" in done.stderr
+        assert done.returncode == code
+
+
 def test_an_address_in_use_is_told_with_what_to_do() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
