@@ -67,7 +67,7 @@ class BlockingSession:
         self._socket = sock
         self._pid = os.getpid()
         self._crossed = False
-        """Two threads have met here since the last reset."""
+        """Two threads have met here, and one of them is still to be told."""
         self._others: SeeingOff | None = None
         """Handlers that other INITs of this session are answered by."""
         self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
@@ -86,10 +86,11 @@ class BlockingSession:
     def _look_for_others(self, error: Exception) -> None:
         """What went wrong in whatever way comes of two threads, where another one uses this session: tells that.
 
-        Both are told, until the next reset: when the second one ends, the first may have left.
+        Both are told, once each: when the second one ends, the first may have left. What goes wrong behind that is told
+        as it is, so that whoever rebuilds lost sessions does.
         """
-        self._crossed = self._crossed or in_use_elsewhere(self, USES)
-        if self._crossed and not isinstance(error, SessionClosed):
+        met, self._crossed = self._crossed, in_use_elsewhere(self, USES)
+        if (met or self._crossed) and not isinstance(error, SessionClosed):
             raise crossed(self.server) from error
 
     # --- connecting ------------------------------------------------------------------------------------------------
