@@ -53,6 +53,7 @@ class WritingThread:
         self._done = 0
         """Bytes that ever were taken from it and dealt with."""
         self._refused = 0
+        self._recorded = 0
         self._failed = 0
         self._warning = Sparing()
         self._complaint = Sparing()
@@ -61,7 +62,7 @@ class WritingThread:
     @property
     def recorded(self) -> int:
         """Episodes on disk."""
-        return self._writer.written
+        return self._recorded
 
     @property
     def dropped(self) -> int:
@@ -97,6 +98,8 @@ class WritingThread:
             except Exception as error:  # noqa: BLE001  # whatever it was, the next one may be written
                 self._fail(f"{type(error).__name__}: {error}", "")
             else:
+                # Not the writer's own count, which knows of a file before its name is on disk.
+                self._recorded += 1
                 if self._complained:
                     self._complained = False
                     log.info(

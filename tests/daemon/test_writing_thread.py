@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 import time
+from stat import S_ISDIR
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,6 +115,25 @@ def test_room_in_memory_does_not_grow_with_the_episodes_that_were_annotated(
             thread.put(annotated())
         assert thread.dropped == 3
         disk.moves.set()
+
+
+def test_an_episode_counts_as_recorded_once_its_name_is_on_disk_too(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash before that may leave nothing of it."""
+
+    def fsync(descriptor: int) -> None:
+        if S_ISDIR(os.fstat(descriptor).st_mode):
+            disk.fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    disk.moves.clear()
+    with WritingThread(tmp_path) as thread:
+        thread.put(made_up(1))
+        assert disk.reached.wait(20)
+        assert thread.recorded == 0
+        disk.moves.set()
+        await_counts(thread, recorded=1, dropped=0)
 
 
 def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(tmp_path: Path, disk: Disk) -> None:
