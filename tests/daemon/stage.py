@@ -70,6 +70,8 @@ class FakeSession:
         self.ending: dict[str, int] = {}
         """Agents whose episode ends with that step since the reset."""
         self.step_errors: list[OspBridgeError] = []
+        self.errors_behind = 0
+        """So many steps go well before."""
         self.reset_errors: list[OspBridgeError] = []
         self.audit_says = ""
         self.audits = 0
@@ -94,7 +96,7 @@ class FakeSession:
             await trio.sleep(self.think)
         finally:
             self._busy = False
-        if self.step_errors:
+        if self.step_errors and len(self.steps) >= self.errors_behind:
             raise self.step_errors.pop(0)
         return self.taken(given)
 

@@ -347,10 +347,10 @@ async def test_an_episode_that_the_bridge_cuts_is_truncated_at_its_last_real_ste
     learner = TinyLearner()
     session, conductor = world(length=1000)
     session.think = 0.01
+    # One step is the reset's, and 20 are a batch.
+    session.errors_behind = 31
+    session.step_errors = [SessionLost("the simulator is gone")]
     async with learner.listening() as port, driven(conductor, upstream(port)):
-        # One step is the reset's, and 20 are a batch.
-        await until(lambda: len(session.steps) == 31)
-        session.step_errors = [SessionLost("the simulator is gone")]
         await until(lambda: not conductor.ready)
         await trio.sleep(0.05)
         conductor._keeper.broken = ""
