@@ -28,6 +28,8 @@ from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
     SessionLost,
+    ValueNotFound,
+    ValueRejected,
 )
 from ospbridge.interface import DrawnSeed, unobserved
 from ospbridge.observe import logs
@@ -266,6 +268,10 @@ class Conductor:
             self.chronicle.began(lockstep.playing)
             self._attempts = Attempts()
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
+        except (ValueNotFound, ValueRejected) as error:
+            # A start value that the simulator does not take: no other session would change that.
+            self._attempts = Attempts()
+            lockstep.refuse(error)
         except OspBridgeError as error:
             self._keeper.give_up(error)
             if isinstance(error, BarrierStuck) or not self._attempts.go_on(free=self._keeper.free):

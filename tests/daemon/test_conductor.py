@@ -28,6 +28,8 @@ from ospbridge.errors import (
     StepUncertain,
     TaskError,
     UsageError,
+    ValueNotFound,
+    ValueRejected,
 )
 from ospbridge.interface import DrawnSeed, Endpoint, Feedback
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
@@ -740,6 +742,30 @@ async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_
     assert not told(b).truncated
     assert a.state is State.DONE
     assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueNotFound("no value '/Gravity'"), ValueRejected("it takes no 'heavy'")]
+)
+async def test_a_start_value_that_the_simulator_does_not_take_is_told_and_costs_no_session(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch, error: OspBridgeError
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+
+    async def refused(_name: str, _text: str) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(session, "set", refused, raising=False)
+    with monkeypatch.context() as patched:
+        task = conductor.lockstep.held["a"].task
+        patched.setattr(task, "start_values", lambda _: {"/Gravity": "heavy"})
+        for _ in range(3):
+            with pytest.raises(type(error)):
+                await conductor.reset([a], 1, 1)
+    assert conductor.ready
+    await conductor.reset([a], 1, 1)
+    assert session.seeds == [1]
 
 
 async def test_a_task_that_cannot_say_its_start_values_is_refused_its_reset_and_no_other(
