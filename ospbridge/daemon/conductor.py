@@ -298,9 +298,11 @@ class Conductor:
         """Whoever waits for ``driver`` loses no time meanwhile, for ``seconds`` at most."""
         now = trio.current_time()
         self._holds.begin(driver, now, seconds, reason)
+        # Somebody else may hold it for longer, and what is told last counts.
+        left, why = self._holds.left(now), self._holds.reason
         for other in {a.driver for a in self.lockstep.attachments if a.acted or a.state is State.WAITING}:
             if other is not driver:
-                other.on_held(seconds, reason)
+                other.on_held(left, why)
         self._changed()
         try:
             yield
