@@ -677,6 +677,19 @@ async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset(s
     assert await reset() == ("", "")
 
 
+@pytest.mark.parametrize("policy", list(ResetPolicy))
+async def test_one_request_that_abandons_several_episodes_in_doubt_is_told_of_each(
+    session: FakeSession, policy: ResetPolicy
+) -> None:
+    conductor = conductor_of(session, reset_policy=policy)
+    both = conductor.attach(["a", "b"], ONE)
+    await conductor.reset(both, 9, 1)
+    await conductor.step([(attachment, inputs(0.5)) for attachment in both])
+    session.audit_says = "2 steps were given, the clock shows 3"
+    await conductor.reset(both, 9, 1)
+    assert ["cannot be trusted" in told(attachment).reason for attachment in both] == [True, True]
+
+
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
     conductor = conductor_of(session)
     a = attach(conductor, "a")
