@@ -223,7 +223,8 @@ class Attachment:
     def not_playing(self) -> OspBridgeError:
         """The error for a step without an episode."""
         if self.error is not None:
-            return self.error
+            # It may be raised for each of many steps, and would grow by the frames of each.
+            return self.error.with_traceback(None)
         if self.gone:
             return HubError(f"agent {self.name!r} was given back")
         if self.held.driver is not None and self.held.driver is not self:

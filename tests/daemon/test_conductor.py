@@ -690,6 +690,21 @@ async def test_one_request_that_abandons_several_episodes_in_doubt_is_told_of_ea
     assert ["cannot be trusted" in told(attachment).reason for attachment in both] == [True, True]
 
 
+async def test_an_error_that_is_told_again_and_again_takes_no_more_room_each_time(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    session.step_errors = [BarrierStuck("others do not vote")]
+    frames = []
+    for _ in range(4):
+        with pytest.raises(BarrierStuck) as caught:
+            await play(conductor, a, 0.3)
+        frames.append(len(caught.traceback))
+    assert frames[1] == frames[2] == frames[3]
+
+
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
     conductor = conductor_of(session)
     a = attach(conductor, "a")
