@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from ospbridge.errors import ConfigurationError, HubNotFound
@@ -11,7 +13,7 @@ from ospbridge.transport.patient import LocalStream, PatientStream, TlsStream
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
 
-__all__ = ["hub_address", "hub_not_found", "hub_stream", "program"]
+__all__ = ["hub_address", "hub_not_found", "hub_stream", "process", "program"]
 
 
 def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
@@ -65,3 +67,14 @@ def program() -> str:
     path = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
     name = path.parent.name if path.name == "__main__.py" else path.name
     return name.encode("utf-8", "replace").decode() if name.strip("-c") else "python"
+
+
+def process() -> str:
+    """What tells this process from all others, wherever they are: a number alone is another one's in each container."""
+    return _token(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _token(_pid: int) -> str:
+    """Of the process of that number; a forked child has one of its own."""
+    return os.urandom(16).hex()

@@ -31,7 +31,7 @@ from ospbridge.hub.replies import LONGEST_HOLD, Attached, Detached, HubReply, Ob
 from ospbridge.hub.requests import Attach, Detach, Hello, HubRequest, Observe, Status
 from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
-from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, program
+from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, process, program
 from ospbridge.session.hub_exchange import HubExchange
 from ospbridge.transport.tls import TlsAddress, TlsFiles
 
@@ -109,7 +109,8 @@ class HubClient:
         self.hung_up = False
         self._greeted = False
         try:
-            welcome = self.ask(Hello(VERSION, program(), os.getpid()), Welcome, self.timeout)
+            hello = Hello(VERSION, program(), os.getpid(), process())
+            welcome = self.ask(hello, Welcome, self.timeout)
         except BaseException:
             self.lose()
             raise

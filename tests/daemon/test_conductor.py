@@ -517,6 +517,25 @@ async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: Fa
         attach(conductor, "a", Driver("x", 0))
 
 
+async def test_processes_of_one_number_behind_one_address_are_told_apart_by_what_they_say(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    one, other = (Driver("train.py", 1, "10.0.0.7", process=process) for process in ("1f", "2e"))
+    a = attach(conductor, "a", one)
+    with pytest.raises(AgentTaken):
+        attach(conductor, "a", other)
+    assert attach(conductor, "a", Driver("twin.py", 1, "10.0.0.7", process="1f")).name == "a"
+    b = attach(conductor, "b", other)
+    await conductor.reset([a], 1, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 2, 1)
+        await trio.sleep(10)
+        assert conductor.lockstep.playing == [a]
+        conductor.leave([a])
+    assert conductor.lockstep.playing == [b]
+
+
 async def test_without_a_name_the_only_free_agent_is_taken(session: FakeSession) -> None:
     conductor = conductor_of(session)
     with pytest.raises(UsageError, match="several free agents: a, b"):

@@ -64,7 +64,7 @@ seeds = st.integers(-(2**31), 2**31 - 1)
 ranges = st.lists(st.tuples(texts, numbers, numbers), max_size=3)
 names = st.lists(texts, max_size=4)
 requests = st.one_of(
-    st.builds(Hello, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
+    st.builds(Hello, st.integers(0, 2**31), texts, st.integers(0, 2**31), texts),
     st.builds(Attach, names, st.booleans()),
     st.builds(Reset, names, seeds, st.integers(0, 2**31)),
     st.builds(Step, st.lists(st.tuples(texts, st.binary(max_size=40)), max_size=4)),
@@ -172,6 +172,12 @@ def feed(incoming: Incoming, data: bytes) -> None:
         space[:count] = data[:count]
         incoming.received(count)
         data = data[count:]
+
+
+def test_a_hello_of_earlier_releases_says_no_process_and_theirs_takes_what_it_does_not_know() -> None:
+    said = ["hello", 4, "train.py", 7]
+    assert decode_request(msgspec.msgpack.encode(said)) == Hello(4, "train.py", 7)
+    assert decode_request(msgspec.msgpack.encode([*said, "1f", "later"])) == Hello(4, "train.py", 7, "1f")
 
 
 @given(requests)
