@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from functools import lru_cache
 from pathlib import Path
 
 from ospbridge.errors import ConfigurationError, HubNotFound
 from ospbridge.observe.runtime import found_hub, hubs
+from ospbridge.transport.addresses import NAME_SERVER
 from ospbridge.transport.patient import LocalStream, PatientStream, TlsStream
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
@@ -50,6 +52,8 @@ def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
             f"this user may not use the daemon's hub at {address}",
             hint="join the group that owns it, or run the daemon as this user",
         )
+    if isinstance(error, socket.gaierror):
+        return HubNotFound(f"the host name of {address} does not resolve: {error.strerror}", hint=NAME_SERVER)
     if isinstance(address, TlsAddress):
         return HubNotFound(
             f"no daemon listens at {address} ({error.strerror or error})",

@@ -141,6 +141,31 @@ def test_processes_of_two_containers_behind_one_address_are_not_taken_for_one(
             other.communicate("\n", timeout=20)
 
 
+def test_a_hub_whose_name_nobody_looks_up_yet_is_waited_for(
+    document: UdpSimulator, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = authority.issue("environment")
+    with listening(document, tmp_path, authority.issue("daemon")) as (_, bridge):
+        resolving = socket.getaddrinfo
+        missing: list[int] = []
+
+        def looked_up(*given: Any, **kind: Any) -> Any:
+            if missing:
+                raise socket.gaierror(missing.pop(), "so it is")
+            return resolving(*given, **kind)
+
+        monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+        missing[:] = [socket.EAI_AGAIN] * 2
+        HubClient.connect(bridge, tls=mine, wait=10.0).close()
+        missing[:] = [socket.EAI_AGAIN]
+        with pytest.raises(HubNotFound, match="does not resolve: so it is") as caught:
+            HubClient.connect(bridge, tls=mine)
+        assert "name server" in caught.value.hint
+        missing[:] = [socket.EAI_NONAME]
+        with pytest.raises(ConfigurationError, match="does not resolve: so it is"):
+            HubClient.connect(bridge, tls=mine, wait=10.0)
+
+
 def test_messages_longer_than_a_record_of_tls_come_whole(
     document: UdpSimulator, authority: Authority, tmp_path: Path
 ) -> None:
