@@ -59,6 +59,11 @@ def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
             f"no daemon listens at {address} ({error.strerror or error})",
             hint="start it there with `ospbridge connect --listen HOST:PORT`, or look whether a firewall is between",
         )
+    if isinstance(error, BlockingIOError):
+        return HubNotFound(
+            f"the daemon at {address} lets nobody in: more wait already than it takes",
+            hint="see whether it still runs, `ps` shows its state, or start fewer environments at once",
+        )
     others = ", ".join(f"unix:{path}" for path in hubs() if path != address)
     return HubNotFound(
         f"no daemon listens at {address} ({error.strerror or error})",

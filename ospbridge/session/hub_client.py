@@ -93,16 +93,21 @@ class HubClient:
         client.open(wait)
         return client
 
-    def open(self, patience: float) -> None:
-        """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost."""
-        give_up = monotonic() + patience
+    def open(self, patience: float, *, in_line: float | None = None) -> None:
+        """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost.
+
+        ``in_line``: seconds while the daemon has others to let in first; as for an answer unless told otherwise.
+        """
+        began = monotonic()
+        crowded = max(patience, self.timeout if in_line is None else in_line)
         stream = None
         while stream is None:
             try:
-                seconds = max(give_up - monotonic(), HANDSHAKE)
+                seconds = max(began + patience - monotonic(), HANDSHAKE)
                 stream = hub_stream(self.address, min(seconds, self.timeout))
             except OSError as error:
-                if monotonic() >= give_up or isinstance(error, PermissionError):
+                seconds = crowded if isinstance(error, BlockingIOError) else patience
+                if monotonic() >= began + seconds or isinstance(error, PermissionError):
                     raise hub_not_found(self.address, error) from None
                 sleep(PAUSE)
         self._exchange = HubExchange(stream, spin=self._spin)
@@ -313,7 +318,8 @@ class HubClient:
         while True:
             self.lose()
             try:
-                self.open(max(give_up - monotonic(), 0.0))
+                left = max(give_up - monotonic(), 0.0)
+                self.open(left, in_line=left)
                 return self._take(request)
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.

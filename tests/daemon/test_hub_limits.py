@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import ExitStack, suppress
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,11 +17,12 @@ from ospbridge.daemon import hub_server
 from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.daemon.hub_server import HubServer
-from ospbridge.errors import HubError, LocalProtocolError
+from ospbridge.errors import HubError, HubNotFound, LocalProtocolError
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
+from ospbridge.transport import unix
 from tests.daemon.hubs import serving
 
 if TYPE_CHECKING:
@@ -70,6 +73,28 @@ async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
             except HubError:
                 continue
         second.close()
+
+
+async def test_who_comes_while_too_many_wait_to_be_let_in_waits_too(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "BACKLOG", 0)
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        # The hub's own task has no turn meanwhile.
+        with ExitStack() as stack:
+            with suppress(BlockingIOError):
+                while True:
+                    stack.enter_context(unix.connect_unix(path))
+            came: list[HubClient] = []
+            newcomer = Thread(target=lambda: came.append(HubClient.connect(f"unix:{path}")))
+            newcomer.start()
+            newcomer.join(0.2)
+            with pytest.raises(HubNotFound, match="lets nobody in"):
+                HubClient.connect(f"unix:{path}", timeout=0.05)
+            await trio.to_thread.run_sync(newcomer.join)
+        (client,) = came
+        client.close()
 
 
 async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(
