@@ -308,7 +308,9 @@ class LockStep:
         values: dict[str, str] = {}
         for attachment in self.waiting:
             try:
-                values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
+                # OSP's seeds have a sign, numpy's have none.
+                random = np.random.default_rng(seed % 2**32)
+                values.update(attachment.held.task.start_values(random))
             except TaskError as error:
                 attachment.error = error
                 attachment.state = State.ATTACHED

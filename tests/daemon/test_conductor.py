@@ -125,6 +125,13 @@ async def test_a_reset_without_a_seed_draws_one(session: FakeSession) -> None:
     assert told(a).info["osp_seed"] == session.seeds[0] > 0
 
 
+async def test_a_seed_below_zero_is_one_of_osps_as_any_other(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], -(2**31), 1)
+    assert told(a).info["osp_seed"] == -(2**31)
+
+
 async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do(
     session: FakeSession,
 ) -> None:
