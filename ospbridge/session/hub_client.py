@@ -25,6 +25,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
 )
 from ospbridge.hub.decoding import VERSION, decode_reply
+from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import encode
 from ospbridge.hub.refusals import raised_again
 from ospbridge.hub.replies import LONGEST_HOLD, Attached, Detached, HubReply, Observing, Refusal, Welcome
@@ -38,7 +39,6 @@ from ospbridge.transport.tls import TlsAddress, TlsFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ospbridge.hub.descriptions import AgentDescription
     from ospbridge.interface import Match
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
@@ -304,7 +304,8 @@ class HubClient:
     def reopen(self, agents: list[AgentDescription], *, annotates: bool) -> Attached:
         """Connect and attach to the same agents again, within the connect timeout. Raises SessionLost for others."""
         attached = self._attach_again(Attach([agent.name for agent in agents], annotates))
-        if attached.agents != agents:
+        again = attached.agents
+        if len(again) != len(agents) or not all(map(AgentDescription.like, again, agents)):
             self.lose()
             who = f"agent {agents[0].name!r}" if len(agents) == 1 else "the agents"
             raise SessionLost(

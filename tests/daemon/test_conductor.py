@@ -772,6 +772,15 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
     attach(conductor, "b", TWO)
 
 
+async def test_an_agent_that_came_back_with_a_range_that_is_none_is_the_same() -> None:
+    conductor = conductor_of(FakeSession("a"))
+    for _ in range(2):
+        conductor.lockstep.take_agents([PlainTask(agent("a", low=float("nan")), bounded=True)])
+        a = conductor.lockstep.attachments[0] if conductor.lockstep.attachments else attach(conductor, "a")
+        await conductor.reset([a], 1, 1)
+        assert a.state is State.PLAYING
+
+
 async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_it(
     session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -360,6 +360,23 @@ def test_an_interface_crosses_the_hub_with_infinite_ranges_and_without_its_local
     assert told.observation_space().high.tolist() == [math.inf]
 
 
+def test_an_agent_that_comes_back_with_a_range_that_is_none_is_the_same() -> None:
+    def described(**changes: float) -> AgentDescription:
+        ranges = {"low": math.nan, "high": 1.0} | changes
+        value = InterfaceValue("/in", ranges["low"], ranges["high"])
+        space = BoxSpace(np.full(1, -np.inf, np.float32), np.full(1, np.inf, np.float32))
+        interface = AgentInterface(1, "a", (value,), (), (), "Agent")
+        sent = msgspec.msgpack.encode(AgentDescription.of(interface, space, space))
+        return msgspec.msgpack.decode(sent, type=AgentDescription)
+
+    assert described().like(described())
+    assert described(low=-0.0).like(described(low=0.0))
+    assert not described(high=2.0).like(described())
+    assert not described(low=0.0).like(described())
+    assert not msgspec.structs.replace(described(), name="b").like(described())
+    assert not msgspec.structs.replace(described(), choices=2).like(described())
+
+
 @pytest.mark.parametrize(
     "observation, action",
     [((bytes(5), bytes(5)), (b"", b"")), ((bytes(4), bytes(8)), (b"", b"")), ((b"", b""), (bytes(4), b""))],
