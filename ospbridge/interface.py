@@ -140,7 +140,13 @@ class AgentInterface:
 
     def like(self, other: AgentInterface) -> bool:
         """Whether both have the same inputs, outputs and infos. Local ids differ from session to session."""
-        return (self.inputs, self.outputs, self.infos) == (other.inputs, other.outputs, other.infos)
+        mine, theirs = (self.inputs, self.outputs, self.infos), (other.inputs, other.outputs, other.infos)
+        return mine == theirs or list(map(_shown, mine)) == list(map(_shown, theirs))
+
+
+def _shown(values: Iterable[InterfaceValue]) -> list[tuple[str, str, str]]:
+    """Equal also where a range is NaN, which servers may announce, and which equals nothing."""
+    return [(value.name, repr(value.min), repr(value.max)) for value in values]
 
 
 @dataclass(frozen=True, slots=True)

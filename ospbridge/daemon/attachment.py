@@ -45,13 +45,16 @@ class Driver:
     """Called when what it waits for may take so many seconds longer, and why: somebody holds the world."""
     watched: bool = False
     """What it says comes through the watch over the hub's connections."""
+    process: str = ""
+    """What another host's process says to be told from others of its ``pid`` behind the same address."""
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""
         return f"{self.name} (pid {self.pid}{where})" if self.pid else self.name + where
 
     def same_process(self, other: Driver) -> bool:
-        return self is other or (self.pid != 0 and (self.pid, self.host) == (other.pid, other.host))
+        mine, theirs = (self.pid, self.host, self.process), (other.pid, other.host, other.process)
+        return self is other or (self.pid != 0 and mine == theirs)
 
 
 class State(Enum):
@@ -223,7 +226,8 @@ class Attachment:
     def not_playing(self) -> OspBridgeError:
         """The error for a step without an episode."""
         if self.error is not None:
-            return self.error
+            # It may be raised for each of many steps, and would grow by the frames of each.
+            return self.error.with_traceback(None)
         if self.gone:
             return HubError(f"agent {self.name!r} was given back")
         if self.held.driver is not None and self.held.driver is not self:

@@ -28,6 +28,8 @@ from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
     SessionLost,
+    ValueNotFound,
+    ValueRejected,
 )
 from ospbridge.interface import DrawnSeed, unobserved
 from ospbridge.observe import logs
@@ -266,6 +268,10 @@ class Conductor:
             self.chronicle.began(lockstep.playing)
             self._attempts = Attempts()
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
+        except (ValueNotFound, ValueRejected) as error:
+            # A start value that the simulator does not take: no other session would change that.
+            self._attempts = Attempts()
+            lockstep.refuse(error)
         except OspBridgeError as error:
             self._keeper.give_up(error)
             if isinstance(error, BarrierStuck) or not self._attempts.go_on(free=self._keeper.free):
@@ -292,9 +298,11 @@ class Conductor:
         """Whoever waits for ``driver`` loses no time meanwhile, for ``seconds`` at most."""
         now = trio.current_time()
         self._holds.begin(driver, now, seconds, reason)
+        # Somebody else may hold it for longer, and what is told last counts.
+        left, why = self._holds.left(now), self._holds.reason
         for other in {a.driver for a in self.lockstep.attachments if a.acted or a.state is State.WAITING}:
             if other is not driver:
-                other.on_held(seconds, reason)
+                other.on_held(left, why)
         self._changed()
         try:
             yield

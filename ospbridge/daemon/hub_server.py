@@ -24,7 +24,7 @@ from ospbridge.observe.sparing import Sparing, SparingEach
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -40,6 +40,8 @@ log = logs.get(__name__)
 MOST_CLIENTS: Final = 512
 """Connections at a time. A process may have 1,024 descriptors where the system allows no more, and some must be left to
 join a simulator with."""
+MOST_HANDSHAKES: Final = 64
+"""Connections of other hosts at a time whose certificates are yet to be seen: who has none takes nobody's place."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
 TRY_AGAIN: Final = 0.5
@@ -67,7 +69,9 @@ class HubServer:
         self._relays = relays
         self._started = trio.current_time()
         self._clients = 0
-        """Those that are connected, and those that are about to be."""
+        """Those that are connected."""
+        self._shaking = 0
+        """Those of other hosts that have not shown yet that they may be."""
         self._watch = HubWatch(conductor.barrier, spin=spin)
         self._complaint = Sparing()
         self._crowded = Sparing()
@@ -105,7 +109,7 @@ class HubServer:
         self,
         listener: socket.socket,
         nursery: trio.Nursery,
-        serve: Callable[[socket.socket, str], Awaitable[None]],
+        serve: Callable[[socket.socket, str, trio.Nursery], None],
     ) -> None:
         while True:
             await trio.lowlevel.wait_readable(listener)
@@ -123,29 +127,37 @@ class HubServer:
                 await trio.sleep(TRY_AGAIN)
                 continue
             sock.setblocking(False)
-            host = str(address[0]) if address else ""
-            if self._clients >= MOST_CLIENTS:
-                self._turned_away += 1
-                # Whoever is turned away may come again at once, and again.
-                if self._crowded.due():
-                    log.warning(
-                        "an environment is turned away",
-                        reason=f"{MOST_CLIENTS} are connected",
-                        host=host,
-                        turned_away=self._turned_away,
-                    )
-                _turn_away(sock, speaks_tls=bool(host))
-                continue
-            self._clients += 1
-            nursery.start_soon(self._counted, serve, sock, host)
+            serve(sock, str(address[0]) if address else "", nursery)
 
-    async def _counted(
-        self, serve: Callable[[socket.socket, str], Awaitable[None]], sock: socket.socket, host: str
-    ) -> None:
-        try:
-            await serve(sock, host)
-        finally:
-            self._clients -= 1
+    def _serve_local(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
+        if self._has_room(host):
+            self._clients += 1
+            nursery.start_soon(self._serve_one, sock, host)
+        else:
+            _turn_away(sock)
+
+    def _serve_remote(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
+        """An environment of another host speaks once both certificates hold."""
+        if self._shaking < MOST_HANDSHAKES:
+            self._shaking += 1
+            nursery.start_soon(self._admit, sock, host)
+        else:
+            self._crowd(f"{MOST_HANDSHAKES} other hosts have yet to show their certificates", host)
+            sock.close()
+
+    def _has_room(self, host: str) -> bool:
+        if self._clients < MOST_CLIENTS:
+            return True
+        self._crowd(f"{MOST_CLIENTS} are connected", host)
+        return False
+
+    def _crowd(self, reason: str, host: str) -> None:
+        """Somebody is turned away, who may come again at once, and again."""
+        self._turned_away += 1
+        if self._crowded.due():
+            log.warning(
+                "an environment is turned away", reason=reason, host=host, turned_away=self._turned_away
+            )
 
     def _look_after_the_socket(self) -> None:
         """Somebody may have removed its file, with a whole runtime directory for instance: nobody could come in."""
@@ -163,11 +175,7 @@ class HubServer:
             self._said = ""
             log.warning("the hub's socket was gone, and is there again", hub=str(listener.path))
 
-    async def _serve_local(self, sock: socket.socket, host: str) -> None:
-        await self._serve_one(sock, host, watched=True)
-
-    async def _serve_remote(self, sock: socket.socket, host: str) -> None:
-        """An environment of another host speaks once both certificates hold."""
+    async def _admit(self, sock: socket.socket, host: str) -> None:
         assert self._remote is not None
         try:
             stream = await admit(self._remote, sock)
@@ -177,10 +185,17 @@ class HubServer:
             if self._refused.due((host, reason)):
                 log.warning("an environment of another host was refused", host=host, reason=reason)
             return
-        # What TLS has read already no descriptor tells of.
-        await self._serve_one(stream, host, watched=False)
+        finally:
+            self._shaking -= 1
+        if self._has_room(host):
+            self._clients += 1
+            # What TLS has read already no descriptor tells of.
+            await self._serve_one(stream, host, watched=False)
+        else:
+            _turn_away(stream)
 
-    async def _serve_one(self, sock: socket.socket, host: str, *, watched: bool) -> None:
+    async def _serve_one(self, sock: socket.socket, host: str, *, watched: bool = True) -> None:
+        """One of the ``_clients``."""
         connection = HubConnection(
             sock,
             self._conductor,
@@ -196,6 +211,7 @@ class HubServer:
             await connection.run()
         finally:
             self._watch.remove(descriptor, reads=watched)
+            self._clients -= 1
 
     def status(self) -> StatusReply:
         """What the daemon does."""
@@ -223,17 +239,16 @@ class HubServer:
         )
 
 
-def _turn_away(sock: socket.socket, *, speaks_tls: bool) -> None:
-    """Say why, where nobody need shake hands for it."""
+def _turn_away(sock: socket.socket) -> None:
+    """Say why."""
     said = bytearray()
     full = HubError(
         f"the daemon serves {MOST_CLIENTS} connections, which is all it takes",
         hint="close environments that are not needed, or start another daemon",
     )
     encode(refusal(full), said)
-    with suppress(OSError):
-        if not speaks_tls:
-            sock.send(said)
+    with suppress(OSError, ConfigurationError):
+        sock.send(said)
     sock.close()
 
 

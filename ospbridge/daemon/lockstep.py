@@ -20,7 +20,7 @@ from ospbridge.daemon.holding import Holds
 from ospbridge.errors import OspBridgeError, SessionLost, TaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -256,16 +256,18 @@ class LockStep:
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
-    def ask_reset(self, attachments: Iterable[Attachment], seed: int, thread: int, now: float) -> None:
+    def ask_reset(self, attachments: Sequence[Attachment], seed: int, thread: int, now: float) -> None:
         """They wait for the next reset, and drive their agents from then on."""
         if not self.waiting:
             self.next_reset.asked_since = now
+        first = next((a.name for a in attachments if a.state is State.PLAYING), "")
         for attachment in attachments:
             attachment.abandons = attachment.state is State.PLAYING
             if attachment.abandons:
                 self._end(attachment, now, "abandoned")
-                if self.policy is ResetPolicy.ANY:
-                    self.cut_all(f"the episode of agent {attachment.name!r} was abandoned", now)
+        if first and self.policy is ResetPolicy.ANY:
+            self.cut_all(f"the episode of agent {first!r} was abandoned", now)
+        for attachment in attachments:
             displaced = attachment.held.driver
             if displaced is not None and displaced is not attachment:
                 if displaced.state is State.PLAYING:
@@ -306,7 +308,9 @@ class LockStep:
         values: dict[str, str] = {}
         for attachment in self.waiting:
             try:
-                values.update(attachment.held.task.start_values(np.random.default_rng(seed)))
+                # OSP's seeds have a sign, numpy's have none.
+                random = np.random.default_rng(seed % 2**32)
+                values.update(attachment.held.task.start_values(random))
             except TaskError as error:
                 attachment.error = error
                 attachment.state = State.ATTACHED

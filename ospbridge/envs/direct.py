@@ -49,13 +49,16 @@ class DirectSeat:
         self._last = b""
         """The latest observation, float32; the array itself is its receiver's."""
         self._closed = False
-        self._equipped: BlockingSession
+        self._equipped: BlockingSession | None = None
         """The session that was asked for what the task wants; a rebuild makes another, whoever rebuilds."""
         # Who plays goes on as it does.
         in_force = shared.terms
         shared.heed(terms)
         try:
             self._equip()
+        except SessionLost as error:
+            # Another environment has lost it, and is still to be told. The first reset makes it anew.
+            shared.give_up(error)
         finally:
             shared.heed(in_force)
 

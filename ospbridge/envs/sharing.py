@@ -69,7 +69,7 @@ class Terms:
         """Where the simulator is by now."""
         try:
             return resolve(self.named)[1]
-        except ConfigurationError:
+        except (ConfigurationError, SimulatorNotFound):
             # No name server answers, as where all of that network starts anew.
             return self.simulator
 

@@ -80,6 +80,12 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
         )
         return AgentInterface(0, self.name, inputs, outputs, infos, self.type)
 
+    def like(self, other: AgentDescription) -> bool:
+        """Whether an environment that was made for ``other`` can go on with it."""
+        alike = msgspec.structs.replace(other, inputs=self.inputs, outputs=self.outputs, infos=self.infos)
+        # `like`, since a range may be NaN.
+        return self == alike and self.interface().like(other.interface())
+
     def observation_space(self) -> BoxSpace:
         return _box(self.observation)
 

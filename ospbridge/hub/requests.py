@@ -42,6 +42,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     client: str = ""
     """A name for people: the program that attaches."""
     pid: int = 0
+    process: str = ""
+    """What tells it from processes of other hosts and containers that have its ``pid``; empty: nothing does."""
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):

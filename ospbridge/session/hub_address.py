@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from ospbridge.errors import ConfigurationError, HubNotFound
 from ospbridge.observe.runtime import found_hub, hubs
+from ospbridge.transport.addresses import NAME_SERVER
 from ospbridge.transport.patient import LocalStream, PatientStream, TlsStream
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
 
-__all__ = ["hub_address", "hub_not_found", "hub_stream", "program"]
+__all__ = ["hub_address", "hub_not_found", "hub_stream", "process", "program"]
 
 
 def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
@@ -48,10 +52,17 @@ def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
             f"this user may not use the daemon's hub at {address}",
             hint="join the group that owns it, or run the daemon as this user",
         )
+    if isinstance(error, socket.gaierror):
+        return HubNotFound(f"the host name of {address} does not resolve: {error.strerror}", hint=NAME_SERVER)
     if isinstance(address, TlsAddress):
         return HubNotFound(
             f"no daemon listens at {address} ({error.strerror or error})",
             hint="start it there with `ospbridge connect --listen HOST:PORT`, or look whether a firewall is between",
+        )
+    if isinstance(error, BlockingIOError):
+        return HubNotFound(
+            f"the daemon at {address} lets nobody in: more wait already than it takes",
+            hint="see whether it still runs, `ps` shows its state, or start fewer environments at once",
         )
     others = ", ".join(f"unix:{path}" for path in hubs() if path != address)
     return HubNotFound(
@@ -65,3 +76,14 @@ def program() -> str:
     path = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
     name = path.parent.name if path.name == "__main__.py" else path.name
     return name.encode("utf-8", "replace").decode() if name.strip("-c") else "python"
+
+
+def process() -> str:
+    """What tells this process from all others, wherever they are: a number alone is another one's in each container."""
+    return _token(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _token(_pid: int) -> str:
+    """Of the process of that number; a forked child has one of its own."""
+    return os.urandom(16).hex()

@@ -25,20 +25,20 @@ from ospbridge.errors import (
     SimulatorNotFound,
 )
 from ospbridge.hub.decoding import VERSION, decode_reply
+from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import encode
 from ospbridge.hub.refusals import raised_again
 from ospbridge.hub.replies import LONGEST_HOLD, Attached, Detached, HubReply, Observing, Refusal, Welcome
 from ospbridge.hub.requests import Attach, Detach, Hello, HubRequest, Observe, Status
 from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
-from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, program
+from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, process, program
 from ospbridge.session.hub_exchange import HubExchange
 from ospbridge.transport.tls import TlsAddress, TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ospbridge.hub.descriptions import AgentDescription
     from ospbridge.interface import Match
     from ospbridge.session.hub_seat import HubSeat
     from ospbridge.session.observing import AgentObserver
@@ -93,23 +93,29 @@ class HubClient:
         client.open(wait)
         return client
 
-    def open(self, patience: float) -> None:
-        """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost."""
-        give_up = monotonic() + patience
+    def open(self, patience: float, *, in_line: float | None = None) -> None:
+        """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost.
+
+        ``in_line``: seconds while the daemon has others to let in first; as for an answer unless told otherwise.
+        """
+        began = monotonic()
+        crowded = max(patience, self.timeout if in_line is None else in_line)
         stream = None
         while stream is None:
             try:
-                seconds = max(give_up - monotonic(), HANDSHAKE)
+                seconds = max(began + patience - monotonic(), HANDSHAKE)
                 stream = hub_stream(self.address, min(seconds, self.timeout))
             except OSError as error:
-                if monotonic() >= give_up or isinstance(error, PermissionError):
+                seconds = crowded if isinstance(error, BlockingIOError) else patience
+                if monotonic() >= began + seconds or isinstance(error, PermissionError):
                     raise hub_not_found(self.address, error) from None
                 sleep(PAUSE)
         self._exchange = HubExchange(stream, spin=self._spin)
         self.hung_up = False
         self._greeted = False
         try:
-            welcome = self.ask(Hello(VERSION, program(), os.getpid()), Welcome, self.timeout)
+            hello = Hello(VERSION, program(), os.getpid(), process())
+            welcome = self.ask(hello, Welcome, self.timeout)
         except BaseException:
             self.lose()
             raise
@@ -298,7 +304,8 @@ class HubClient:
     def reopen(self, agents: list[AgentDescription], *, annotates: bool) -> Attached:
         """Connect and attach to the same agents again, within the connect timeout. Raises SessionLost for others."""
         attached = self._attach_again(Attach([agent.name for agent in agents], annotates))
-        if attached.agents != agents:
+        again = attached.agents
+        if len(again) != len(agents) or not all(map(AgentDescription.like, again, agents)):
             self.lose()
             who = f"agent {agents[0].name!r}" if len(agents) == 1 else "the agents"
             raise SessionLost(
@@ -312,7 +319,8 @@ class HubClient:
         while True:
             self.lose()
             try:
-                self.open(max(give_up - monotonic(), 0.0))
+                left = max(give_up - monotonic(), 0.0)
+                self.open(left, in_line=left)
                 return self._take(request)
             except (SimulatorNotFound, AgentTaken, HubLost):
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from typing import Final
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 
-__all__ = ["parse_endpoint", "parse_listening", "resolve"]
+__all__ = ["NAME_SERVER", "PASSING", "parse_endpoint", "parse_listening", "resolve"]
 
+PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
+"""What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
+NAME_SERVER: Final = "check the spelling, and whether this host reaches its name server"
+"""What to do then."""
 LOOPBACK = "127.0.0.1"
 LONGEST_NUMBER = 100
 """Digits of what may still be told as a port that is too large."""
@@ -92,16 +97,17 @@ def _wrong(text: str, why: str) -> ConfigurationError:
 
 
 def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
-    """The numeric address of ``endpoint``. Raises ConfigurationError for a name that does not resolve.
+    """The numeric address of ``endpoint``. Raises ConfigurationError for a name that there is not.
 
+    And SimulatorNotFound where no name server answers, which may be mended by waiting.
     Of a name with several the first of IPv4: simulators seldom listen at another, whatever "localhost" is first.
     """
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
-        raise ConfigurationError(
-            f"the host name {endpoint.host!r} does not resolve: {error.strerror}",
-            hint="check the spelling, or write the IP address",
-        ) from None
+        why = f"the host name {endpoint.host!r} does not resolve: {error.strerror}"
+        if error.errno in PASSING:
+            raise SimulatorNotFound(why, hint=NAME_SERVER) from None
+        raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, Endpoint(str(address[0]), int(address[1]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
+from ospbridge.transport.addresses import NAME_SERVER, PASSING
 from ospbridge.transport.settling import settle
 from ospbridge.transport.stream_addresses import SCHEME, is_loopback
 from ospbridge.transport.stream_ends import last_word, refused
@@ -24,8 +25,6 @@ __all__ = ["open_stream", "speaks_tls"]
 
 NEXT_ADDRESS_AFTER: Final = 0.25
 """Seconds that one address of a name is waited for alone."""
-PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
-"""What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
 
 
 async def open_stream(address: StreamAddress, *, within: float, wanted: str = "server") -> Stream:
@@ -107,9 +106,7 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
     except OSError as error:
         why = f"the host name {endpoint.host!r} does not resolve: {error.strerror}"
         if not isinstance(error, socket.gaierror) or error.errno in PASSING:
-            raise UpstreamNotFound(
-                why, hint="check the spelling, and whether this host reaches its name server"
-            ) from None
+            raise UpstreamNotFound(why, hint=NAME_SERVER) from None
         raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
     except UnicodeError:
         # trio has rules of its own for names beyond ASCII.

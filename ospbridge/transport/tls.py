@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.addresses import PASSING, parse_endpoint
 from ospbridge.transport.securing import no_authorities, refusal, see, show
 from ospbridge.transport.settling import settle
 
@@ -120,12 +120,17 @@ def _names_port(place: str) -> bool:
 
 
 def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
-    """A connected, non-blocking stream. Raises ConfigurationError for certificates that do not fit, OSError."""
+    """A connected, non-blocking stream. Raises ConfigurationError for certificates that do not fit, OSError.
+
+    A name that there is not is the former; that no name server answers is the latter.
+    """
     context = address.files.context(server=False)
     host, port = address.endpoint.host, address.endpoint.port
     try:
         plain = socket.create_connection((host, port), timeout)
     except socket.gaierror as error:
+        if error.errno in PASSING:
+            raise
         raise ConfigurationError(
             f"the host name {host!r} does not resolve: {error.strerror}", hint="check the spelling"
         ) from None

@@ -37,7 +37,11 @@ def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: s
 
 def open_beside(sock: socket.socket) -> socket.socket | None:
     """A second socket at the port of a connected one: it gets what others send there. None where there can be none."""
-    beside = socket.socket(sock.family, socket.SOCK_DGRAM)
+    try:
+        beside = socket.socket(sock.family, socket.SOCK_DGRAM)
+    except OSError:
+        # No descriptor is left.
+        return None
     try:
         beside.setblocking(False)
         for each in (sock, beside):

@@ -21,19 +21,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.simulator.udp import UdpSimulator
+    from ospbridge.transport.tls import TlsListener
 
 WITHIN: Final = 30.0
 
 
 @asynccontextmanager
 async def serving(
-    simulator: UdpSimulator, path: Path, *, spin: bool = False, **changes: Any
+    simulator: UdpSimulator,
+    path: Path,
+    *,
+    spin: bool = False,
+    remote: TlsListener | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Conductor]:
     """A hub at ``path`` whose simulator is joined; ``changes`` are settings of it."""
     conductor = Conductor(Settings(hub=path, simulator=simulator.address, spin=spin, **changes))
     with (
         closing(HubSocket(path)) as listener,
-        HubServer(listener, conductor, spin=spin) as server,
+        HubServer(listener, conductor, spin=spin, remote=remote) as server,
         trio.fail_after(WITHIN),
     ):
         async with trio.open_nursery() as nursery:

@@ -28,6 +28,8 @@ from ospbridge.errors import (
     StepUncertain,
     TaskError,
     UsageError,
+    ValueNotFound,
+    ValueRejected,
 )
 from ospbridge.interface import DrawnSeed, Endpoint, Feedback
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
@@ -121,6 +123,13 @@ async def test_a_reset_without_a_seed_draws_one(session: FakeSession) -> None:
     a = attach(conductor, "a")
     await conductor.reset([a], 0, 1)
     assert told(a).info["osp_seed"] == session.seeds[0] > 0
+
+
+async def test_a_seed_below_zero_is_one_of_osps_as_any_other(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], -(2**31), 1)
+    assert told(a).info["osp_seed"] == -(2**31)
 
 
 async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do(
@@ -515,6 +524,25 @@ async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: Fa
         attach(conductor, "a", Driver("x", 0))
 
 
+async def test_processes_of_one_number_behind_one_address_are_told_apart_by_what_they_say(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    one, other = (Driver("train.py", 1, "10.0.0.7", process=process) for process in ("1f", "2e"))
+    a = attach(conductor, "a", one)
+    with pytest.raises(AgentTaken):
+        attach(conductor, "a", other)
+    assert attach(conductor, "a", Driver("twin.py", 1, "10.0.0.7", process="1f")).name == "a"
+    b = attach(conductor, "b", other)
+    await conductor.reset([a], 1, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.reset, [b], 2, 1)
+        await trio.sleep(10)
+        assert conductor.lockstep.playing == [a]
+        conductor.leave([a])
+    assert conductor.lockstep.playing == [b]
+
+
 async def test_without_a_name_the_only_free_agent_is_taken(session: FakeSession) -> None:
     conductor = conductor_of(session)
     with pytest.raises(UsageError, match="several free agents: a, b"):
@@ -675,6 +703,34 @@ async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset(s
     assert await reset() == ("", "")
 
 
+@pytest.mark.parametrize("policy", list(ResetPolicy))
+async def test_one_request_that_abandons_several_episodes_in_doubt_is_told_of_each(
+    session: FakeSession, policy: ResetPolicy
+) -> None:
+    conductor = conductor_of(session, reset_policy=policy)
+    both = conductor.attach(["a", "b"], ONE)
+    await conductor.reset(both, 9, 1)
+    await conductor.step([(attachment, inputs(0.5)) for attachment in both])
+    session.audit_says = "2 steps were given, the clock shows 3"
+    await conductor.reset(both, 9, 1)
+    assert ["cannot be trusted" in told(attachment).reason for attachment in both] == [True, True]
+
+
+async def test_an_error_that_is_told_again_and_again_takes_no_more_room_each_time(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    session.step_errors = [BarrierStuck("others do not vote")]
+    frames = []
+    for _ in range(4):
+        with pytest.raises(BarrierStuck) as caught:
+            await play(conductor, a, 0.3)
+        frames.append(len(caught.traceback))
+    assert frames[1] == frames[2] == frames[3]
+
+
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
     conductor = conductor_of(session)
     a = attach(conductor, "a")
@@ -716,6 +772,15 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
     attach(conductor, "b", TWO)
 
 
+async def test_an_agent_that_came_back_with_a_range_that_is_none_is_the_same() -> None:
+    conductor = conductor_of(FakeSession("a"))
+    for _ in range(2):
+        conductor.lockstep.take_agents([PlainTask(agent("a", low=float("nan")), bounded=True)])
+        a = conductor.lockstep.attachments[0] if conductor.lockstep.attachments else attach(conductor, "a")
+        await conductor.reset([a], 1, 1)
+        assert a.state is State.PLAYING
+
+
 async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_it(
     session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -740,6 +805,30 @@ async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_
     assert not told(b).truncated
     assert a.state is State.DONE
     assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueNotFound("no value '/Gravity'"), ValueRejected("it takes no 'heavy'")]
+)
+async def test_a_start_value_that_the_simulator_does_not_take_is_told_and_costs_no_session(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch, error: OspBridgeError
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+
+    async def refused(_name: str, _text: str) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(session, "set", refused, raising=False)
+    with monkeypatch.context() as patched:
+        task = conductor.lockstep.held["a"].task
+        patched.setattr(task, "start_values", lambda _: {"/Gravity": "heavy"})
+        for _ in range(3):
+            with pytest.raises(type(error)):
+                await conductor.reset([a], 1, 1)
+    assert conductor.ready
+    await conductor.reset([a], 1, 1)
+    assert session.seeds == [1]
 
 
 async def test_a_task_that_cannot_say_its_start_values_is_refused_its_reset_and_no_other(

@@ -103,6 +103,23 @@ async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
 
 
 @pytest.mark.trio
+async def test_a_shorter_hold_within_a_longer_one_cuts_nobodys_time_short(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, told = seated(session)
+    await both_play(conductor, a, b)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(conductor.step, [(b, inputs(0.5))])
+        await trio.sleep(1)
+        with conductor.holding(holder, 600.0, "waits for weights"):
+            await trio.sleep(100)
+            with conductor.holding(Driver("another relay", 3), 10.0, "waits for less"):
+                await trio.sleep(5)
+        await conductor.step([(a, inputs(0.25))])
+    assert told == [(600.0, "waits for weights"), (500.0, "waits for weights")]
+
+
+@pytest.mark.trio
 async def test_who_begins_to_wait_during_a_hold_is_told_what_is_left(
     session: FakeSession, autojump_clock: object
 ) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,15 +18,18 @@ from ospbridge.daemon import hub_server
 from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.daemon.hub_server import HubServer
-from ospbridge.errors import HubError, LocalProtocolError
+from ospbridge.errors import HubError, HubNotFound, LocalProtocolError, OspBridgeError
+from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
+from ospbridge.transport import unix
+from ospbridge.transport.tls import TlsAddress, TlsListener
+from tests.daemon.certificates import Authority
 from tests.daemon.hubs import serving
 
 if TYPE_CHECKING:
-    import socket
     from pathlib import Path
 
     from ospbridge.simulator.udp import UdpSimulator
@@ -70,6 +76,62 @@ async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
             except HubError:
                 continue
         second.close()
+
+
+async def test_who_comes_while_too_many_wait_to_be_let_in_waits_too(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "BACKLOG", 0)
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        # The hub's own task has no turn meanwhile.
+        with ExitStack() as stack:
+            with suppress(BlockingIOError):
+                while True:
+                    stack.enter_context(unix.connect_unix(path))
+            came: list[HubClient] = []
+            newcomer = Thread(target=lambda: came.append(HubClient.connect(f"unix:{path}")))
+            newcomer.start()
+            newcomer.join(0.2)
+            with pytest.raises(HubNotFound, match="lets nobody in"):
+                HubClient.connect(f"unix:{path}", timeout=0.05)
+            await trio.to_thread.run_sync(newcomer.join)
+        (client,) = came
+        client.close()
+
+
+async def test_who_shows_no_certificate_takes_nobodys_place(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_server, "MOST_CLIENTS", 1)
+    monkeypatch.setattr(hub_server, "MOST_HANDSHAKES", 2)
+    authority = Authority(tmp_path)
+    mine = authority.issue("environment")
+    path = tmp_path / "hub"
+    address = TlsAddress(Endpoint("127.0.0.1", 0), authority.issue("daemon"))
+    with closing(TlsListener(address)) as remote, ExitStack() as stack, capture_logs() as logs:
+        place = remote.socket.getsockname()[:2]
+        bridge = f"tls://127.0.0.1:{place[1]}"
+        async with serving(document, path, remote=remote):
+            silent = [stack.enter_context(socket.create_connection(place, 5)) for _ in range(2)]
+            (await connected(path)).close()
+            one_more = stack.enter_context(socket.create_connection(place, 5))
+            assert await trio.to_thread.run_sync(one_more.recv, 1) == b""
+            for each in silent:
+                each.close()
+            connect = partial(HubClient.connect, bridge, tls=mine, timeout=10.0)
+            remote_client = None
+            while remote_client is None:
+                # The server may not have seen yet that they are gone.
+                with suppress(OspBridgeError):
+                    remote_client = await trio.to_thread.run_sync(connect)
+            with pytest.raises(HubError, match="serves 1 connections"):
+                await connected(path)
+            with pytest.raises(OspBridgeError):
+                await trio.to_thread.run_sync(connect)
+            remote_client.close()
+    reasons = [line["reason"] for line in logs if line["event"] == "an environment is turned away"]
+    assert reasons == ["2 other hosts have yet to show their certificates"]
 
 
 async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -271,6 +272,27 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told(
             may.set()
             await until(lambda: conductor.ready)
     assert [line for line in logs if "Too many open files" in line.get("reason", "")]
+
+
+async def test_a_host_whose_name_nobody_looks_up_yet_is_waited_for_as_a_simulator_is(
+    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the daemon starts sooner than its host has a network."""
+    resolving = socket.getaddrinfo
+    missing = [1, 2]
+
+    def looked_up(*given: Any, **kind: Any) -> Any:
+        if missing:
+            missing.pop()
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolving(*given, **kind)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    with capture_logs() as logs:
+        async with running(document) as conductor:
+            await until(lambda: conductor.ready)
+    (waiting,) = [line for line in logs if line["event"] == "waiting for the simulator"]
+    assert "Temporary failure" in waiting["reason"]
 
 
 async def test_who_comes_to_a_simulator_that_is_given_up_is_told_so_and_not_to_wait_for_it() -> None:

@@ -339,6 +339,23 @@ async def test_any_both_sides_of_an_abandoned_episode_are_recorded(
     assert ends(tmp_path, "b") == [(2, "truncated", told.reason)]
 
 
+async def test_any_whose_reset_abandons_all_of_their_episodes_have_abandoned_ones(
+    session: FakeSession, autojump_clock: object, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session, reset_policy=ResetPolicy.ANY)
+    with recorded(conductor, tmp_path):
+        both = conductor.attach(["a", "b"], ONE)
+        for _ in range(2):
+            await conductor.reset(both, 7, 1)
+            await conductor.step([(attachment, inputs(0.5)) for attachment in both])
+        conductor.leave(both)
+    for name in ("a", "b"):
+        assert ends(tmp_path, name) == [
+            (1, "abandoned", "reset before its end"),
+            (1, "abandoned", "closed before its end"),
+        ]
+
+
 async def test_what_is_under_way_when_it_closes_is_written(
     session: FakeSession, autojump_clock: object, tmp_path: Path
 ) -> None:

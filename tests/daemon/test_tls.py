@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -103,6 +106,64 @@ def test_an_environment_plays_over_tls_as_beside_the_daemon(
         seat.reset(1)
         seat.close()
         assert daemon.status().agents[0].state == "free"
+
+
+AS_IN_A_CONTAINER = """
+import os, sys
+os.getpid = lambda: 1
+from pathlib import Path
+from ospbridge.session.hub_client import HubClient
+from ospbridge.transport.tls import TlsFiles
+client = HubClient.connect(sys.argv[1], tls=TlsFiles(*map(Path, sys.argv[2:])))
+seat = client.attach("agent1")
+print("attached", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_processes_of_two_containers_behind_one_address_are_not_taken_for_one(
+    document: UdpSimulator, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = authority.issue("environment")
+    with listening(document, tmp_path, authority.issue("daemon")) as (_, bridge):
+        files = (str(mine.cert), str(mine.key), str(mine.ca))
+        with subprocess.Popen(
+            [sys.executable, "-c", AS_IN_A_CONTAINER, bridge, *files],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other:
+            await_line(other, "attached")
+            monkeypatch.setattr(os, "getpid", lambda: 1)
+            with pytest.raises(AgentTaken, match=r"pid 1 on 127\.0\.0\.1"):
+                HubClient.connect(bridge, tls=mine).attach("agent1")
+            monkeypatch.undo()
+            other.communicate("\n", timeout=20)
+
+
+def test_a_hub_whose_name_nobody_looks_up_yet_is_waited_for(
+    document: UdpSimulator, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = authority.issue("environment")
+    with listening(document, tmp_path, authority.issue("daemon")) as (_, bridge):
+        resolving = socket.getaddrinfo
+        missing: list[int] = []
+
+        def looked_up(*given: Any, **kind: Any) -> Any:
+            if missing:
+                raise socket.gaierror(missing.pop(), "so it is")
+            return resolving(*given, **kind)
+
+        monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+        missing[:] = [socket.EAI_AGAIN] * 2
+        HubClient.connect(bridge, tls=mine, wait=10.0).close()
+        missing[:] = [socket.EAI_AGAIN]
+        with pytest.raises(HubNotFound, match="does not resolve: so it is") as caught:
+            HubClient.connect(bridge, tls=mine)
+        assert "name server" in caught.value.hint
+        missing[:] = [socket.EAI_NONAME]
+        with pytest.raises(ConfigurationError, match="does not resolve: so it is"):
+            HubClient.connect(bridge, tls=mine, wait=10.0)
 
 
 def test_messages_longer_than_a_record_of_tls_come_whole(

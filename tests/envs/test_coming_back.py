@@ -330,6 +330,27 @@ def test_an_environment_may_be_made_anew_for_one_that_never_got_its_simulator_ba
         new.close()
 
 
+@pytest.mark.parametrize("noticed", [True, False])
+def test_an_environment_may_be_made_beside_one_that_has_lost_its_simulator_meanwhile(noticed: bool) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        address = simulator.address
+        first = single(str(address))
+        first.reset(seed=1)
+    if noticed:
+        assert step(first)[3]
+    with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port):
+        twin = single(str(address))
+        if not noticed:
+            # Its world is gone, whoever has joined the new one.
+            assert step(first)[3]
+        twin.reset(seed=2)
+        assert not step(twin)[3]
+        first.reset(seed=3)
+        assert not step(first)[3]
+        twin.close()
+        first.close()
+
+
 def test_a_twin_and_one_that_is_refused_leave_the_trace_of_the_first_alone(tmp_path: Path) -> None:
     file = tmp_path / "first.jsonl"
     with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator:

@@ -64,7 +64,7 @@ seeds = st.integers(-(2**31), 2**31 - 1)
 ranges = st.lists(st.tuples(texts, numbers, numbers), max_size=3)
 names = st.lists(texts, max_size=4)
 requests = st.one_of(
-    st.builds(Hello, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
+    st.builds(Hello, st.integers(0, 2**31), texts, st.integers(0, 2**31), texts),
     st.builds(Attach, names, st.booleans()),
     st.builds(Reset, names, seeds, st.integers(0, 2**31)),
     st.builds(Step, st.lists(st.tuples(texts, st.binary(max_size=40)), max_size=4)),
@@ -172,6 +172,12 @@ def feed(incoming: Incoming, data: bytes) -> None:
         space[:count] = data[:count]
         incoming.received(count)
         data = data[count:]
+
+
+def test_a_hello_of_earlier_releases_says_no_process_and_theirs_takes_what_it_does_not_know() -> None:
+    said = ["hello", 4, "train.py", 7]
+    assert decode_request(msgspec.msgpack.encode(said)) == Hello(4, "train.py", 7)
+    assert decode_request(msgspec.msgpack.encode([*said, "1f", "later"])) == Hello(4, "train.py", 7, "1f")
 
 
 @given(requests)
@@ -352,6 +358,23 @@ def test_an_interface_crosses_the_hub_with_infinite_ranges_and_without_its_local
     assert told.interface() == AgentInterface(0, "cart", agent.inputs, agent.outputs, (), "Robot")
     assert told.action_space() == DiscreteSpace(2)
     assert told.observation_space().high.tolist() == [math.inf]
+
+
+def test_an_agent_that_comes_back_with_a_range_that_is_none_is_the_same() -> None:
+    def described(**changes: float) -> AgentDescription:
+        ranges = {"low": math.nan, "high": 1.0} | changes
+        value = InterfaceValue("/in", ranges["low"], ranges["high"])
+        space = BoxSpace(np.full(1, -np.inf, np.float32), np.full(1, np.inf, np.float32))
+        interface = AgentInterface(1, "a", (value,), (), (), "Agent")
+        sent = msgspec.msgpack.encode(AgentDescription.of(interface, space, space))
+        return msgspec.msgpack.decode(sent, type=AgentDescription)
+
+    assert described().like(described())
+    assert described(low=-0.0).like(described(low=0.0))
+    assert not described(high=2.0).like(described())
+    assert not described(low=0.0).like(described())
+    assert not msgspec.structs.replace(described(), name="b").like(described())
+    assert not msgspec.structs.replace(described(), choices=2).like(described())
 
 
 @pytest.mark.parametrize(

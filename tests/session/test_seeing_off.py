@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import threading
@@ -143,3 +144,13 @@ def test_a_second_socket_at_a_port_hears_everybody_but_the_first_ones_peer() -> 
             third.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with pytest.raises(OSError, match="in use"):
                 third.bind(first.getsockname())
+
+
+def test_where_no_descriptor_is_left_nobody_else_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
+        first.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(socket, "socket", none_left)
+        assert open_beside(first) is None

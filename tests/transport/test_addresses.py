@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, OspBridgeError, SimulatorNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.transport.addresses import parse_endpoint, parse_listening, resolve
 from ospbridge.transport.stream_addresses import listening_at, parse_stream
@@ -100,6 +100,27 @@ def test_of_several_addresses_the_one_is_taken_that_simulators_listen_at(
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
     assert resolve(Endpoint("localhost", 9)) == (socket.AF_INET, Endpoint("127.0.0.1", 9))
     assert resolve(Endpoint("six", 9)) == (socket.AF_INET6, Endpoint("::1", 9))
+
+
+@pytest.mark.parametrize(
+    "number, error, hint",
+    [
+        (socket.EAI_NONAME, ConfigurationError, "write the IP address"),
+        (socket.EAI_AGAIN, SimulatorNotFound, "reaches its name server"),
+        (socket.EAI_FAIL, SimulatorNotFound, "reaches its name server"),
+    ],
+)
+def test_a_name_that_nobody_looks_up_now_is_not_one_that_there_is_not(
+    number: int, error: type[OspBridgeError], hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_up(*_: object, **__: object) -> Any:
+        raise socket.gaierror(number, "so it is")
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    with pytest.raises(error, match="'robot' does not resolve: so it is") as caught:
+        resolve(Endpoint("robot", 1))
+    assert hint in caught.value.hint
+    assert type(caught.value) is error
 
 
 @pytest.mark.parametrize(
