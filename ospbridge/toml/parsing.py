@@ -28,5 +28,6 @@ def parsed(text: str) -> dict[str, Any]:
     """What it says. Raises NoToml."""
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # Not only its own error: Python reads no integer of more than some thousands of digits.
         raise NoToml(f"no TOML: {error}") from None
