@@ -231,3 +231,10 @@ def test_every_option_has_help() -> None:
         assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), parameter.name
     result = CliRunner().invoke(main, ["sim", "--help"])
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("world", [["--env", "CartPole-v1"], ["--synthetic", "1,1"], ["cartpole"]])
+def test_a_number_of_robots_needs_the_arena(world: list[str]) -> None:
+    result = CliRunner().invoke(main, ["sim", *world, "--robots", "3", "--port", "0"])
+    assert result.exit_code == 2
+    assert "--robots needs the arena" in result.stderr
