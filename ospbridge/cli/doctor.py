@@ -148,6 +148,8 @@ def _configuration(file: Path) -> tuple[Check, list[Settings]]:
     try:
         with context:
             found = configuration(context, file)
+            # Whether it may listen, and its token be read, is known only where it runs: a service has its own files.
+            found.check_daemon()
             settings, feedings = found.settings(), found.feedings()
     except OspBridgeError as error:
         fix = error.hint or f"ospbridge config show --config {file}"
