@@ -125,7 +125,7 @@ def _lines(path: Path, mistakes: Sequence[str]) -> list[int | None]:
     from ospbridge.toml.lines import Lines
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         tomllib.loads(text)
     except (OSError, ValueError, RecursionError):
         return [None for _ in mistakes]

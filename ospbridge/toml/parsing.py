@@ -16,9 +16,9 @@ class NoToml(ValueError):
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file. Raises NoToml."""
+    """The text of a file, without the mark that editors of Windows begin it with. Raises NoToml."""
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise NoToml(f"line {line}: not UTF-8, as TOML has to be") from None

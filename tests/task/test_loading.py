@@ -328,6 +328,12 @@ def test_the_hint_is_a_command_that_can_be_copied(tmp_path: Path) -> None:
     assert "ospbridge check FILE" in caught.value.hint
 
 
+def test_the_mark_that_some_editors_begin_a_file_with_is_no_part_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + AGENT.encode())
+    assert load(str(file)).name == "x"
+
+
 def test_a_huge_file_is_no_scenario(tmp_path: Path) -> None:
     file = tmp_path / "huge.toml"
     file.write_bytes(b"#" * 1_000_001)
