@@ -188,3 +188,14 @@ def test_a_token_that_only_the_service_can_read_is_no_problem(tmp_path: Path) ->
         f'[[simulator]]\naddress = "127.0.0.1:{free_port()}"\n'
     )
     assert checks("--config", str(file), exit_code=1)["configuration"]["state"] == "ok"
+
+
+def test_a_variable_that_connect_could_not_read_is_a_problem_among_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSPBRIDGE_CONNECT_WAIT", "abc")
+    file = tmp_path / "connect.toml"
+    file.write_text("")
+    found = checks("--config", str(file), exit_code=1)["configuration"]
+    assert found["state"] == "problem"
+    assert "OSPBRIDGE_CONNECT_WAIT says: 'abc' is not a number" in found["detail"]
