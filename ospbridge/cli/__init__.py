@@ -208,7 +208,9 @@ def _exit_interrupted() -> NoReturn:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    from ospbridge.observe.printable import printable  # only who fails needs it
+
+    return printable(" ".join(text.split()))
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

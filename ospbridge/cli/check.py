@@ -13,6 +13,7 @@ from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, SimulatorAccess, SimulatorAddress, json_option
 from ospbridge.cli.output import note, print_json
 from ospbridge.cli.stopping import stoppable
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,8 @@ def check(
     from ospbridge.errors import ScenarioInvalid
     from ospbridge.task.loading import find, load
 
+    if simulator is None:
+        _refuse_of_simulator()
     path = find(file)
     findings = Findings()
     scenario: Scenario | None = None
@@ -103,6 +106,18 @@ def check(
         raise click.exceptions.Exit(ScenarioInvalid.exit_code)
 
 
+def _refuse_of_simulator() -> None:
+    """Raises UsageError for an option that says how to speak to a simulator, where none is named."""
+    from ospbridge.errors import UsageError
+
+    context = click.get_current_context()
+    for name in ("profile", "timeout", "trace"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"--{name} was given, but no simulator to look at", hint="add --simulator HOST:PORT"
+            )
+
+
 def _lines(path: Path, mistakes: Sequence[str]) -> list[int | None]:
     """Of each mistake; None where it has none, as in a file that is no TOML."""
     import tomllib
@@ -110,7 +125,7 @@ def _lines(path: Path, mistakes: Sequence[str]) -> list[int | None]:
     from ospbridge.toml.lines import Lines
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         tomllib.loads(text)
     except (OSError, ValueError, RecursionError):
         return [None for _ in mistakes]
@@ -127,7 +142,7 @@ def _in_order(mistakes: Sequence[str], lines: Sequence[int | None]) -> tuple[lis
 def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator: Endpoint | None) -> None:
     for mistake, line in zip(findings.mistakes, lines, strict=True):
         place = path if line is None else f"{path}:{line}"
-        click.echo(f"{place}: {' '.join(mistake.split())}")
+        click.echo(printable(f"{place}: {' '.join(mistake.split())}"))
     for what in findings.unchecked:
         note(f"not checked: {what}")
     if findings.mistakes:
@@ -135,4 +150,4 @@ def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator
     if simulator is None:
         click.echo(f"{path}: no mistakes")
     else:
-        click.echo(f"{path}: no mistakes; {simulator} has {', '.join(findings.agents)}")
+        click.echo(printable(f"{path}: no mistakes; {simulator} has {', '.join(findings.agents)}"))

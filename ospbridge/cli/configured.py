@@ -38,21 +38,28 @@ class Configuration:
 
     def check(self) -> None:
         """What would keep the daemon from starting. Raises ConfigurationError, UsageError."""
+        self.check_daemon()
+        with self.daemon.blamed():
+            if self.daemon["dashboard"] is not None:
+                from ospbridge.dashboard.address import place, read_token
+
+                token = read_token(self.daemon["dashboard_token"])
+                place(self.daemon["dashboard"], guarded=bool(token))
+        self.settings()
+        self.feedings()
+
+    def check_daemon(self) -> None:
+        """What is said of the daemon itself, and could work nowhere. Raises ConfigurationError, UsageError."""
         with self.daemon.blamed():
             if self.daemon["metrics"] is not None:
                 from ospbridge.daemon.metrics_server import need_the_extra
 
                 need_the_extra()
             self.check_dashboard()
-            if self.daemon["dashboard"] is not None:
-                from ospbridge.dashboard.address import called, place, read_token
+            for name in self.daemon["dashboard_host"] or ():
+                from ospbridge.dashboard.address import called
 
-                token = read_token(self.daemon["dashboard_token"])
-                place(self.daemon["dashboard"], guarded=bool(token))
-                for name in self.daemon["dashboard_host"] or ():
-                    called(name)
-        self.settings()
-        self.feedings()
+                called(name)
 
     def check_dashboard(self) -> None:
         """Raises UsageError for what is said of a dashboard where none was asked for."""

@@ -138,16 +138,24 @@ def _configuration(file: Path) -> tuple[Check, list[Settings]]:
     """What `ospbridge connect` would make of the file, and the simulators that it would join."""
     from ospbridge.cli.configured import configuration
     from ospbridge.cli.connect import connect
-    from ospbridge.cli.variables import name_variables
+    from ospbridge.cli.variables import name_variables, told_plainly
     from ospbridge.diagnosis.checks import problem, well
     from ospbridge.errors import OspBridgeError
 
     subject = "configuration"
     name_variables(connect, "OSPBRIDGE_CONNECT")
-    context = connect.make_context("connect", ["--config", str(file)], auto_envvar_prefix="OSPBRIDGE_CONNECT")
+    arguments = ["--config", str(file)]
+    try:
+        context = connect.make_context("connect", arguments, auto_envvar_prefix="OSPBRIDGE_CONNECT")
+    except click.BadParameter as error:
+        # Of a variable, which `ospbridge connect` would read too.
+        wrong = told_plainly(error).format_message()
+        return problem(subject, wrong, "set it to what `ospbridge connect --help` says, or unset it"), []
     try:
         with context:
             found = configuration(context, file)
+            # Whether it may listen, and its token be read, is known only where it runs: a service has its own files.
+            found.check_daemon()
             settings, feedings = found.settings(), found.feedings()
     except OspBridgeError as error:
         fix = error.hint or f"ospbridge config show --config {file}"

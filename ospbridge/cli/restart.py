@@ -13,6 +13,7 @@ import click
 
 from ospbridge.cli.options import simulator_options
 from ospbridge.cli.output import note
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ def _ask(simulator: SimulatorAccess, held: Sequence[str]) -> None:
             hint="add --yes to do it all the same",
         )
     holds = f"; controlled now: {', '.join(held)}" if held else "; no agent is controlled now"
-    click.confirm(f"Disconnect every client of {simulator.address}{holds}?", abort=True, err=True)
+    click.confirm(printable(f"Disconnect every client of {simulator.address}{holds}?"), abort=True, err=True)
 
 
 def _report(
@@ -68,7 +69,7 @@ def _report(
     if not confirmed:
         note("the simulator did not confirm it; it often does not, although it does what was asked")
     if freed:
-        click.echo(f"Disconnected every client of {simulator.address}; freed: {', '.join(freed)}")
+        click.echo(printable(f"Disconnected every client of {simulator.address}; freed: {', '.join(freed)}"))
     elif not held:
         click.echo(f"Disconnected every client of {simulator.address}; all agents were free before")
     if taken:

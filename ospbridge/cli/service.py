@@ -9,6 +9,7 @@ import click
 
 from ospbridge.cli.options import CloseNames, json_option
 from ospbridge.cli.output import note, print_json
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +184,7 @@ def _tell(found: UnitStatus) -> None:
     ]
     for name, told in rows:
         if told:
-            click.echo(f"{name:10}{told}")
+            click.echo(printable(f"{name:10}{told}"))
 
 
 def _last_exit(found: UnitStatus) -> str:

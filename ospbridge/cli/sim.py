@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sim"]
 
+ROBOTS = 2
+"""Of the arena where nobody says how many."""
 PROBABILITY = NumberRange(0.0, 1.0)
 STEP_WITHIN = 2.0
 """Seconds that a step which is under way may take when the simulator is told to end."""
@@ -47,7 +49,7 @@ def _sizes(
 )
 @click.option("--copies", type=click.IntRange(1, 1000), default=1, help="Host each --env that many times.")
 @click.option("--arena", is_flag=True, help="Host two-wheeled robots in a walled arena (the default world).")
-@click.option("--robots", type=click.IntRange(1, 64), default=2, help="How many robots the arena has.")
+@click.option("--robots", type=click.IntRange(1, 64), default=ROBOTS, help="How many robots the arena has.")
 @click.option(
     "--synthetic",
     callback=_sizes,
@@ -190,6 +192,8 @@ def _make_world(  # noqa: PLR0917  # the options of the command, in their order
         raise click.UsageError(
             "A scenario, --env, --arena and --synthetic exclude each other: one simulator, one world."
         )
+    if robots != ROBOTS and (envs or synthetic is not None or scenario is not None):
+        raise click.UsageError("--robots needs the arena.")
     if not envs and copies != 1:
         raise click.UsageError("--copies needs --env.")
     if synthetic is None and (agents != 1 or values or think):

@@ -10,6 +10,7 @@ import click
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.output import numbered
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from ospbridge.hub.status import SpoolStatus, StatusReply, UpstreamStatus
@@ -99,30 +100,32 @@ def _plain(found: StatusReply) -> dict[str, object]:
 
 
 def _show(found: StatusReply) -> None:
-    click.echo(f"daemon      ospbridge {found.version}, pid {found.pid}, up {found.uptime:.0f} s")
-    click.echo(
-        f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile)
-    )
+    _tell(f"daemon      ospbridge {found.version}, pid {found.pid}, up {found.uptime:.0f} s")
+    _tell(f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile))
     done = (
         numbered(found.steps, "step"),
         numbered(found.resets, "reset"),
         numbered(found.rebuilds, "rebuild"),
     )
-    click.echo(f"done        {', '.join(done)}")
+    _tell(f"done        {', '.join(done)}")
     if found.recording is not None:
-        click.echo(
+        _tell(
             f"recording   {found.recording.directory}: {numbered(found.recording.recorded, 'episode')}, "
             f"{found.recording.dropped} dropped"
         )
     for upstream in found.upstreams:
-        click.echo(f"upstream    {_told(upstream)}")
+        _tell(f"upstream    {_told(upstream)}")
     width = max([len(agent.name) for agent in found.agents], default=0)
     for agent in found.agents:
         driver = f" by {agent.driver}" if agent.driver else ""
-        click.echo(
+        _tell(
             f"agent       {agent.name:{width}}  {agent.state}{driver}, "
             f"{numbered(agent.steps, 'step')}, {numbered(agent.episodes, 'episode')} before"
         )
+
+
+def _tell(text: str) -> None:
+    click.echo(printable(text))
 
 
 def _told(upstream: UpstreamStatus) -> str:

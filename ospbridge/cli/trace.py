@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ospbridge.cli.numbers import NumberRange
+from ospbridge.cli.options import CloseNames
 from ospbridge.cli.output import note, numbered
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["show", "trace"]
 
 
-@click.group()
+@click.group(cls=CloseNames)
 def trace() -> None:
     """Read traces written with --trace."""
 

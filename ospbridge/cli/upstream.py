@@ -183,7 +183,7 @@ def upstream_from(
     address = options["rllink"]
     given = given or _said
     if address is None:
-        named = [name for name, value in options.items() if name.startswith(PREFIX) and given(name)]
+        named = [name for name in options if (name.startswith(PREFIX) or name == "insecure") and given(name)]
         if named:
             raise UsageError(
                 f"--{named[0].replace('_', '-')} was given, but no server", hint="add --rllink HOST:PORT"

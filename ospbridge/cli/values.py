@@ -13,6 +13,7 @@ from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
 from ospbridge.cli.output import Column, note, print_json, print_json_line, print_table
 from ospbridge.cli.stopping import stoppable
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
@@ -189,7 +190,7 @@ def _watch(
             if as_json:
                 print_json_line({"elapsed": round(elapsed, 3), **_as_object(reading)})
             else:
-                click.echo(f"{elapsed:10.3f}  {name.ljust(width)}  {reading.value}")
+                click.echo(printable(f"{elapsed:10.3f}  {name.ljust(width)}  {reading.value}"))
         looks += 1
         if count is not None and looks >= count:
             return

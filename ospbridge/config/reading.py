@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +49,15 @@ class WrittenFile:
 def load(path: Path, sections: Sequence[Section]) -> WrittenFile:
     """What the file says. Raises ConfigurationError; ConfigurationInvalid for its mistakes."""
     try:
-        with path.open("rb") as file:  # which may be a device that never ends
-            data = file.read(LARGEST + 1)
+        data, piped = _content(path)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be read: {error.strerror}", hint="name a TOML file with --config FILE"
         ) from None
+    if piped and not data:
+        raise ConfigurationError(
+            f"{path} is a pipe that nobody writes to", hint="name a TOML file with --config FILE"
+        )
     if len(data) > LARGEST:
         raise ConfigurationError(
             f"{path} is no configuration: it has more than {LARGEST:,} bytes", hint="name a TOML file"
@@ -61,6 +66,18 @@ def load(path: Path, sections: Sequence[Section]) -> WrittenFile:
         return read(decoded(data), sections, origin=str(path), directory=path.absolute().parent)
     except NoToml as error:
         raise _invalid(str(path), [str(error)]) from None
+
+
+def _content(path: Path) -> tuple[bytes, bool]:
+    """Of a file, which may be a device that never ends, or a pipe; whether it is one. Raises OSError."""
+
+    def at_once(name: str, flags: int) -> int:
+        # Where nobody writes to a pipe it opens all the same then, and is empty: a daemon that looks must not hang.
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=at_once) as file:
+        os.set_blocking(file.fileno(), True)
+        return file.read(LARGEST + 1), stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
 
 
 def read(text: str, sections: Sequence[Section], *, origin: str, directory: Path) -> WrittenFile:

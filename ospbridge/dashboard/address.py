@@ -120,8 +120,11 @@ def read_token(file: Path | None) -> str:
             return ""
     try:
         mode = file.stat().st_mode
-        with file.open(encoding="ascii") as opened:  # which may be a device that never ends
-            token = opened.read(2 * LONGEST_TOKEN).strip()
+        # Of a device that never ends the beginning is read; at a pipe that nobody writes to a daemon must not hang.
+        token = ""
+        if not file.resolve().is_fifo():
+            with file.open(encoding="ascii") as opened:
+                token = opened.read(2 * LONGEST_TOKEN).strip()
     except OSError as error:
         raise ConfigurationError(
             f"the dashboard's token cannot be read from {file}: {error.strerror}",

@@ -90,7 +90,8 @@ def _to_be_made(subject: str, directory: Path) -> Check:
 
 def check_hub_sockets() -> list[Check]:
     """The hubs of daemons on this host, at the usual places."""
-    paths = [path for path in (default_hub(), *hubs()) if path.exists() or path.is_symlink()]
+    # os.path: a directory that this user may not enter has none.
+    paths = [path for path in (default_hub(), *hubs()) if os.path.lexists(path)]
     found = [check_hub_socket(path) for path in paths] + _without_socket()
     return found or [skipped("hub", f"no daemon listens in {runtime_directory()}")]
 

@@ -23,6 +23,7 @@ import structlog
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe.listeners import take_over
+from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,11 +150,20 @@ def _with_priority(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 def _for_eyes(*, colors: bool) -> list[Processor]:
     return [
+        _printable,
         structlog.dev.ConsoleRenderer(
             colors=colors and "NO_COLOR" not in os.environ,
             exception_formatter=structlog.dev.plain_traceback,
-        )
+        ),
     ]
+
+
+def _printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:  # noqa: ARG001  # a processor's signature
+    """Names come from simulators and peers, and must not steer a terminal."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = printable(value)
+    return event
 
 
 def _in_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:  # noqa: ARG001  # a processor's signature

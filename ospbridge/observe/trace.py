@@ -7,6 +7,7 @@ them, and says in words what a datagram means. It does no networking: sessions h
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import dataclass, fields
@@ -43,7 +44,8 @@ SHOWN_VALUES: Final = 8
 SHOWN_CHARACTERS: Final = 80
 LONGEST_LINE: Final = 1 << 20
 """Bytes. The largest datagram is 64 KiB, twice that in hex; what is longer is no trace."""
-MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+"""O_NONBLOCK: a pipe that nobody reads is refused, instead of waited for."""
 _WHAT_IS_A_TRACE: Final = "a trace is what --trace FILE writes: one JSON object a line"
 
 
@@ -220,12 +222,15 @@ class TraceWriter:
         self._start = time.monotonic()
         try:
             # Whoever rotates logs may cut the file down while it is written: what follows stands at its end then.
-            self._file: BinaryIO | None = os.fdopen(os.open(self.path, MODE, 0o666), "wb", buffering=0)
+            descriptor = os.open(self.path, MODE, 0o666)
         except OSError as error:
+            why = "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror
             raise ConfigurationError(
-                f"cannot write a trace to {self.path}: {error.strerror}",
+                f"cannot write a trace to {self.path}: {why}",
                 hint="name a file in a directory that exists and may be written to",
             ) from error
+        os.set_blocking(descriptor, True)
+        self._file: BinaryIO | None = os.fdopen(descriptor, "wb", buffering=0)
 
     def sent(self, data: bytes, port: int) -> None:
         """The client sent ``data`` to the server's ``port``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken, IncompleteListing, QueryTimeout, RemoteProtocolError
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["agent_info", "deregister", "overview", "register", "who_is_missing"]
 
+BURST_TOO_LARGE: Final = (
+    "no part of it can be asked for alone: raise net.core.rmem_max (`ospbridge doctor` says to how much), or see "
+    "whether the network loses datagrams"
+)
+
 
 def overview(
     m: ClientMachine, *, stray: Callable[[Reply], None] | None = None
@@ -50,7 +55,9 @@ def overview(
         doubts=lambda pieces: not known.items() <= _names(pieces).items(),
     )
     if not complete:
-        raise IncompleteListing(f"{m.peer}: only {len(pieces)} agents of the overview arrived")
+        raise IncompleteListing(
+            f"{m.peer}: only {len(pieces)} agents of the overview arrived", hint=BURST_TOO_LARGE
+        )
     entries = []
     for _, piece in sorted(pieces.items()):
         assert isinstance(piece, AgentOverviewNext)
@@ -101,7 +108,8 @@ def _info(m: ClientMachine, agent_id: int) -> Exchange[AgentInterface]:
     if not complete:
         raise IncompleteListing(
             f"{m.peer}: only {len(pieces)} interface values of agent {agent_id} arrived, "
-            f"{announced.inputs + announced.outputs + announced.infos} were announced"
+            f"{announced.inputs + announced.outputs + announced.infos} were announced",
+            hint=BURST_TOO_LARGE,
         )
     values = []
     for _, piece in sorted(pieces.items()):

@@ -37,6 +37,10 @@ def source_of(path: Path) -> Source:
     """Found out by looking. Raises ConfigurationError for what is none of them."""
     if path.is_dir():
         return Source.RECORDING
+    if path.is_fifo():
+        raise ConfigurationError(
+            f"{path} is a pipe, and what is drawn is read more than once", hint="write it to a file first"
+        )
     try:
         with path.open("rb") as file:
             first = file.read(64).lstrip()

@@ -42,7 +42,9 @@ def figures_of(episodes: Iterable[RecordedEpisode]) -> list[EpisodeFigures]:
     found: list[EpisodeFigures] = []
     parts: dict[str, EpisodeFigures] = {}
     for episode in episodes:
-        total = float(episode.rewards.sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            # What a simulator scores need not be finite; no axis has a place for it then.
+            total = float(episode.rewards.sum())
         whole = episode.how in ENDED_ITSELF
         known = parts.get(episode.id) if episode.id else None
         if known is None:

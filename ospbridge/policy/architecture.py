@@ -36,6 +36,11 @@ _SUPPORTED: Final = (
     "supported are RLlib's own PPO modules without LSTM and CNN (fcnet_hiddens, head_fcnet_hiddens, layer norm, "
     "vf_share_layers, free_log_std); for any other, export the policy as an ONNX file"
 )
+_MEMORIES: Final = frozenset({"lstm", "gru", "tokenizer"})
+_FORGETFUL: Final = (
+    "nothing here carries what it remembers from step to step, and no ONNX file would change that: train a policy "
+    "without memory (use_lstm=False)"
+)
 _WHOLE_STATE: Final = "the whole state of the RLModule is needed"
 _ELSEWHERE: Final = {
     "lstm": "an LSTM",
@@ -176,7 +181,8 @@ def _places(weights: Mapping[str, NDArray[Any]], prefix: str) -> list[int]:
         if match is None:
             parts = re.split(r"[._]", key)
             what = next((said for part, said in _ELSEWHERE.items() if part in parts), "no dense layer")
-            raise ConfigurationError(f"the key {key!r} belongs to {what}", hint=_SUPPORTED)
+            hint = _SUPPORTED if _MEMORIES.isdisjoint(parts) else _FORGETFUL
+            raise ConfigurationError(f"the key {key!r} belongs to {what}", hint=hint)
         places.add(int(match[1]))
     if not places:
         raise ConfigurationError(

@@ -7,6 +7,7 @@ and what an array claims to hold is compared with its size before it is read.
 from __future__ import annotations
 
 import math
+import stat
 import zipfile
 import zlib
 from pathlib import Path
@@ -53,9 +54,11 @@ def read_policy(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]] 
             hint="name an .onnx file, or an .npz file of weights",
         )
     try:
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise _too_large(size)
+        found = path.stat()
+        if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
+            raise ConfigurationError("it is a pipe or a device", hint="name an .onnx or .npz file")  # noqa: TRY301  # told like the rest
+        if found.st_size > LARGEST:
+            raise _too_large(found.st_size)
         if kind == ".npz":
             return _weights(path)
         model = path.read_bytes()

@@ -27,6 +27,7 @@ LARGEST_KEY: Final = 2**32 - 1
 """Of a field: protobuf's readers leave out what is beyond, and so would see another field."""
 
 _VARINT, _LENGTH = 0, 2
+_LARGEST_VARINT: Final = 2**64 - 1
 _FIXED: Final = {1: 8, 5: 4}
 
 _GRAPH, _FUNCTION = 7, 25
@@ -123,12 +124,12 @@ def fields(view: memoryview, begin: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """The number at ``at``, and where it ends."""
+    """The number at ``at``, and where it ends. Of its 70 bits protobuf's readers keep 64."""
     value = 0
     for shift in range(0, 70, 7):
         byte = view[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value & _LARGEST_VARINT, at
     raise ValueError("a number has more than ten bytes")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.weights import Weights
 
-__all__ = ["ClientMachine", "EpisodesProven", "Event", "Exchange", "Notice", "StateArrived"]
+__all__ = ["ClientMachine", "Event", "Exchange", "Notice", "StateArrived"]
 
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[float, "Message | None", T]
@@ -69,20 +69,13 @@ class StateArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodesProven:
-    """Everything that was sent under ``token`` was read by the server."""
-
-    token: object
-
-
-@dataclass(frozen=True, slots=True)
 class Notice:
     """Something came that nobody asked for, and that means nothing to us."""
 
     text: str
 
 
-Event: TypeAlias = StateArrived | EpisodesProven | Notice
+Event: TypeAlias = StateArrived | Notice
 
 
 @dataclass(slots=True, eq=False)

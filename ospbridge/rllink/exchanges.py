@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ospbridge.errors import LocalProtocolError, UpstreamLost
-from ospbridge.rllink.client import EpisodesProven
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -77,10 +76,10 @@ def newer_state(machine: ClientMachine, than: int | None, *, until: float | None
             yield wake
 
 
-def deliver(machine: ClientMachine, messages: Sequence[Episodes], token: object = None) -> Exchange[None]:
+def deliver(machine: ClientMachine, messages: Sequence[Episodes]) -> Exchange[None]:
     """Send experience that nothing answers, and a PING whose PONG proves that it was read.
 
-    The event EpisodesProven carries ``token``. Without it, whether the experience arrived is not known.
+    Where that does not come, whether the experience arrived is not known.
     """
     if any(isinstance(message, EpisodesAndGetState) for message in messages):
         raise LocalProtocolError(
@@ -88,7 +87,6 @@ def deliver(machine: ClientMachine, messages: Sequence[Episodes], token: object 
         )
     machine.send(*messages, Ping())
     yield from _reply(machine, Pong, machine.limits.proof, "PONG behind the episodes")
-    machine.events.append(EpisodesProven(token))
 
 
 def learn(

@@ -184,7 +184,9 @@ class _Reader:
     def text(self, length: int) -> None:
         if length > LONGEST_TEXT:
             raise _Bad(f"a text of {length} bytes is longer than {LONGEST_TEXT}")
-        self.stack.append(self.take(length).decode("utf-8", "surrogatepass"))
+        text = self.take(length).decode("utf-8", "surrogatepass")
+        # Half of a pair of surrogates is no character, and whoever shows the text could not write it.
+        self.stack.append(text.encode("utf-8", "replace").decode())
 
     def integer(self, length: int) -> None:
         if length < 0:

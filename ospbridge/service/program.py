@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from ospbridge.errors import UsageError
+
 __all__ = ["needed_places", "quoted", "this_program", "unquoted"]
 
 
@@ -31,7 +33,13 @@ def needed_places() -> list[Path]:
 
 
 def quoted(word: str) -> str:
-    """A word of a command line as a unit has it."""
+    """A word of a command line as a unit has it. Raises UsageError for one that no unit can have."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{word!r} is not UTF-8, as everything in a unit must be", hint="give it another name"
+        ) from None
     said = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     plain = (
         said == word and word and not any(character.isspace() or character in "'\";" for character in word)

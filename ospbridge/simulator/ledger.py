@@ -32,6 +32,7 @@ class Ledger:
     """A file of records; call it with each."""
 
     def __init__(self, path: str | Path) -> None:
+        self._path = path
         try:
             self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  # closed by close()
         except OSError as error:
@@ -40,8 +41,14 @@ class Ledger:
             ) from error
 
     def __call__(self, record: dict[str, Any]) -> None:
-        """Write one line."""
-        self._file.write(orjson.dumps(record) + b"\n")
+        """Write one line. Raises ConfigurationError where the disk takes no more: a ledger has no gaps."""
+        try:
+            self._file.write(orjson.dumps(record) + b"\n")
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write the ledger {self._path}: {error.strerror}",
+                hint="make room on its disk, or name a file on another",
+            ) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -6,6 +6,7 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import trio
 
 from ospbridge import __version__
@@ -19,9 +20,10 @@ from ospbridge.transport.settling import settle
 from ospbridge.transport.stream_ends import just_ended, last_word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Never
 
+    from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.server import ServerEvent
     from ospbridge.sink.policy_file import PolicyFile
@@ -72,6 +74,7 @@ class Sink:
         )
         self._batches = 0
         self._writing = trio.Lock()
+        self._reading = trio.Lock()
 
     async def serve(self, listeners: Sequence[trio.SocketListener], tls: ssl.SSLContext | None) -> Never:
         """Until cancelled."""
@@ -169,12 +172,11 @@ class Sink:
                     "it asks for a policy, and there is none", hint="start the sink with --policy FILE"
                 )
             self._batches += event.learned
-            if self._policy.refresh() or self._policy.trouble:
-                log.info(
-                    "the policy's file has changed", file=str(self._policy.path), trouble=self._policy.trouble
-                )
             assert machine.dialect is not None
-            state = self._policy.message(machine.dialect, self._batches)
+            read = partial(_state, self._policy, machine.dialect, self._batches)
+            async with self._reading:
+                # It may be large, and its disk slow: no other client waits for it meanwhile.
+                state = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
             try:
                 machine.send_state(state)
             except RemoteProtocolError as error:
@@ -206,17 +208,38 @@ class Sink:
                 id=again[0].id[:LONGEST_ID],
                 hint="it is recorded once; no two episodes may have the same id, not even of different runs",
             )
-        finished = [fragment for fragment in event.fragments if fragment.done]
+        returns = _returns(event.fragments)
         log.info(
             "experience",
             client=who,
             steps=event.steps,
             repeated=repeated,
-            episodes=len(finished),
-            mean_return=round(float(sum(f.rewards.sum() for f in finished)) / len(finished), 3)
-            if finished
-            else None,
+            episodes=sum(fragment.done for fragment in event.fragments),
+            mean_return=round(sum(returns) / len(returns), 3) if returns else None,
         )
+
+
+def _returns(fragments: Iterable[EpisodeFragment]) -> list[float]:
+    """Of the episodes that are there from their first step to their last."""
+    whole = []
+    begun: dict[str, float] = {}
+    for fragment in fragments:
+        before = begun.pop(fragment.id, None) if fragment.t_started else 0.0
+        if before is None:
+            continue
+        total = before + float(fragment.rewards.sum(dtype=np.float64))
+        if fragment.done:
+            whole.append(total)
+        else:
+            begun[fragment.id] = total
+    return whole
+
+
+def _state(policy: PolicyFile, dialect: Dialect, seq_no: int) -> bytes | bytearray:
+    """The message with the policy as its file is now."""
+    if policy.refresh() or policy.trouble:
+        log.info("the policy's file has changed", file=str(policy.path), trouble=policy.trouble)
+    return policy.message(dialect, seq_no)
 
 
 async def _send(machine: ServerMachine, stream: Stream) -> None:

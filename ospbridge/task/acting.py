@@ -106,7 +106,8 @@ class Actor:
                 "give action.low and action.high",
             )
             return BoxSpace(self._low, self._high)
-        self._half = (self._high - self._low) * np.float32(0.5)
+        # The half of each first: the width of the widest range is beyond float32.
+        self._half = self._high * np.float32(0.5) - self._low * np.float32(0.5)
         self._middle = self._low + self._half
         ones = np.ones(len(self.names), np.float32)
         return BoxSpace(-ones, ones)

@@ -63,7 +63,8 @@ class Observer:
         self._shift = np.zeros(len(low), np.float32)
         space_low, space_high = low, high
         if observe.scale and ranged.any():
-            half = np.where(ranged, (high - low) / 2, 1.0)
+            # The half of each first: the width of the widest range is beyond float32.
+            half = np.where(ranged, high / 2 - low / 2, 1.0)
             self._scale = (1.0 / half).astype(np.float32)
             self._shift = np.where(ranged, -(low + half) / half, 0.0).astype(np.float32)
             space_low, space_high = np.where(ranged, -1.0, low), np.where(ranged, 1.0, high)

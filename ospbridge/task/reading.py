@@ -40,7 +40,7 @@ from ospbridge.task.variables import source
 from ospbridge.toml.lines import Lines
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.parsing import NoToml, parsed
-from ospbridge.toml.tables import Mistakes, Table
+from ospbridge.toml.tables import Mistakes, Table, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +55,10 @@ WORLDS: Final[dict[str, type[GymTable | ArenaTable | SyntheticTable]]] = {
     "arena": ArenaTable,
     "synthetic": SyntheticTable,
 }
+LARGEST_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
+"""As all numbers travel that a simulator is told or tells, but for the texts of variables."""
+MOST_BITS: Final = 64
+"""Of an integer that a variable is set to."""
 _SHORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENV_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]*[A-Za-z][\w.-]*-v\d+")
@@ -97,11 +101,10 @@ def _scenario(table: Table, origin: str) -> Scenario:
     values = _values(table)
     time_step = table.seconds("time_step", None)
     if time_step is None and TIME_STEP_SIZE in values:
-        try:
-            time_step = float(values[TIME_STEP_SIZE])
-        except ValueError:
+        time_step = _seconds(values[TIME_STEP_SIZE])
+        if time_step is None:
             table.mistakes.note(
-                f"values.'{TIME_STEP_SIZE}'", f"{values[TIME_STEP_SIZE]!r} is no number of seconds"
+                f"values.'{TIME_STEP_SIZE}'", f"{values[TIME_STEP_SIZE]!r} is no positive number of seconds"
             )
     agents = table.data.get("agent", [])
     if not isinstance(agents, list) or not agents:
@@ -127,6 +130,14 @@ def _scenario(table: Table, origin: str) -> Scenario:
     )
 
 
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0.0 < seconds < math.inf else None
+
+
 def _values(table: Table) -> dict[str, str]:
     """Variables to set, in the simulator's text form."""
     values: dict[str, str] = {}
@@ -135,21 +146,27 @@ def _values(table: Table) -> dict[str, str]:
         value = inner.data[name]
         if isinstance(value, bool):
             values[name] = "T" if value else "F"
-        elif isinstance(value, int | float | str):
-            values[name] = value if isinstance(value, str) else f"{value:.15g}"
+        elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+            inner.wrong(name, f"an integer of {MOST_BITS} bits at most", value)
+        elif isinstance(value, int | str):
+            values[name] = str(value)
+        elif isinstance(value, float):
+            values[name] = f"{value:.15g}"
         else:
             inner.wrong(name, "a text, a number, or true or false", value)
     return values
 
 
-def _ranges(table: Table, key: str) -> dict[str, Range]:
-    """``name = { low = .., high = .. }``."""
+def _ranges(table: Table, key: str, *, largest: float = math.inf) -> dict[str, Range]:
+    """``name = { low = .., high = .. }``, none of them beyond ``largest``."""
     ranges: dict[str, Range] = {}
     inner = Table(table.data.get(key, {}), table.at(key), None, table.mistakes)
     for name in inner:
         before = len(table.mistakes.found)
         bounds = Table(inner.data[name], inner.at(name), ("low", "high"), table.mistakes)
         low, high = bounds.per_value("low"), bounds.per_value("high")
+        for end, value in (("low", low), ("high", high)):
+            _check_size(table.mistakes, bounds.at(end), _numbers(value), largest)
         if isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf:
             ranges[name] = Range(low, high)
         elif len(table.mistakes.found) == before:
@@ -257,21 +274,38 @@ def _action(table: Table) -> Action:
         inputs=table.texts("inputs", ("*",)),
         choices=choices,
         normalised=table.flag("normalised"),
-        low=table.per_value("low"),
-        high=table.per_value("high"),
+        low=_as_inputs(table, "low"),
+        high=_as_inputs(table, "high"),
         rate=_positive(table, "rate"),
         out_of_bounds=table.choice("out_of_bounds", OutOfBounds.CLIP),
     )
 
 
-def _positive(table: Table, key: str) -> PerValue | None:
+def _as_inputs(table: Table, key: str) -> PerValue | None:
+    """A number for each input; infinite where there is no limit."""
     value = table.per_value(key)
-    numbers: Iterable[float] = ()
+    _check_size(table.mistakes, table.at(key), _numbers(value), LARGEST_FLOAT32)
+    return value
+
+
+def _check_size(mistakes: Mistakes, where: str, numbers: Iterable[float], largest: float) -> None:
+    """Note the first that is finite, and would be infinite for who takes no larger one than ``largest``."""
+    beyond = next((number for number in numbers if largest < abs(number) < math.inf), None)
+    if beyond is not None:
+        mistakes.note(where, f"{beyond:g} is too large for a float32, which ends at {largest:g}")
+
+
+def _numbers(value: PerValue | None) -> Iterable[float]:
+    if value is None:
+        return ()
     if isinstance(value, float):
-        numbers = (value,)
-    elif value is not None:
-        numbers = value if isinstance(value, tuple) else value.values()
-    if any(number <= 0.0 for number in numbers):
+        return (value,)
+    return value if isinstance(value, tuple) else value.values()
+
+
+def _positive(table: Table, key: str) -> PerValue | None:
+    value = _as_inputs(table, key)
+    if any(number <= 0.0 for number in _numbers(value)):
         table.mistakes.note(table.at(key), "must be greater than 0")
     return value
 
@@ -282,11 +316,7 @@ def _choices(table: Table) -> tuple[tuple[float, ...], ...]:
         not isinstance(rows, list)
         or not rows
         or not all(isinstance(row, list) and row for row in rows)
-        or not all(
-            isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-            for row in rows
-            for number in row
-        )
+        or not all(is_number(number) and math.isfinite(number) for row in rows for number in row)
     ):
         table.wrong(
             "choices", "a list with a list of inputs for each choice, such as [[-1.0], [1.0]]", rows or []
@@ -298,7 +328,10 @@ def _choices(table: Table) -> tuple[tuple[float, ...], ...]:
                 f"{table.at('choices')}[{at}]",
                 f"has {len(row)} inputs where the first choice has {len(rows[0])}",
             )
-    return tuple(tuple(map(float, row)) for row in rows)
+    choices = tuple(tuple(map(float, row)) for row in rows)
+    for at, choice in enumerate(choices):
+        _check_size(table.mistakes, f"{table.at('choices')}[{at}]", choice, LARGEST_FLOAT32)
+    return choices
 
 
 def _observe(table: Table) -> Observe:
@@ -307,7 +340,7 @@ def _observe(table: Table) -> Observe:
         infos=table.texts("infos"),
         values=table.texts("values"),
         ranges=table.choice("ranges", Ranges.AUTO),
-        range=_ranges(table, "range"),
+        range=_ranges(table, "range", largest=LARGEST_FLOAT32),
         out_of_range=table.choice("out_of_range", OutOfRange.PASS),
         not_finite=table.choice("not_finite", NotFinite.END),
         scale=table.flag("scale"),
@@ -335,17 +368,24 @@ def _episode(table: Table, names: dict[str, Source], *, timed: bool) -> Episode:
         **expressions,
         terminated_on=table.texts("terminated_on"),
         max_steps=table.whole("max_steps", 1, 1) if "max_steps" in table else None,
-        neutral=table.per_value("neutral"),
+        neutral=_neutral(table),
         settle_steps=settle,
         reset_observation=zeros,
     )
+
+
+def _neutral(table: Table) -> PerValue | None:
+    value = _as_inputs(table, "neutral")
+    if any(math.isinf(number) for number in _numbers(value)):
+        table.mistakes.note(table.at("neutral"), "must be finite, since the agent is given it")
+    return value
 
 
 def _expression(table: Table, key: str, names: dict[str, Source], *, timed: bool) -> str | None:
     if key not in table:
         return None
     value = table.data[key]
-    if isinstance(value, int | float) and not isinstance(value, bool) and key == "reward":
+    if key == "reward" and is_number(value) and math.isfinite(value):
         value = repr(float(value))
     if not isinstance(value, str) or not value.strip():
         table.wrong(key, "an expression as a text", value)

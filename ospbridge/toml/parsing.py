@@ -16,9 +16,9 @@ class NoToml(ValueError):
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file. Raises NoToml."""
+    """The text of a file, without the mark that editors of Windows begin it with. Raises NoToml."""
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise NoToml(f"line {line}: not UTF-8, as TOML has to be") from None
@@ -28,5 +28,6 @@ def parsed(text: str) -> dict[str, Any]:
     """What it says. Raises NoToml."""
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # Not only its own error: Python reads no integer of more than some thousands of digits.
         raise NoToml(f"no TOML: {error}") from None

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from enum import StrEnum
 
-__all__ = ["Mistakes", "PerValue", "Table"]
+__all__ = ["Mistakes", "PerValue", "Table", "is_number"]
 
 E = TypeVar("E", bound="StrEnum")
 LARGEST = 2**31 - 1
+MOST_BITS = 128
+"""Of an integer that is shown as it is."""
 
 PerValue: TypeAlias = float | tuple[float, ...] | Mapping[str, float]
 """A number for each interface value: one for all, one each in their order, or by name or glob."""
@@ -43,12 +45,21 @@ def _kind(value: object) -> str:
         return "a table"
     if isinstance(value, list):
         return f"a list of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        # Python itself refuses to write down what is longer than some thousands of digits.
+        return f"an integer of {value.bit_length()} bits"
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+def is_number(value: object) -> bool:
+    """Neither NaN nor an integer that no float can hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 class Table:
@@ -116,7 +127,7 @@ class Table:
         if key not in self.data:
             return default
         value = self.data[key]
-        if not _is_number(value) or not 0.0 < value < math.inf:
+        if not is_number(value) or not 0.0 < value < math.inf:
             self.wrong(key, "a positive number of seconds", value)
             return default
         return float(value)
@@ -127,7 +138,7 @@ class Table:
         """A number, not smaller than ``least`` (``above``: larger) nor larger than ``most``; None where it is none."""
         value = self.data[key]
         if (
-            not _is_number(value)
+            not is_number(value)
             or (whole and not isinstance(value, int))
             or not math.isfinite(value)
             or (least is not None and (value <= least if above else value < least))
@@ -177,11 +188,11 @@ class Table:
         value = self.data.get(key)
         if value is None:
             return None
-        if _is_number(value):
+        if is_number(value):
             return float(value)
-        if isinstance(value, list) and all(map(_is_number, value)):
+        if isinstance(value, list) and all(map(is_number, value)):
             return tuple(map(float, value))
-        if isinstance(value, dict) and all(map(_is_number, value.values())):
+        if isinstance(value, dict) and all(map(is_number, value.values())):
             return {name: float(number) for name, number in value.items()}
         self.wrong(key, "a number, a list of numbers, or a table of numbers by name or glob", value)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import stat
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
@@ -18,11 +19,19 @@ _OLD: Final = frozenset({"UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW"})
 
 
 def see(paths: Iterable[Path | None]) -> None:
-    """Raises ConfigurationError for a file that cannot be read; OpenSSL would not say which."""
+    """Raises ConfigurationError for a file that cannot be read; OpenSSL would not say which.
+
+    Nor would it ever come back from a device that has no end, or from a pipe that nobody writes to.
+    """
     for path in paths:
         if path is None:
             continue
         try:
+            # What a shell's <(command) stands for is a pipe without a place of its own, and has a writer.
+            if stat.S_ISCHR(path.stat().st_mode) or path.resolve().is_fifo():
+                raise ConfigurationError(
+                    f"cannot read {path}: it is a device or a pipe", hint="TLS needs a regular file there"
+                )
             path.open("rb").close()
         except OSError as error:
             raise ConfigurationError(

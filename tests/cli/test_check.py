@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
+from ospbridge.cli.check import _show
+from ospbridge.envs.checking import Findings
+from ospbridge.interface import Endpoint
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.task.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -181,4 +184,21 @@ def test_an_event_that_does_not_exist_is_told_where_it_can_be_asked(
     result = serve(ArenaWorld(1)).run("check", file, exit_code=0 if profile == "nerd" else 78)
     assert ("agent[0].episode.terminated_on: the simulator has no event '/Arena/Bumpp'" in result.stdout) is (
         profile == "document"
+    )
+
+
+@pytest.mark.parametrize("option", ["--trace", "--timeout", "--profile"])
+def test_what_is_said_of_a_simulator_needs_one(option: str, tmp_path: Path) -> None:
+    value = {"--trace": str(tmp_path / "trace"), "--timeout": "3", "--profile": "nerd"}[option]
+    result = check("cartpole", option, value, exit_code=2)
+    assert f"{option} was given, but no simulator" in result.stderr
+    assert not (tmp_path / "trace").exists()
+
+
+def test_names_of_a_simulator_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil, server = "e\x1b[2J", Endpoint("127.0.0.1", 45454)
+    _show(Path("a.toml"), Findings(agents=[evil]), [], server)
+    _show(Path("a.toml"), Findings(mistakes=[f"agent[0].match: there are {evil}"]), [3], server)
+    assert capsys.readouterr().out == (
+        "a.toml: no mistakes; 127.0.0.1:45454 has e\\x1b[2J\na.toml:3: agent[0].match: there are e\\x1b[2J\n"
     )

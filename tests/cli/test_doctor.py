@@ -172,3 +172,30 @@ def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
 def test_wrong_options_are_usage_errors() -> None:
     assert run("--simulator", "127.0.0.1:what").exit_code == 2
     assert run("--timeout", "0").exit_code == 2
+
+
+def test_what_is_said_of_a_dashboard_that_nobody_asked_for_is_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "connect.toml"
+    file.write_text('[daemon]\ndashboard_host = ["proxy"]\n')
+    found = checks("--config", str(file), exit_code=1)["configuration"]
+    assert "--dashboard-host was given, but no dashboard" in found["detail"]
+
+
+def test_a_token_that_only_the_service_can_read_is_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "connect.toml"
+    file.write_text(
+        '[daemon]\ndashboard = "0.0.0.0:8464"\ndashboard_token = "/run/credentials/none/dashboard-token"\n'
+        f'[[simulator]]\naddress = "127.0.0.1:{free_port()}"\n'
+    )
+    assert checks("--config", str(file), exit_code=1)["configuration"]["state"] == "ok"
+
+
+def test_a_variable_that_connect_could_not_read_is_a_problem_among_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSPBRIDGE_CONNECT_WAIT", "abc")
+    file = tmp_path / "connect.toml"
+    file.write_text("")
+    found = checks("--config", str(file), exit_code=1)["configuration"]
+    assert found["state"] == "problem"
+    assert "OSPBRIDGE_CONNECT_WAIT says: 'abc' is not a number" in found["detail"]

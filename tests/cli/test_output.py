@@ -4,8 +4,11 @@ import math
 import re
 import sys
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from ospbridge.cli import CommandPlace, LazyGroup
 from ospbridge.cli.output import (
     Column,
     number,
@@ -15,6 +18,9 @@ from ospbridge.cli.output import (
     print_table,
     short_float,
 )
+from ospbridge.cli.status import _show
+from ospbridge.errors import UsageError
+from ospbridge.hub.status import AgentStatus, StatusReply, UpstreamStatus
 
 
 def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
@@ -29,6 +35,42 @@ def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
 def test_nor_do_they_by_a_title(capsys: pytest.CaptureFixture[str]) -> None:
     print_table((Column("NAME"),), [("x",)], title="e\x1b]0;owned\x07")
     assert capsys.readouterr().out == "e\\x1b]0;owned\\x07\nNAME\nx\n"
+
+
+def test_nor_do_they_by_the_status_of_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "e\x1b[2J"
+    _show(
+        StatusReply(
+            True,
+            "sim:1",
+            f"joined {evil}",
+            "nerd",
+            [AgentStatus(evil, "playing", driver=evil)],
+            1,
+            2,
+            3,
+            4.0,
+            "0",
+            5,
+            upstreams=[UpstreamStatus("trainer:5555", "drive", trouble=evil)],
+        )
+    )
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert out.count("e\\x1b[2J") == 4
+
+
+def test_nor_do_they_by_an_error() -> None:
+    @click.command()
+    def fails() -> None:
+        raise UsageError("no e\x1b[2J\nhere", hint="e\x1b]0;owned\x07")
+
+    group = LazyGroup(places={"fails": CommandPlace(__name__, "fails", "")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "fails", fails, raising=False)
+        result = CliRunner().invoke(group, ["fails"])
+    assert result.exit_code == 2
+    assert result.stderr == "Error: no e\\x1b[2J here\nHint: e\\x1b]0;owned\\x07\n"
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])

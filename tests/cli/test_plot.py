@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -41,3 +42,11 @@ def test_a_path_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["plot", str(tmp_path / "absent"), "-o", "p.png"])
     assert result.exit_code == 2
     assert "does not exist" in result.stderr
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = CliRunner().invoke(main, ["plot", str(pipe), "-o", str(tmp_path / "out.png")])
+    assert result.exit_code == 78
+    assert "is a pipe" in result.stderr

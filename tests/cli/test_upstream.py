@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ospbridge.cli import main
 from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import LEARNING, upstream_from, upstream_options
 from ospbridge.daemon.relay.settings import Upstream
@@ -70,3 +71,10 @@ def test_a_server_may_learn_for_longer_than_the_world_is_held() -> None:
 def test_a_pickle_may_be_read_in_both_modes(mode: str) -> None:
     assert said("--rllink-mode", mode, "--rllink-read-pickle").read_pickle
     assert not said("--rllink-mode", mode).read_pickle
+
+
+def test_what_is_said_of_a_server_needs_one() -> None:
+    for option in ("--insecure", "--rllink-greedy"):
+        result = CliRunner().invoke(main, ["config", "show", option])
+        assert result.exit_code == 2
+        assert f"{option} was given, but no server" in result.stderr

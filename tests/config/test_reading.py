@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,7 @@ def test_a_value_is_what_the_program_takes(line: str, value: Any) -> None:
         ('seconds = "1 s"', "simulator[0].seconds: expected a number above 0 to 60, got '1 s'"),
         ("seconds = nan", "simulator[0].seconds: expected a number above 0 to 60, got nan"),
         ("any = inf", "simulator[0].any: expected a number, got inf"),
+        (f"any = 1{'0' * 400}", "simulator[0].any: expected a number, got an integer of 1329 bits"),
         ("flag = 1", "simulator[0].flag: expected true or false, got 1"),
         (
             'word = "drve"',
@@ -198,6 +201,24 @@ def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
     }
     assert told[made] in caught.value.message
     assert caught.value.hint
+
+
+def test_a_pipe_is_read_where_somebody_writes_to_it_and_else_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigurationError, match="is a pipe that nobody writes to"):
+        load(pipe, (SIMULATOR, RLLINK))
+    # Who opens it for both waits for nobody.
+    writer = os.open(pipe, os.O_RDWR)
+
+    def write() -> None:
+        os.write(writer, b'[[simulator]]\ntext = "a"\n')
+        os.close(writer)
+
+    later = threading.Timer(0.1, write)
+    later.start()
+    assert load(pipe, (SIMULATOR, RLLINK)).tables["simulator"][0].values == {"text": "a"}
+    later.join(10)
 
 
 def test_an_empty_file_says_nothing() -> None:

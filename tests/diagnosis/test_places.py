@@ -148,3 +148,11 @@ def test_a_lease_that_cannot_be_read_is_told_by_its_file(tmp_path: Path) -> None
 
 def test_where_the_system_tells_of_no_locks_leases_are_skipped(tmp_path: Path) -> None:
     assert check_leases(tmp_path, tmp_path / "locks").state is State.SKIPPED
+
+
+def test_a_runtime_directory_that_cannot_be_looked_at_has_no_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may enter everything, so a directory that others may not enter would not do.
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/" + "x" * 300)
+    assert check_runtime_directory().state is State.PROBLEM
+    (found,) = check_hub_sockets()
+    assert found.state is State.SKIPPED

@@ -255,3 +255,13 @@ def test_a_line_that_a_full_disk_cut_off_spoils_none_that_comes_when_there_is_ro
     assert [json.loads(line)["event"] for line in (before[-1], first, second)] == ["before", "after", "after"]
     with pytest.raises(ValueError, match="line 1"):
         json.loads(cut)
+
+
+def test_what_a_simulator_is_called_cannot_steer_the_terminal() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream, json=False)
+    logs.get("x").info("joined", agent="e\x1b[2J", reason="an é and\x1b[2J")
+    told = stream.getvalue()
+    assert "\x1b" not in told
+    assert "agent=e\\x1b[2J" in told
+    assert "an é and" in told

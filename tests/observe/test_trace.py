@@ -390,3 +390,28 @@ def test_a_long_trace_may_come_through_a_pipe(tmp_path: Path) -> None:
     assert list(read_trace(path, lambda done, of: told.append((done, of)))) == [record] * (TOLD_EVERY + 1)
     assert told == []
     writer.join(10)
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_one_with_a_reader_gets_all(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(ConfigurationError, match="it is a pipe that nobody reads"):
+        TraceWriter(path)
+    many = 2_000
+    got: list[bytes] = []
+    # Opened so, it waits for no writer.
+    ours = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(ours, True)
+
+    def read() -> None:
+        while data := os.read(ours, 65_536):
+            got.append(data)
+
+    reader = threading.Thread(target=read, daemon=True)
+    with TraceWriter(path) as writer:
+        reader.start()
+        for _ in range(many):
+            writer.note("x" * 100)
+    reader.join(10)
+    os.close(ours)
+    assert b"".join(got).count(b"\n") == many

@@ -286,6 +286,15 @@ def test_numbers_that_no_axis_has_a_place_for_are_left_out(tmp_path: Path, value
         write(draw_episodes(figures[:1], "", Looks(), window=2), tmp_path / "picture.svg")
 
 
+@pytest.mark.parametrize("rewards", [[np.inf, -np.inf], [1e308, 1e308]])
+def test_rewards_that_add_up_to_no_number_are_no_warning_of_numpys(
+    tmp_path: Path, rewards: list[float]
+) -> None:
+    (one,) = read_recording(record(tmp_path, 2))
+    (figures,) = figures_of([replace(one, rewards=np.array(rewards))])
+    assert not np.isfinite(figures.total)
+
+
 def test_only_the_latest_episodes_are_drawn_and_read(tmp_path: Path) -> None:
     record(tmp_path / "runs", *[2] * (MOST_SHOWN + 5))
     seen: list[tuple[int, int]] = []

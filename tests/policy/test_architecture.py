@@ -80,19 +80,20 @@ def test_the_weights_of_another_algorithm_are_refused_with_what_is_supported() -
 
 
 @pytest.mark.parametrize(
-    "key, what",
+    "key, what, way_out",
     [
-        ("encoder.encoder.lstm.weight_ih_l0", "an LSTM"),
-        ("encoder.encoder.tokenizer.net.mlp.0.weight", "the tokenizer of an LSTM"),
-        ("encoder.encoder.gru.weight_ih_l0", "a GRU"),
-        ("encoder.encoder.net.0.cnn.1.weight", "a CNN"),
-        ("pi.something.weight", "no dense layer"),
+        # An ONNX file of these would need a state that nobody carries on.
+        ("encoder.encoder.lstm.weight_ih_l0", "an LSTM", "use_lstm=False"),
+        ("encoder.encoder.tokenizer.net.mlp.0.weight", "the tokenizer of an LSTM", "use_lstm=False"),
+        ("encoder.encoder.gru.weight_ih_l0", "a GRU", "use_lstm=False"),
+        ("encoder.encoder.net.0.cnn.1.weight", "a CNN", "export the policy as an ONNX file"),
+        ("pi.something.weight", "no dense layer", "export the policy as an ONNX file"),
     ],
 )
-def test_what_is_no_dense_layer_is_refused_by_its_name(key: str, what: str) -> None:
+def test_what_is_no_dense_layer_is_refused_by_its_name(key: str, what: str, way_out: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'{key}' belongs to {what}") as caught:
         read_architecture(module_weights() | {key: np.zeros((4, 4), np.float32)})
-    assert "export the policy as an ONNX file" in caught.value.hint
+    assert way_out in caught.value.hint
 
 
 @pytest.mark.parametrize("key", [key for key in module_weights() if "mlp" in key])

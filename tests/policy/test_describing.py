@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.describing import describe
 from ospbridge.policy.onnx_signature import TensorType, read_signature
-from tests.policy.onnx_models import described, linear_model, model, node, recorded, tensor
+from tests.policy.onnx_models import described, linear_model, model, node, number, recorded, tensor
 from tests.policy.weights import module_weights
 
 
@@ -147,3 +147,9 @@ def test_a_model_that_joins_something_else_may_be_of_choices_as_well(nodes: list
         [described(str(len(nodes)), [1, 2])],
     )
     assert describe(found).actions == ("one of 2 choices", "a box of 1 number")
+
+
+def test_a_number_of_more_bits_than_protobuf_keeps_is_read_as_protobuf_reads_it() -> None:
+    found = describe(recorded("discrete") + number(1, 2**69 + 9)).onnx
+    assert found is not None
+    assert found.ir_version == 9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,13 @@ def test_a_file_is_known_by_its_name_only(tmp_path: Path) -> None:
 def test_a_missing_file_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read_policy(tmp_path / name)
+
+
+def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("policy.onnx", "policy.npz"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ConfigurationError, match="it is a pipe or a device"):
+            read_policy(tmp_path / name)
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

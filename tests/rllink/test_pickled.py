@@ -639,3 +639,9 @@ def test_a_value_may_be_larger_than_a_key() -> None:
 def test_the_recorded_settings_are_those_of_the_trace() -> None:
     raw = base64.b64decode((Path(__file__).parent / "traces" / "260_set_config.b64").read_text())
     assert real_pickle() in raw
+
+
+def test_half_a_character_is_read_as_something_that_can_be_shown() -> None:
+    said = {"_model_config": {"fcnet_activation": "a\ud800b"}}
+    found = config_in(pickle.dumps(said, 4)).model.fcnet_activation
+    assert found == "a?b"

@@ -140,3 +140,10 @@ def test_the_drop_in_that_filters_addresses_is_one(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "ip-filter.conf").write_text(shipped_text("examples/ip-filter.conf"))
     assert "ospbridge" not in analyze("verify", "--man=no", "--recursive-errors=no", path)
+
+
+def test_a_name_that_is_not_utf_8_is_refused_since_no_unit_can_have_it(tmp_path: Path) -> None:
+    config = tmp_path / os.fsdecode(b"\xff.toml")
+    config.write_text("")
+    with pytest.raises(errors.UsageError, match="is not UTF-8"):
+        Installation(Scope(user=True), None, config).install_steps(now=False, force=True)

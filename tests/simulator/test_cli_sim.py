@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -231,3 +232,21 @@ def test_every_option_has_help() -> None:
         assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), parameter.name
     result = CliRunner().invoke(main, ["sim", "--help"])
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("world", [["--env", "CartPole-v1"], ["--synthetic", "1,1"], ["cartpole"]])
+def test_a_number_of_robots_needs_the_arena(world: list[str]) -> None:
+    result = CliRunner().invoke(main, ["sim", *world, "--robots", "3", "--port", "0"])
+    assert result.exit_code == 2
+    assert "--robots needs the arena" in result.stderr
+
+
+def test_a_ledger_whose_disk_is_full_ends_it_with_the_reason() -> None:
+    with running("--synthetic", "1,1", "--quiet", "--ledger", "/dev/full") as (process, address):
+        with RawClient(address, DOCUMENT) as client:
+            client.register(client.overview()["agent"])
+            client.send(struct.pack("<Bi", 70, 1))
+            assert process.wait(20) == 78
+        assert process.stderr is not None
+        told = process.stderr.read()
+    assert told.startswith("Error: cannot write the ledger /dev/full: No space left on device\n")

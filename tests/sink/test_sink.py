@@ -220,6 +220,18 @@ async def test_a_sink_without_a_directory_counts(tmp_path: Path) -> None:
         assert config.server == f"ospbridge sink {ospbridge.__version__}"
 
 
+@pytest.mark.trio
+async def test_the_mean_return_is_of_episodes_that_came_whole_and_of_no_pieces() -> None:
+    begun, ended = fragment("a", 5, done=False), fragment("a", 2, t_started=5)
+    with capture_logs() as logs:
+        async with sink() as address, linked(address, MSGPACK) as connection:
+            await sent(connection, begun)
+            await sent(connection, ended)
+            await sent(connection, fragment("b", 4), begun, ended)
+    told = [(line["episodes"], line["mean_return"]) for line in logs if line["event"] == "experience"]
+    assert told == [(0, None), (1, None), (2, 5.5)]
+
+
 # --- policies ----------------------------------------------------------------------------------------------------
 
 

@@ -328,11 +328,94 @@ def test_the_hint_is_a_command_that_can_be_copied(tmp_path: Path) -> None:
     assert "ospbridge check FILE" in caught.value.hint
 
 
+def test_the_mark_that_some_editors_begin_a_file_with_is_no_part_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + AGENT.encode())
+    assert load(str(file)).name == "x"
+
+
 def test_a_huge_file_is_no_scenario(tmp_path: Path) -> None:
     file = tmp_path / "huge.toml"
     file.write_bytes(b"#" * 1_000_001)
     with pytest.raises(ScenarioInvalid, match="it has 1000001 bytes"):
         load(str(file))
+
+
+HUGE = f"1{'0' * 400}"
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (
+            f"{AGENT}[agent.action]\nlow = {HUGE}\n",
+            (
+                "agent[0].action.low: expected a number, a list of numbers, or a table of numbers by name or glob, "
+                "got an integer of 1329 bits"
+            ),
+        ),
+        (f"{AGENT}[agent.action]\nchoices = [[{HUGE}]]\n", "agent[0].action.choices: expected a list"),
+        (f"{AGENT}[agent.episode]\nreward = {HUGE}\n", "agent[0].episode.reward: expected an expression"),
+        (
+            f"{AGENT}[agent.episode]\nmax_steps = 0x{'f' * 5000}\n",
+            "agent[0].episode.max_steps: expected a whole number, 1 or more, got an integer of 20000 bits",
+        ),
+        (f"time_step = {HUGE}\n{AGENT}", "time_step: expected a positive number of seconds, got an integer"),
+        (
+            f"{AGENT}[values]\n'/v' = {HUGE}\n",
+            "values.'/v': expected an integer of 64 bits at most, got an integer of 1329 bits",
+        ),
+        (f"{AGENT}[agent.episode]\nmax_steps = 1{'0' * 5000}\n", "no TOML: "),
+    ],
+)
+def test_an_integer_that_nothing_can_hold_is_a_mistake_and_no_crash(text: str, told: str) -> None:
+    (mistake,) = mistakes(text)
+    assert mistake.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "text, where",
+    [
+        ("[agent.action]\nlow = -1e39\n", "action.low: -1e+39"),
+        ("[agent.action]\nhigh = [1, 1e39]\n", "action.high: 1e+39"),
+        ('[agent.action]\nrate = { "*" = 1e300 }\n', "action.rate: 1e+300"),
+        ("[agent.action]\nchoices = [[1], [-1e300]]\n", "action.choices[1]: -1e+300"),
+        ("[agent.episode]\nneutral = [4e38]\n", "episode.neutral: 4e+38"),
+        ("[agent.observe.range]\nx = { low = 0, high = 1e39 }\n", "observe.range.x.high: 1e+39"),
+    ],
+)
+def test_a_number_that_would_become_infinite_on_its_way_is_told(text: str, where: str) -> None:
+    assert mistakes(AGENT + text) == (
+        f"agent[0].{where} is too large for a float32, which ends at 3.40282e+38",
+    )
+
+
+def test_what_has_no_limit_may_be_infinite_and_the_largest_number_is_none_too_large() -> None:
+    read(f"{AGENT}[agent.action]\nlow = -inf\nhigh = 3.4028234e38\nrate = inf\n")
+    read(f'{AGENT}[randomise]\n"/v" = {{ low = 0, high = 1e300 }}\n')
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("neutral = inf", "agent[0].episode.neutral: must be finite, since the agent is given it"),
+        ("reward = inf", "agent[0].episode.reward: expected an expression as a text, got inf"),
+    ],
+)
+def test_what_must_be_finite_is_told_where_it_is_not(text: str, told: str) -> None:
+    assert mistakes(f"{AGENT}[agent.episode]\n{text}\n") == (told,)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-0.1", "0"])
+def test_a_time_step_among_the_values_must_be_one(seconds: str) -> None:
+    assert mistakes(f"{AGENT}[values]\n'/Simulation/TimeStepSize' = '{seconds}'\n") == (
+        f"values.'/Simulation/TimeStepSize': '{seconds}' is no positive number of seconds",
+    )
+
+
+def test_a_whole_number_is_set_with_all_of_its_digits() -> None:
+    scenario = read(f"{AGENT}[values]\n'/id' = 12345678901234567\n'/n' = -3\n'/g' = 9.81\n")
+    assert scenario.values == {"/id": "12345678901234567", "/n": "-3", "/g": "9.81"}
 
 
 def test_deep_nesting_is_a_mistake_and_no_crash() -> None:

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
-from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.interface import (
+    AgentInterface,
+    BoxSpace,
+    DiscreteSpace,
+    Feedback,
+    InterfaceValue,
+    StepOutcome,
+)
 from ospbridge.task.base import ANY_NUMBER
 from ospbridge.task.making import make_task, task_maker
 from ospbridge.task.plain import PlainTask
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.interface import StepOutcome
     from ospbridge.task.base import Task
 
 NAMES = '[agent.names]\nleft = "output:/Left/Angle [-1,1]"\nforce = "output:/Force"\n'
@@ -60,6 +66,31 @@ def test_normalised_actions_span_the_ranges() -> None:
     assert tried.inputs([-1.0, -1.0]).tolist() == [-2.0, 0.0]
     assert tried.inputs([0.0, 0.0]).tolist() == [0.0, 0.5]
     assert tried.inputs([7.0, 1.0]).tolist() == [2.0, 1.0]
+
+
+def widest() -> AgentInterface:
+    """Of a program that says FLT_MAX where there is no limit."""
+    most = float(np.finfo(np.float32).max)
+    value = InterfaceValue("/Any", -most, most)
+    return AgentInterface(1, "wide", (value,), (value,), ())
+
+
+def test_the_widest_range_can_be_normalised_and_scaled() -> None:
+    scenario = read(
+        'name = "x"\n[[agent]]\n[agent.action]\nnormalised = true\n[agent.observe]\nscale = true\n'
+    )
+    tried = make_task(scenario, widest(), bounded=True)
+    most = float(np.finfo(np.float32).max)
+    assert [tried.inputs([action]).tolist() for action in (-1.0, 0.0, 0.5, 1.0)] == [
+        [-most],
+        [0.0],
+        [most / 2],
+        [most],
+    ]
+    empty = np.zeros(0, np.float32)
+    for output, seen in ((-most, -1.0), (0.0, 0.0), (most, 1.0)):
+        found = tried.begin(StepOutcome(np.array([output], np.float32), empty, (), {}), seed=1)
+        assert found.observation.tolist() == pytest.approx([seen])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ospbridge.task.base import Task
 
 __all__ = ["Actors", "Kind", "kind_of"]
+
+MOST_BOUNDS: Final = 8
+"""Inputs whose bounds are told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +71,17 @@ class Kind:
         told = f"{action.n} choices" if isinstance(action, DiscreteSpace) else f"{len(action.low)} inputs"
         return f"{len(self.observation.low)} observations, {told}"
 
+    def beside(self, *others: Kind) -> str:
+        """As text that tells it from these, also where nothing but the bounds of inputs do."""
+        action = self.action
+        if isinstance(action, DiscreteSpace) or all(
+            str(other) != str(self) or other == self for other in others
+        ):
+            return str(self)
+        bounds = [f"{low:g} to {high:g}" for low, high in zip(action.low, action.high, strict=True)]
+        more = ", ..." * (len(bounds) > MOST_BOUNDS)
+        return f"{self} ({', '.join(bounds[:MOST_BOUNDS])}{more})"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kind) and self._key == other._key
 
@@ -87,7 +101,9 @@ def kind_of(attachments: Sequence[Attachment]) -> Kind:
     for attachment in attachments:
         kinds.setdefault(Kind.of(attachment.held.task), []).append(attachment)
     if len(kinds) > 1:
-        told = "; ".join(f"{', '.join(a.name for a in alike)}: {kind}" for kind, alike in kinds.items())
+        told = "; ".join(
+            f"{', '.join(a.name for a in alike)}: {kind.beside(*kinds)}" for kind, alike in kinds.items()
+        )
         raise UsageError(
             f"one policy cannot act for agents of several kinds: {told}",
             hint="choose agents of one kind with --rllink-agents",

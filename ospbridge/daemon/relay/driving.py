@@ -17,7 +17,7 @@ from ospbridge.daemon.relay.acting import Actors, Kind, kind_of
 from ospbridge.daemon.relay.gathering import Gathering
 from ospbridge.daemon.relay.loop import DrivingLoop
 from ospbridge.daemon.relay.settings import WhileAway
-from ospbridge.daemon.relay.spaces import actions_of, described, require_same_actions
+from ospbridge.daemon.relay.spaces import actions_of, described, other_bounds, require_same_actions
 from ospbridge.daemon.relay.upstream import Learner, policy_weights
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
 from ospbridge.observe import logs
@@ -121,10 +121,12 @@ class Driving:
                 await trio.sleep(UNFIT)
             if _missing(attachments):
                 return None
+        assert self._kind is not None
         if kind != self._kind:
             raise UsageError(
                 "one policy cannot act for agents of several kinds: "
-                f"{', '.join(a.name for a in attachments)}: {kind}; those of other simulators: {self._kind}",
+                f"{', '.join(a.name for a in attachments)}: {kind.beside(self._kind)}; those of other simulators: "
+                f"{self._kind.beside(kind)}",
                 hint="choose agents of one kind, or give each simulator an [[rllink]] of its own",
             )
         assert self._policy is not None
@@ -157,6 +159,7 @@ class Driving:
             self._outdated = False
             if first:
                 self._tell_assumed(kind, weights)
+                self._tell_bounds(kind)
             self._in_force(weights)
             self._go_on()
             return True
@@ -211,6 +214,21 @@ class Driving:
                 **assumed,
                 hint="say them, as with --rllink-env-steps and --rllink-activation; or, where the server sends a "
                 "pickle, --rllink-read-pickle, which alone tells its action space",
+            )
+
+    def _tell_bounds(self, kind: Kind) -> None:
+        """That the server's settings have other bounds: a policy that is stretched to ours acts otherwise elsewhere."""
+        wanted = self.learner.wanted
+        assert wanted is not None
+        making = wanted.making
+        other = other_bounds(kind, making.spaces)
+        if other and (making.normalize_actions or making.clip_actions):
+            log.warning(
+                "the upstream's actions have other bounds",
+                upstream=str(self._link.address),
+                reason=other,
+                hint="the agents' count here; give the server their action space, so that the policy means the same "
+                "wherever it acts",
             )
 
     def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:

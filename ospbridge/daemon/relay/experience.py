@@ -79,7 +79,7 @@ class Experience:
         self._observations = np.empty((rows + 1, observations), np.float32)
         self._inputs = np.empty((rows, dist_inputs), np.float32)
         self._actions: NDArray[Any] = np.empty((rows, *self._action_shape), self._action_type)
-        self._rewards = np.empty(rows, np.float32)
+        self._rewards: NDArray[Any] = np.empty(rows, np.float64)
         self._logps = np.empty(rows, np.float32)
 
     def _grow(self) -> None:
@@ -145,11 +145,14 @@ class Experience:
         steps = self.steps
         fragment = None
         if steps:
+            # What float32 cannot hold becomes infinite here, and is found before it is sent.
+            with np.errstate(over="ignore"):
+                rewards = self._rewards[:steps].astype(np.float32)
             fragment = EpisodeFragment(
                 self._id,
                 self._observations[: steps + 1].copy(),
                 self._actions[:steps].copy(),
-                self._rewards[:steps].copy(),
+                rewards,
                 self._terminated,
                 self._truncated,
                 self._inputs[:steps].copy(),

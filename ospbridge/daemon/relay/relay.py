@@ -14,7 +14,7 @@ from ospbridge.daemon.relay.settings import Mode
 from ospbridge.hub.status import UpstreamStatus
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
-from ospbridge.rllink.client import Notice, StateArrived
+from ospbridge.rllink.client import StateArrived
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ class Relay:
             log.debug(
                 "weights came unasked", upstream=str(self.link.address), weights_seq_no=event.weights.seq_no
             )
-        elif isinstance(event, Notice) and self._unasked.due():
+        elif self._unasked.due():
             log.warning(
                 "the upstream said what nobody asked", upstream=str(self.link.address), text=event.text
             )

@@ -7,8 +7,8 @@ without a word, and without any use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.pickled_config import FoundConfig, OtherSpace
 
-__all__ = ["SaidSpaces", "action_of", "actions_misfit", "actions_of", "described", "require_same_actions"]
+__all__ = [
+    "SaidSpaces",
+    "action_of",
+    "actions_misfit",
+    "actions_of",
+    "described",
+    "other_bounds",
+    "require_same_actions",
+]
+
+POLICY: Final = (-1.0, 1.0)
+"""Within these a policy acts whose actions are stretched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +49,42 @@ class SaidSpaces:
     """The shape of a box, or what else it is."""
     action: str | None = None
     """In the words of ``Description.actions``, or what else it is."""
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = field(default=None, compare=False)
+    """Of the numbers of an action, least and most. The policy is the same whatever they are."""
 
     @classmethod
     def of(cls, found: FoundConfig) -> Self:
-        observation = found.observation_space
+        observation, action = found.observation_space, found.action_space
         return cls(
             observation.low.shape if isinstance(observation, BoxSpace) else _in_words(observation),
-            _in_words(found.action_space),
+            _in_words(action),
+            _bounds(action) if isinstance(action, BoxSpace) else None,
         )
+
+
+def _bounds(space: BoxSpace) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist())
+
+
+def other_bounds(kind: Kind, said: SaidSpaces) -> str:
+    """Which number of an action has other bounds in the server's settings; empty where none has, or they do not say.
+
+    Those that a policy acts within before it is stretched are as good as the agents' own.
+    """
+    if said.bounds is None or not isinstance(kind.action, BoxSpace):
+        return ""
+    ours = list(zip(*_bounds(kind.action), strict=True))
+    theirs = list(zip(*said.bounds, strict=True))
+    if len(ours) != len(theirs) or set(theirs) == {POLICY}:
+        return ""
+    at = next((at for at, (own, other) in enumerate(zip(ours, theirs, strict=True)) if own != other), None)
+    if at is None:
+        return ""
+    (low, high), (least, most) = ours[at], theirs[at]
+    return (
+        f"number {at} of an action is between {low:g} and {high:g} for the agents, and between {least:g} and {most:g} "
+        "for the server"
+    )
 
 
 def _in_words(space: Space | OtherSpace | None) -> str | None:

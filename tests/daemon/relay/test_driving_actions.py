@@ -6,10 +6,11 @@ import pickle
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from ospbridge.interface import DiscreteSpace
+from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.messages import SetConfig
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
@@ -94,3 +95,18 @@ async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(
     assert [line.get("actions") for line in told] == ([] if read else ["a box of 1 number"])
     assert all("--rllink-read-pickle" in line["hint"] for line in told)
     assert learner.wrong == []
+
+
+@pytest.mark.parametrize("most", [1.0, 3.0])
+async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> None:
+    learner = Spaced(gymnasium.spaces.Box(-most, most, (1,)))
+    _, conductor = world()
+    conductor.lockstep.held["a"].task.action_space = BoxSpace(
+        np.full(1, -2.0, np.float32), np.full(1, 2.0, np.float32)
+    )
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **TOLD)):
+            await until(lambda: len(learner.batches) >= 2)
+    told = [line["reason"] for line in logs if line["event"] == "the upstream's actions have other bounds"]
+    between = "number 0 of an action is between -2 and 2 for the agents, and between -3 and 3 for the server"
+    assert told == ([between] if most == 3.0 else [])

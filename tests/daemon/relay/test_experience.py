@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ospbridge.daemon.relay.experience import FIRST_ROWS, Experience
+from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Space
 from ospbridge.rllink.checking import Needs, check_fragment
 
@@ -140,3 +141,22 @@ def test_what_was_taken_is_not_overwritten() -> None:
     assert first is not None
     assert first.rewards.tolist() == [1]
     assert first.observations[:, 0].tolist() == [0, 2]
+
+
+def test_a_reward_that_float32_cannot_hold_is_found_before_it_is_sent_and_warned_of_by_nobody() -> None:
+    experience = lived()
+    experience.begin(observed(0), weights_seq_no=7)
+    experience.add(
+        0,
+        -0.5,
+        np.zeros(4, np.float32),
+        observation=observed(1),
+        reward=1e300,
+        terminated=True,
+        truncated=False,
+    )
+    fragment = experience.take()
+    assert fragment is not None
+    assert experience.episode_return == 1e300
+    with pytest.raises(LocalProtocolError, match="row 0 of rewards: inf is not finite"):
+        check_fragment(fragment, Needs())

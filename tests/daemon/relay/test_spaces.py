@@ -11,6 +11,7 @@ from ospbridge.daemon.relay.spaces import (
     actions_misfit,
     actions_of,
     described,
+    other_bounds,
     require_same_actions,
 )
 from ospbridge.errors import ConfigurationError
@@ -69,3 +70,31 @@ def test_what_settings_say_counts_before_what_weights_may_stand_for() -> None:
         )
         assert actions_misfit(actions_of(space), SaidSpaces(action=actions_of(space)), weights) == ""
     assert actions_misfit(actions_of(box(2)), SaidSpaces(), None) == ""
+
+
+def bounded(low: float, high: float, size: int = 2) -> BoxSpace:
+    return BoxSpace(np.full(size, low, np.float32), np.full(size, high, np.float32))
+
+
+@pytest.mark.parametrize(
+    "theirs, told",
+    [
+        (bounded(-2.0, 2.0), False),
+        (bounded(-3.0, 2.0), True),
+        (bounded(-np.inf, np.inf), True),
+        # Where a policy acts before it is stretched.
+        (bounded(-1.0, 1.0), False),
+        (bounded(-3.0, 2.0, size=3), False),
+        (CHOICES, False),
+        (None, False),
+    ],
+)
+def test_bounds_of_actions_are_compared_as_far_as_they_are_said(theirs: Space | None, told: bool) -> None:
+    said = SaidSpaces.of(FoundConfig(action_space=theirs))
+    assert bool(other_bounds(Kind(box(3), bounded(-2.0, 2.0)), said)) is told
+    assert other_bounds(Kind(box(3), CHOICES), said) == ""
+
+
+def test_a_server_with_other_bounds_makes_the_same_policy() -> None:
+    one, other = (SaidSpaces.of(FoundConfig(action_space=bounded(-1.0, high))) for high in (1.0, 2.0))
+    assert one == other
