@@ -93,6 +93,15 @@ def test_the_widest_range_can_be_normalised_and_scaled() -> None:
         assert found.observation.tolist() == pytest.approx([seen])
 
 
+@pytest.mark.parametrize("high", [1.00000001, 1.000000000001])
+def test_a_range_that_is_none_as_float32_cannot_be_scaled(high: float) -> None:
+    table = (
+        f'[agent.observe]\nscale = true\n[agent.observe.range]\n"/Force" = {{ low = 1.0, high = {high!r} }}\n'
+    )
+    with pytest.raises(ScenarioInvalid, match=r"observe\.scale: the range of '/Force' is too narrow"):
+        task(table)
+
+
 @pytest.mark.parametrize(
     "low, bounds",
     [
