@@ -353,6 +353,10 @@ def test_the_time_step_may_be_the_value_that_is_set() -> None:
     tried = task('[agent.episode]\nreward = "time"\n', '[values]\n"/Simulation/TimeStepSize" = 0.5\n')
     tried.begin(outcome(), seed=1)
     assert step(tried).reward == 0.5
+    values = '[values]\n"/Simulation/TimeStepSize" = 0.5\n"/Simulation/IterationsPerStep" = 4\n'
+    tried = task('[agent.episode]\nreward = "time"\n', values)
+    tried.begin(outcome(), seed=1)
+    assert step(tried).reward == 2.0
 
 
 def test_names_stand_for_infos_inputs_and_values_too() -> None:
