@@ -341,7 +341,7 @@ def _parse(line: bytes) -> TraceRecord:
         raise ValueError(f"the line is longer than {LONGEST_LINE} bytes")
     try:
         parsed = _LINE.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     try:
         data = bytes.fromhex(parsed.hex)
