@@ -312,6 +312,7 @@ GOOD = b'{"t": 0.5, "dir": "c>s", "hex": "5a", "port": 1, "note": "", "client": 
         (b'{"dir": "note"}\n', "missing required field `t`"),
         (b'{"t": 1.0}\n', "missing required field `dir`"),
         (b'{"t": "1", "dir": "note"}\n', "Expected `float`, got `str` - at `$.t`"),
+        (b'{"t": 1e300, "dir": "note"}\n', "at `$.t`"),
         (b'{"t": 1.0, "dir": "up"}\n', "Invalid enum value 'up' - at `$.dir`"),
         (b'{"t": 1.0, "dir": "c>s", "hex": "5"}\n', "pairs of hexadecimal digits"),
         (b'{"t": 1.0, "dir": "c>s", "hex": "zz"}\n', "pairs of hexadecimal digits"),
