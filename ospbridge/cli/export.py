@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ospbridge.cli.progress import bar_of
+from ospbridge.cli.stopping import stoppable
 
 __all__ = ["export"]
 
@@ -35,6 +36,7 @@ def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
     """
     from ospbridge.record.export import export_minari
 
-    with bar_of("episodes") as progress:
+    # Whoever is told to end leaves no part of a dataset.
+    with stoppable(), bar_of("episodes") as progress:
         episodes, steps, path = export_minari(directory, name, agents=agents, progress=progress)
     click.echo(f"{name}: {episodes} episodes, {steps} steps, in {path}")

@@ -117,14 +117,31 @@ def print_json(value: Any) -> None:
     """One JSON document; indented on a terminal."""
     import orjson
 
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0))
+    _print_as_json(value, orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0)
 
 
 def print_json_line(value: Any) -> None:
     """One line of JSON, written at once."""
+    _print_as_json(value)
+
+
+def _print_as_json(value: Any, option: int = 0) -> None:
     import orjson
 
-    click.echo(orjson.dumps(value))
+    try:
+        text = orjson.dumps(value, option=option)
+    except TypeError:
+        text = orjson.dumps(_storable(value), option=option)
+    click.echo(text)
+
+
+def _storable(value: Any) -> Any:
+    """The same, but for texts that JSON cannot hold, such as names of files that are not UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_storable(key): _storable(each) for key, each in value.items()}
+    return [_storable(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def number(value: float) -> float | None:

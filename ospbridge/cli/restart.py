@@ -51,7 +51,7 @@ def restart_communication(yes: bool, simulator: SimulatorAccess) -> None:
 def _ask(simulator: SimulatorAccess, held: Sequence[str]) -> None:
     from ospbridge.errors import UsageError
 
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(
             f"this disconnects every client of {simulator.address}, and nobody is there to ask",
             hint="add --yes to do it all the same",

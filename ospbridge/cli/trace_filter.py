@@ -10,6 +10,7 @@ import click
 
 from ospbridge.cli.output import note
 from ospbridge.cli.progress import bar_of
+from ospbridge.cli.stopping import stoppable
 from ospbridge.cli.trace_choosing import Choice, choosing
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def filter_(file: Path, target: Path, choice: Choice, invert: bool, force: bool)
         for line in lines():
             click.echo(line, nl=False)
     else:
-        _write(file, target, lines(), force=force)
+        # Whoever is told to end leaves no part of a file either.
+        with stoppable():
+            _write(file, target, lines(), force=force)
     if sys.stderr.isatty() or str(target) != "-":
         note(f"{counts[0]} of {counts[1]} records")
 

@@ -27,8 +27,11 @@ EXIT_UNWRITTEN: Final = 74
 def unwritten_told() -> Iterator[None]:
     """Around a whole command: where its output could not be written, that is what it ends with.
 
-    Whatever it raised is then taken for what came of that.
+    Whatever it raised is then taken for what came of that. Streams that are closed take all, and say nothing.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  # to the end of the process
     try:
         yield
     except SystemExit as ending:

@@ -197,6 +197,11 @@ def upstream_from(
                     f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
                     hint=f"leave it out, or say --rllink-mode {mode}",
                 )
+    if said["unannotated"] and said["read_pickle"]:
+        raise UsageError(
+            "--rllink-read-pickle means nothing with --rllink-unannotated, which asks the server nothing",
+            hint="leave one of them out",
+        )
     for name in ("activation", "head_activation"):
         if said[name] is not None:
             activation(said[name])

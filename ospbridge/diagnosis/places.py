@@ -184,5 +184,5 @@ def _agents(path: Path) -> tuple[str, str]:
         with path.open("rb") as file:
             lease = Lease(**json.loads(file.read(LARGEST_LEASE)))
         return str(lease.endpoint), ", ".join(map(str, lease.agents)) or "a client's place without agents"
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return "an unknown simulator", path.name

@@ -6,6 +6,7 @@ asked by registering for it, which is left out where that would endanger the ser
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -149,14 +150,35 @@ def _is_number(text: str) -> bool:
 
 
 def _look_at_clock(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
-    if scenario.time_step is None or TIME_STEP_SIZE in scenario.values:
+    sets = TIME_STEP_SIZE in scenario.values
+    if scenario.time_step is None or (sets and not _tells_time(scenario)):
         return
     known = {entry.name for entry in session.values("/Simulation/.*")}
     if not {TIME_STEP_SIZE, ITERATIONS} <= known:
         return
-    step = number(session.get(TIME_STEP_SIZE).value) * number(session.get(ITERATIONS).value)
+    said = [scenario.values.get(name) or session.get(name).value for name in (TIME_STEP_SIZE, ITERATIONS)]
+    try:
+        size, iterations = map(number, said)
+    except ValueError:
+        return  # which is told of the variable
+    step = size * iterations
     if abs(step - scenario.time_step) > 1e-6 * step:
-        mistakes.note("time_step", f"is {scenario.time_step:g} s, a step of the simulator takes {step:g} s")
+        told = f"{scenario.time_step:g} s, a step of the simulator takes {step:g} s"
+        if sets:
+            mistakes.note(
+                f"values.'{TIME_STEP_SIZE}'",
+                f"time counts {told}: {iterations:g} iterations",
+                f"say time_step = {step:g} at the top",
+            )
+        else:
+            mistakes.note("time_step", f"is {told}")
+
+
+def _tells_time(scenario: Scenario) -> bool:
+    """Whether an expression looks at the time; no short name is called so."""
+    episodes = (table.episode for table in scenario.agent)
+    expressions = (each for e in episodes for each in (e.reward, e.terminated, e.truncated))
+    return any(re.search(r"\btime\b", each or "") for each in expressions)
 
 
 def _look_at_events(

@@ -183,4 +183,25 @@ def _dumps(event: EventDict, default: Callable[[Any], Any]) -> str:
     try:
         return orjson.dumps(event, default=default, option=options).decode()
     except TypeError:
-        return orjson.dumps({str(key): ascii(value) for key, value in event.items()}).decode()
+        pass
+    # What can be written stands as it is all the same: whoever reads lines looks for the level, and counts numbers.
+    told: dict[str, Any] = {}
+    for key, value in event.items():
+        part = _writable(value) if isinstance(value, str) else value
+        try:
+            orjson.dumps(part, default=default, option=options)
+        except TypeError:
+            part = _shown(value)
+        told[_writable(str(key))] = part
+    return orjson.dumps(told, default=default, option=options).decode()
+
+
+def _shown(value: Any) -> str:
+    try:
+        return ascii(value)
+    except Exception:  # noqa: BLE001  # such as for an integer of more digits than Python writes
+        return f"a {type(value).__name__}"
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

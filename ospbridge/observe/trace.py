@@ -44,6 +44,8 @@ SHOWN_VALUES: Final = 8
 SHOWN_CHARACTERS: Final = 80
 LONGEST_LINE: Final = 1 << 20
 """Bytes. The largest datagram is 64 KiB, twice that in hex; what is longer is no trace."""
+LATEST: Final = 1e12
+"""Seconds, which is longer than anybody traces; what is computed of larger numbers may be none."""
 MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 """O_NONBLOCK: a pipe that nobody reads is refused, instead of waited for."""
 _WHAT_IS_A_TRACE: Final = "a trace is what --trace FILE writes: one JSON object a line"
@@ -282,7 +284,7 @@ class TraceWriter:
 
 
 class _Line(msgspec.Struct):
-    t: float
+    t: Annotated[float, msgspec.Meta(ge=-LATEST, le=LATEST)]
     dir: Direction
     hex: str = ""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
@@ -341,7 +343,7 @@ def _parse(line: bytes) -> TraceRecord:
         raise ValueError(f"the line is longer than {LONGEST_LINE} bytes")
     try:
         parsed = _LINE.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     try:
         data = bytes.fromhex(parsed.hex)

@@ -83,6 +83,11 @@ def plot(
             f"{path} is a trace, which has no signals and agents to choose from",
             hint="leave out --signal and --agent; a recording has them, see record=DIR",
         )
+    if source is Source.EPISODE and agents:
+        raise UsageError(
+            f"{path} is one episode, with no agents to choose from",
+            hint="leave out --agent; a directory of episodes has several",
+        )
     name = short_name(path.resolve().name)
     there: set[str] = set()
     with drawing(looks):

@@ -30,11 +30,13 @@ _DAMAGED: Final = (
     OSError,
     EOFError,
     ValueError,
+    TypeError,
     zipfile.BadZipFile,
     zlib.error,
     RuntimeError,
 )
-"""RuntimeError: an archive that is encrypted, or compressed in a way that is not known (NotImplementedError)."""
+"""TypeError: a shape of something else than numbers. RuntimeError: an archive that is encrypted, or compressed in a way
+that is not known (NotImplementedError)."""
 _HEADERS: Final[dict[tuple[int, int], Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

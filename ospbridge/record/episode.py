@@ -166,6 +166,7 @@ def read_episode(path: Path) -> RecordedEpisode:
         EOFError,
         KeyError,
         ValueError,
+        OverflowError,
         msgspec.MsgspecError,
         *_BAD_ARCHIVE,
         *_BAD_HEADER,
@@ -205,6 +206,8 @@ def read_episode(path: Path) -> RecordedEpisode:
         )
     except KeyError as error:
         raise _damaged(path, f"array {error} is missing") from None
+    except (OverflowError, ValueError) as error:
+        raise _damaged(path, f"its times are none: {error}") from None
     _check(path, episode)
     return episode
 

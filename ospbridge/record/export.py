@@ -5,9 +5,12 @@ Names of infos become ``episode.reward`` for ``/episode/reward``: a slash would 
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import warnings
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,11 +20,13 @@ from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["export_minari"]
+
+ROOM: Final = 4 * 2**20
+"""Bytes of the disk that must be free beside what an episode takes, twice."""
 
 
 def export_minari(
@@ -53,8 +58,13 @@ def export_minari(
             f"{name!r} is no name of a Minari dataset",
             hint="write [NAMESPACE/]NAME-vN, for instance cart/random-v0",
         ) from None
-    path: Path = get_dataset_path(name)
-    if path.exists():
+    try:
+        root: Path = get_dataset_path()
+        path: Path = get_dataset_path(name)
+        there = path.exists()
+    except OSError as error:
+        raise _cannot_be_made(name, error) from None
+    if there:
         raise UsageError(
             f"there is a dataset {name!r} already, at {path}",
             hint=f"choose another version, or remove it with `minari delete {name}`",
@@ -71,9 +81,9 @@ def export_minari(
     counts = [0, 0]
 
     def buffers() -> Iterator[Any]:
-        yield _buffer(first, counts)
-        for episode in chosen:
+        for episode in chain([first], chosen):
             _check_alike(first, episode)
+            _check_room(name, root, episode)
             yield _buffer(episode, counts)
 
     try:
@@ -87,10 +97,27 @@ def export_minari(
                 action_space=_gym_space(first.action_space),
                 description=f"Recorded by ospbridge at {first.simulator}.",
             )
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(path, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _cannot_be_made(name, error) from None
         raise
     return counts[0], counts[1], path
+
+
+def _check_room(name: str, root: Path, episode: RecordedEpisode) -> None:
+    """Raises ConfigurationError where the disk may have none: HDF5 crashes the process when it cannot write."""
+    arrays = (episode.observations, episode.actions, episode.rewards, episode.infos)
+    size = sum(array.nbytes for array in arrays)
+    if shutil.disk_usage(root).free < 2 * size + ROOM:
+        raise _cannot_be_made(name, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+
+def _cannot_be_made(name: str, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the dataset {name!r} cannot be made: {error.strerror or error}",
+        hint="let $MINARI_DATASETS_PATH name a directory that can be written to, with room on its disk",
+    )
 
 
 def _chosen(
@@ -127,7 +154,10 @@ def _buffer(episode: RecordedEpisode, counts: list[int]) -> Any:
     counts[1] += len(episode)
     infos: dict[str, Any] = {}
     for at, name in enumerate(episode.info_names):
-        key = name.strip("/").replace("/", ".") or "info"
+        key = name.strip("/").replace("/", ".")
+        if key in ("", "."):
+            # A point alone would be the folder itself.
+            key = "info"
         infos[f"{key}.{at}" if key in infos else key] = episode.infos[:, at]
     return EpisodeBuffer(
         seed=episode.seed,

@@ -235,7 +235,7 @@ def _read(descriptor: int) -> Lease | None:
     try:
         data = json.loads(os.pread(descriptor, LARGEST, 0))
         lease = Lease(**data)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     numbers: tuple[object, ...] = (lease.server_port, lease.local_port, lease.handler_port)
     agents: object = lease.agents

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+from keyword import kwlist
 from typing import TYPE_CHECKING, Any, Final
 
 from RestrictedPython.compile import compile_restricted_exec
@@ -74,8 +75,8 @@ _COUNTS: Final = {
 
 CONSTANTS: Final[dict[str, float]] = {"pi": math.pi, "tau": math.tau, "inf": math.inf}
 COUNTERS: Final = ("time", "step")
-RESERVED: Final = frozenset({*FUNCTIONS, *CONSTANTS, *COUNTERS, "prev", "True", "False"})
-"""What a short name may not be called."""
+RESERVED: Final = frozenset({*FUNCTIONS, *CONSTANTS, *COUNTERS, *kwlist, "prev", "print", "printed"})
+"""What a short name may not be called: words of expressions, of Python, and of RestrictedPython."""
 PREVIOUS: Final = "prev__"
 DEEPEST: Final = 100
 

@@ -65,8 +65,14 @@ class Observer:
         if observe.scale and ranged.any():
             # The half of each first: the width of the widest range is beyond float32.
             half = np.where(ranged, high / 2 - low / 2, 1.0)
-            self._scale = (1.0 / half).astype(np.float32)
-            self._shift = np.where(ranged, -(low + half) / half, 0.0).astype(np.float32)
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                self._scale = (1.0 / half).astype(np.float32)
+                self._shift = np.where(ranged, -(low + half) / half, 0.0).astype(np.float32)
+            for at in np.flatnonzero(~np.isfinite(self._scale) | ~np.isfinite(self._shift)).tolist():
+                mistakes.note(
+                    "observe.scale",
+                    f"the range of {self.names[at]!r} is too narrow for a float32: {low[at]:g} to {high[at]:g}",
+                )
             space_low, space_high = np.where(ranged, -1.0, low), np.where(ranged, 1.0, high)
         self._bounds = space_low.astype(np.float32), space_high.astype(np.float32)
         changed = self._outputs is not None or self._mixed or self._clips or self._scale is not None

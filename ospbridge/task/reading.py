@@ -10,11 +10,12 @@ import ast
 import math
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.osp.clock import TIME_STEP_SIZE
+from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
 from ospbridge.task.scenario import (
     Action,
@@ -101,7 +102,7 @@ def _scenario(table: Table, origin: str) -> Scenario:
     values = _values(table)
     time_step = table.seconds("time_step", None)
     if time_step is None and TIME_STEP_SIZE in values:
-        time_step = _seconds(values[TIME_STEP_SIZE])
+        time_step = _seconds(values[TIME_STEP_SIZE], values.get(ITERATIONS, "1"))
         if time_step is None:
             table.mistakes.note(
                 f"values.'{TIME_STEP_SIZE}'", f"{values[TIME_STEP_SIZE]!r} is no positive number of seconds"
@@ -130,11 +131,15 @@ def _scenario(table: Table, origin: str) -> Scenario:
     )
 
 
-def _seconds(text: str) -> float | None:
+def _seconds(size: str, iterations: str) -> float | None:
+    """That a step of the simulator takes: so many iterations of that size."""
     try:
-        seconds = float(text)
+        seconds = float(size)
     except ValueError:
         return None
+    with suppress(ValueError):
+        # What is no number is told when it is held against the simulator.
+        seconds *= max(float(iterations), 1.0)
     return seconds if 0.0 < seconds < math.inf else None
 
 

@@ -167,6 +167,24 @@ def test_with_a_simulator_values_that_it_could_not_take_are_told(
 
 
 @pytest.mark.loopback
+@pytest.mark.parametrize("top", ["", "time_step = 1.0\n"])
+@pytest.mark.parametrize("reward", ["1.0", "time"])
+def test_with_a_simulator_a_time_that_counts_single_iterations_is_told_where_it_matters(
+    serve: Callable[[World], Served], tmp_path: Path, top: str, reward: str
+) -> None:
+    served = serve(ArenaWorld(1))
+    served.run("values", "set", "/Simulation/IterationsPerStep", "4")
+    file = written(
+        tmp_path,
+        f'{top}[values]\n"/Simulation/TimeStepSize" = 0.5\n[[agent]]\n[agent.episode]\nreward = "{reward}"\n',
+    )
+    told = served.run("check", file, exit_code=0 if reward == "1.0" else 78).stdout
+    counts = "1 s" if top else "0.5 s"
+    wrong = f"time counts {counts}, a step of the simulator takes 2 s: 4 iterations (say time_step = 2 at the top)"
+    assert (wrong in told) is (reward == "time")
+
+
+@pytest.mark.loopback
 def test_with_a_simulator_the_agents_that_match_are_named(
     serve: Callable[[World], Served], profile: str
 ) -> None:

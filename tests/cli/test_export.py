@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -14,6 +16,7 @@ from click.testing import CliRunner, Result
 
 import ospbridge
 from ospbridge.cli import main
+from ospbridge.record.export import ROOM
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.recorder import EpisodeRecorder
 from ospbridge.simulator.gym_world import GymWorld
@@ -181,6 +184,44 @@ def test_a_damaged_file_is_told_and_no_half_dataset_stays(recording: Path, datas
     assert result.exit_code == 78
     assert recorded_files(recording)[1].name in result.stderr
     assert not (datasets / "cart-v0").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_told(
+    recording: Path, tmp_path: Path, datasets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "file"))
+    result = run(recording, "--minari", "cart-v0")
+    assert result.exit_code == 78
+    assert "the dataset 'cart-v0' cannot be made: File exists" in result.stderr
+
+
+def test_a_disk_without_room_is_told_before_it_is_full(
+    recording: Path, datasets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=ROOM))
+    result = run(recording, "--minari", "cart-v0")
+    assert result.exit_code == 78
+    assert "the dataset 'cart-v0' cannot be made: No space left on device" in result.stderr
+    assert not (datasets / "cart-v0").exists()
+
+
+@pytest.mark.parametrize("name", ["/.", "/"])
+def test_an_info_whose_name_is_none_for_a_file_is_exported_all_the_same(
+    tmp_path: Path, datasets: Path, name: str
+) -> None:
+    recorder = EpisodeRecorder(tmp_path / "r", replace(whose(), info_names=(name,)))
+    told = feedback(0)
+    told.info["infos"] = {name: 0.5}
+    last = feedback(1, terminated=True)
+    last.info["infos"] = {name: 0.25}
+    recorder.begin(told)
+    recorder.step(1, last)
+    assert run(tmp_path / "r", "--minari", "cart-v0").exit_code == 0
+    import minari
+
+    (episode,) = minari.load_dataset("cart-v0").iterate_episodes()
+    assert episode.infos["info"].tolist() == [0.5, 0.25]
 
 
 def test_an_empty_directory_is_told(tmp_path: Path, datasets: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 
@@ -88,6 +89,12 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(
 
 def test_what_is_not_finite_is_null() -> None:
     assert [number(x) for x in (1.5, math.inf, -math.inf, math.nan)] == [1.5, None, None, None]
+
+
+def test_a_name_that_is_not_utf_8_does_not_end_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"file": os.fsdecode(b"a\xff.toml"), "lines": [None, (1, os.fsdecode(b"\xff"))]})
+    print_json_line([os.fsdecode(b"\xff")])
+    assert capsys.readouterr().out == '{"file":"a?.toml","lines":[null,[1,"?"]]}\n["?"]\n'
 
 
 def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,3 +140,23 @@ def test_an_output_must_be_named() -> None:
     result = run(RECORDING)
     assert result.exit_code == 2
     assert "--output" in result.stderr
+
+
+def test_a_filter_that_is_told_to_end_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ["trace", "filter", str(pipe), "-o", str(tmp_path / "out.jsonl")]
+    process = subprocess.Popen([sys.executable, "-m", "ospbridge", *words], stderr=subprocess.PIPE)
+    try:
+        # It has begun to write once it reads.
+        with pipe.open("wb", buffering=0) as writer:
+            writer.write(RECORDING.read_bytes()[:1000])
+            give_up = time.monotonic() + 20
+            while not list(tmp_path.glob(".out*")) and time.monotonic() < give_up:
+                time.sleep(0.01)
+            process.terminate()
+            assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

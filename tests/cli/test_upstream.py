@@ -12,7 +12,7 @@ from ospbridge.cli import main
 from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import LEARNING, upstream_from, upstream_options
 from ospbridge.daemon.relay.settings import Upstream
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 
 
@@ -71,6 +71,11 @@ def test_a_server_may_learn_for_longer_than_the_world_is_held() -> None:
 def test_a_pickle_may_be_read_in_both_modes(mode: str) -> None:
     assert said("--rllink-mode", mode, "--rllink-read-pickle").read_pickle
     assert not said("--rllink-mode", mode).read_pickle
+
+
+def test_a_pickle_is_not_asked_for_where_nothing_is() -> None:
+    with pytest.raises(UsageError, match="--rllink-read-pickle means nothing with --rllink-unannotated"):
+        said("--rllink-mode", "observe", "--rllink-unannotated", "--rllink-read-pickle")
 
 
 def test_what_is_said_of_a_server_needs_one() -> None:

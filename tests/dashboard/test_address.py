@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -130,6 +131,13 @@ def test_a_systemd_credential_is_found(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_a_file_and_a_credential_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     assert not read_token(None)
+
+
+def test_a_pipe_is_no_token_and_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    os.mkfifo(file, 0o600)
+    with pytest.raises(ConfigurationError, match="holds no token"):
+        read_token(file)
 
 
 @pytest.mark.parametrize(

@@ -139,11 +139,14 @@ def test_looking_at_leases_takes_nothing_from_a_successor() -> None:
     successor.remove()
 
 
-def test_a_lease_that_cannot_be_read_is_told_by_its_file(tmp_path: Path) -> None:
-    (tmp_path / "1-2.lease").write_text("{")
+@pytest.mark.parametrize("content", ["{", "[" * 100_000])
+def test_a_lease_that_cannot_be_read_is_told_by_its_file_and_taken_away(tmp_path: Path, content: str) -> None:
+    (tmp_path / "1-2.lease").write_text(content)
     found = check_leases(tmp_path)
     assert found.state is State.PROBLEM
     assert "1-2.lease" in found.detail
+    assert list(stale_leases(LEASE.endpoint, tmp_path)) == []
+    assert not (tmp_path / "1-2.lease").exists()
 
 
 def test_where_the_system_tells_of_no_locks_leases_are_skipped(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_any_value_can_be_logged() -> None:
     assert r"\udcff" in text["path"]
 
 
+def test_beside_what_cannot_be_written_the_rest_of_a_line_is_as_ever() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    log = logs.get("x")
+    log.info("kept", spool=os.fsdecode(b"/tmp/\xff"), entries=3, odd=2**20000, peer=Peer())
+    (event,) = logged(stream)
+    assert (event["level"], event["event"], event["logger_name"]) == ("info", "kept", "x")
+    assert (event["spool"], event["entries"]) == (r"/tmp/\udcff", 3)
+    assert (event["odd"], event["peer"]) == ("a int", "<peer>")
+    assert event["timestamp"].endswith("Z")
+
+
 def test_what_is_bound_to_the_context_is_in_every_event() -> None:
     stream = io.StringIO()
     logs.configure(stream=stream)

@@ -312,11 +312,13 @@ GOOD = b'{"t": 0.5, "dir": "c>s", "hex": "5a", "port": 1, "note": "", "client": 
         (b'{"dir": "note"}\n', "missing required field `t`"),
         (b'{"t": 1.0}\n', "missing required field `dir`"),
         (b'{"t": "1", "dir": "note"}\n', "Expected `float`, got `str` - at `$.t`"),
+        (b'{"t": 1e300, "dir": "note"}\n', "at `$.t`"),
         (b'{"t": 1.0, "dir": "up"}\n', "Invalid enum value 'up' - at `$.dir`"),
         (b'{"t": 1.0, "dir": "c>s", "hex": "5"}\n', "pairs of hexadecimal digits"),
         (b'{"t": 1.0, "dir": "c>s", "hex": "zz"}\n', "pairs of hexadecimal digits"),
         (b'{"t": 1.0, "dir": "c>s", "port": 70000}\n', "at `$.port`"),
         (b'{"t": 1.0, "dir": "note", "note": "\xff"}\n', "utf-8"),
+        (b'{"t": 1.0, "dir": "note", "x": ' + b"[" * 100_000 + b"\n", "recursion"),
         (b" " * LONGEST_LINE + b"x\n", "longer than 1048576 bytes"),
     ],
 )

@@ -343,6 +343,7 @@ def test_what_a_path_holds_is_found_out(tmp_path: Path) -> None:
         ("empty", {}, UsageError, "there is no episode to draw in"),
         ("runs", {"agents": ["dog"]}, UsageError, "of agents that fit dog"),
         ("runs", {"signals": ["dog"]}, UsageError, "no signal of the episode is called 'dog'"),
+        ("one.npz", {"agents": ["cart"]}, UsageError, "is one episode, with no agents to choose from"),
         ("trace", {"signals": ["reward"]}, UsageError, "is a trace, which has no signals"),
         ("trace", {}, UsageError, "no step of the trace was completed"),
         ("damaged.npz", {}, ConfigurationError, "is no recorded episode, or damaged"),
@@ -354,6 +355,8 @@ def test_what_cannot_be_drawn_is_refused_and_no_picture_is_left(
 ) -> None:
     (tmp_path / "empty").mkdir()
     record(tmp_path / "runs", 2)
+    (one,) = recorded_files(tmp_path / "runs")
+    (tmp_path / "one.npz").write_bytes(one.read_bytes())
     written(tmp_path, Traced().joined()).rename(tmp_path / "trace")
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4nothing")
     (tmp_path / "damaged.jsonl").write_bytes(b'{"t": "late"}\n')

@@ -121,6 +121,16 @@ def test_an_array_that_claims_more_than_it_has_is_refused_unread(tmp_path: Path)
         read_policy(written(tmp_path, "policy.npz", archived.getvalue()))
 
 
+def test_a_shape_of_no_numbers_is_refused(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (True,)})
+    archived = io.BytesIO()
+    with zipfile.ZipFile(archived, "w") as archive:
+        archive.writestr("pi.npy", file.getvalue() + bytes(4))
+    with pytest.raises(ConfigurationError, match="no npz file of weights, or damaged"):
+        read_policy(written(tmp_path, "policy.npz", archived.getvalue()))
+
+
 @pytest.mark.parametrize(
     "header",
     [

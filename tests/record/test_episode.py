@@ -88,6 +88,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "not " * 2400 + "1",
         "(" * 199 + ")" * 199,
         HEADER.replace("(0,)", "'a'"),
+        HEADER.replace("(0,)", f"(0, {10**20})"),
         "",
     ],
     ids=lambda header: header[:12],
@@ -113,6 +114,21 @@ def test_a_part_that_is_no_array_is_told_as_damage_of_its_file(tmp_path: Path, n
         for part in whole_one.namelist():
             archive.writestr(part, b"text" if part == f"{name}.npy" else whole_one.read(part))
     with pytest.raises(ConfigurationError, match=r"a\.npz.*not all that it holds are arrays"):
+        read_episode(path)
+
+
+@pytest.mark.parametrize("time", [b"0001-01-01T00:00:00", b"9999-12-31T23:59:59-09:00"])
+def test_a_time_that_no_clock_has_is_told_as_damage_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: bytes
+) -> None:
+    # East of Greenwich, where the first of all days began a day before.
+    monkeypatch.setenv("TZ", "XXX-9")
+    path = tmp_path / "a.npz"
+    with np.load(io.BytesIO(whole())) as archive:
+        arrays = dict(archive)
+    about = arrays["about"].tobytes().replace(b"2026-01-01T00:00:00Z", time)
+    np.savez(path, allow_pickle=False, **arrays | {"about": np.frombuffer(about, np.uint8)})
+    with pytest.raises(ConfigurationError, match=r"a\.npz.*its times are none"):
         read_episode(path)
 
 

@@ -244,6 +244,13 @@ def test_a_kind_of_world_that_is_none_is_told_once(world: str, told: str) -> Non
     assert mistakes(AGENT + world) == (told,)
 
 
+@pytest.mark.parametrize("name", ["in", "lambda", "print", "printed"])
+def test_a_name_that_no_expression_could_say_is_a_mistake_by_itself(name: str) -> None:
+    assert mistakes(f"{AGENT}[agent.names]\n{name} = 'output:/x'\n") == (
+        f"agent[0].names.{name}: is a word of expressions already (choose another one)",
+    )
+
+
 def test_every_mistake_of_an_expression_is_told_once() -> None:
     found = mistakes(
         f'{AGENT}[agent.names]\nx = "output:/x"\n[agent.episode]\n'

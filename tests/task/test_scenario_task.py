@@ -93,6 +93,15 @@ def test_the_widest_range_can_be_normalised_and_scaled() -> None:
         assert found.observation.tolist() == pytest.approx([seen])
 
 
+@pytest.mark.parametrize("high", [1.00000001, 1.000000000001])
+def test_a_range_that_is_none_as_float32_cannot_be_scaled(high: float) -> None:
+    table = (
+        f'[agent.observe]\nscale = true\n[agent.observe.range]\n"/Force" = {{ low = 1.0, high = {high!r} }}\n'
+    )
+    with pytest.raises(ScenarioInvalid, match=r"observe\.scale: the range of '/Force' is too narrow"):
+        task(table)
+
+
 @pytest.mark.parametrize(
     "low, bounds",
     [
@@ -344,6 +353,10 @@ def test_the_time_step_may_be_the_value_that_is_set() -> None:
     tried = task('[agent.episode]\nreward = "time"\n', '[values]\n"/Simulation/TimeStepSize" = 0.5\n')
     tried.begin(outcome(), seed=1)
     assert step(tried).reward == 0.5
+    values = '[values]\n"/Simulation/TimeStepSize" = 0.5\n"/Simulation/IterationsPerStep" = 4\n'
+    tried = task('[agent.episode]\nreward = "time"\n', values)
+    tried.begin(outcome(), seed=1)
+    assert step(tried).reward == 2.0
 
 
 def test_names_stand_for_infos_inputs_and_values_too() -> None:
