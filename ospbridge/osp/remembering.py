@@ -22,10 +22,13 @@ COMPLETIONS_KEPT: Final = 4096
 """So many earlier completions of an agent are known again."""
 
 READ_BACK_KEPT: Final = 64
-"""The same of completions that were read back, where numbers are printed rounded."""
+"""The same of completions that were read back, whose numbers may be others in their last digits."""
 
 ROUNDED: Final = 1e-5
 """The share of a number that may be lost where it is printed."""
+LAST_BIT: Final = 2.0**-23
+"""The same where a double is printed in digits enough for any float32, but not for itself: one that lies halfway
+between two of them, as a scaled input may, is sent as the one and printed nearer to the other."""
 _FLOAT: Final = np.dtype("<f4")
 
 
@@ -44,7 +47,7 @@ class Remembered:
         """A completion was believed; ``read_back``: it is made of what the repository shows."""
         body = _body(reply)
         self._add(reply.agent_id, body)
-        if read_back and not self._printing.whole:
+        if read_back:
             kept = self._read_back.setdefault(reply.agent_id, deque(maxlen=READ_BACK_KEPT))
             kept.append(np.frombuffer(body, _FLOAT))
 
@@ -68,17 +71,14 @@ class Remembered:
         body = _body(reply)
         if body == last or hash(body) in self._earlier[reply.agent_id]:
             return True
-        if self._printing.whole:
-            return False
         now = np.frombuffer(body, _FLOAT)
-        return any(self._close(now, before) for before in self._read_back.get(reply.agent_id, ()))
+        read_back = [one for one in self._read_back.get(reply.agent_id, ()) if len(one) == len(now)]
+        return bool(read_back) and self._printed_as(now, np.stack(read_back))
 
     def same(self, completed: StepCompleted, read: StepCompleted) -> bool:
         """Whether the second, which was read back, is the first as far as it is printed."""
         one, other = (np.frombuffer(_body(reply), _FLOAT) for reply in (completed, read))
-        if self._printing.whole:
-            return np.array_equal(one, other, equal_nan=True)
-        return self._close(one, other)
+        return len(one) == len(other) and self._printed_as(one, other[np.newaxis])
 
     def differs(self, reply: StepCompleted) -> bool:
         """Whether it is known to be other than what the agent's last completion brought.
@@ -89,10 +89,20 @@ class Remembered:
         now = np.frombuffer(_body(reply), _FLOAT)
         return bool(len(last)) and len(last) == len(now) and not self._close(now, last)
 
+    def _printed_as(self, one: NDArray[np.float32], others: NDArray[np.float32]) -> bool:
+        """Whether any row of ``others`` is the same, but for what printing made of either."""
+        relative, absolute = (LAST_BIT, 0.0) if self._printing.whole else self._rounded
+        same = np.isclose(one, others, rtol=relative, atol=absolute, equal_nan=True)
+        return bool(same.all(axis=1).any())
+
+    @property
+    def _rounded(self) -> tuple[float, float]:
+        """What printing may lose of a number: a share of it, and besides."""
+        return max(self._printing.relative, ROUNDED), max(self._printing.absolute, ROUNDED / 10.0)
+
     def _close(self, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
         """Whether they are the same as far as they are printed; never more exactly than float32 is."""
-        relative = max(self._printing.relative, ROUNDED)
-        absolute = max(self._printing.absolute, ROUNDED / 10.0)
+        relative, absolute = self._rounded
         return len(one) == len(other) and np.allclose(
             one, other, rtol=relative, atol=absolute, equal_nan=True
         )

@@ -2,8 +2,8 @@
 
 Every interface value also stands in the repository, under ``/Sim/<agent>/...``, with its interface name as its type
 (observed on a NERD server; a server of the document may type them otherwise, and is then searched by name). Texts
-have 15 digits, so float32 comes back bit-equal; servers that print fewer lose what they round. While our own vote is
-missing the world holds still.
+have 15 digits, so float32 comes back bit-equal, but for the last bit of a double that lies halfway between two; servers
+that print fewer lose what they round. While our own vote is missing the world holds still.
 """
 
 from __future__ import annotations

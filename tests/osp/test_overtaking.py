@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,6 +121,39 @@ def test_where_the_acknowledgement_is_lost_the_same_is_no_reason_to_try_more_oft
         session.step()
     assert session.pair.now - began < 1.0
     assert not caught.value.by_network
+
+
+@BOTH
+def test_a_completion_is_known_again_by_what_is_printed_of_a_double_between_two_float32(
+    profile: Profile,
+) -> None:
+    """It is sent as the one, and its 15 digits are nearer to the other."""
+    session = Session(profile, -1, agents=1)
+    (agent,) = session.pair.server.world.agents
+    variables = session.pair.server.repository.variables
+    name = "/Sim/agent/sensor/0"
+
+    def printed() -> str:
+        sent = agent.outputs[0]
+        return f"{(float(sent) + float(np.nextafter(sent, np.float32(-9)))) / 2 - 1e-13:.15g}"
+
+    variables[name] = replace(variables[name], read=printed)
+    assert np.float32(printed()) != agent.outputs[0]
+    given = np.array([0.1], np.float32)
+    session.client.do(session.talk.step({"agent": given}))
+    lost: list[Datagram] = []
+
+    def lose_acknowledgement(datagram: Datagram) -> Iterable[float]:
+        if datagram.to_server or datagram.data[0] != Code.NEXT_SIMULATION_STEP_ACK or lost:
+            return (0.0,)
+        lost.append(datagram)
+        return ()
+
+    session.pair.fault = lose_acknowledgement
+    for _ in range(4):
+        session.client.do(session.talk.step({"agent": given}))
+    assert lost
+    assert session.client.do(session.talk.audit()) == ""
 
 
 @BOTH
