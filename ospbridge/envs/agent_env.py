@@ -168,7 +168,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         self._finalizer()
 
     def __getstate__(self) -> NoReturn:
-        raise not_copied(self)
+        raise not_copied(self, "gymnasium.make(env.spec)")
 
     def _open(self) -> Seat:
         if self._seat is None:

@@ -16,7 +16,7 @@ from ospbridge.toml.nearest import nearest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["told_apart"]
+__all__ = ["UnexpectedArgument", "told_apart"]
 
 P = ParamSpec("P")
 TEXTS: Final = {"agent": "robot1", "profile": "nerd", "render_mode": "ansi"}
@@ -28,6 +28,19 @@ FILES: Final = {
     "tls_key": "env.key",
     "tls_ca": "ca.pem",
 }
+ELSEWHERE: Final = {
+    "max_episode_steps": "a scenario says it, with max_steps = N in [agent.episode]",
+    "disable_env_checker": "leave it out: vector and parallel environments have no such checker",
+    "num_envs": "gymnasium.make_vec makes several",
+}
+"""Where to say what gymnasium takes for other environments."""
+
+
+class UnexpectedArgument(UsageError, TypeError):
+    """A keyword that is not taken: for us a wrong use, and for others what Python makes of it, in its words.
+
+    TorchRL's ``GymEnv`` tries ``frameskip``, and looks into the error for whether to leave it out.
+    """
 
 
 def told_apart(init: Callable[P, None]) -> Callable[P, None]:
@@ -42,9 +55,9 @@ def told_apart(init: Callable[P, None]) -> Callable[P, None]:
     def checked(*arguments: P.args, **options: P.kwargs) -> None:
         for name in options:
             if name not in known:
-                raise UsageError(
-                    f"{kind} has no argument {name!r}",
-                    hint=nearest(name, known) or f"it has {', '.join(known)}",
+                raise UnexpectedArgument(
+                    f"{kind} got an unexpected keyword argument {name!r}",
+                    hint=ELSEWHERE.get(name) or nearest(name, known) or f"it has {', '.join(known)}",
                 )
         # The first argument is the environment.
         for name, given in (dict(zip(known, arguments[1:], strict=False)) | options).items():

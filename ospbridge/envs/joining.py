@@ -108,7 +108,7 @@ class Joining:
             name = "simulator" if self.direct else "bridge"
             raise UsageError(
                 f"{name} names {len(self.addresses)} addresses, and this environment has agents of one",
-                hint="gymnasium.make_vec takes several",
+                hint="gymnasium.make_vec takes several, if it is given no vectorization_mode",
             )
 
     # --- one agent -------------------------------------------------------------------------------------------------

@@ -123,7 +123,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         self.agents: list[str] = []
         self.observation_spaces = {name: gym_space(space) for name, space in group.observation_spaces.items()}
         self.action_spaces = {name: gym_space(space) for name, space in group.action_spaces.items()}
-        self._random, _ = np_random()
+        self.np_random, _ = np_random()
+        """What seeds are drawn from where a reset is given none. Wrappers look for it under this name."""
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         """The agent's own, always the same object."""
@@ -140,8 +141,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         group = self._open()
         self.agents = []
         if seed is not None:
-            self._random, _ = np_random(seed)
-        found = group.reset(drawn_seed(self._random) if seed is None else osp_seed(seed))
+            self.np_random, _ = np_random(seed)
+        found = group.reset(drawn_seed(self.np_random) if seed is None else osp_seed(seed))
         tell_of_doubt(found.values())
         self.agents = list(self.possible_agents)
         return _own_observations(found), _own_infos(found)
@@ -227,7 +228,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         self._finalizer()
 
     def __getstate__(self) -> NoReturn:
-        raise not_copied(self)
+        raise not_copied(self, "parallel_env(...)")
 
     def _open(self) -> Group:
         if self._group is None:

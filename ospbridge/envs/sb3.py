@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.errors import ConfigurationError, UsageError
 
 try:
@@ -31,9 +32,15 @@ __all__ = ["OspVecEnv"]
 
 
 class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it is not installed
-    """``env`` must be a vector environment whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other."""
+    """``env`` must be an ``OspVectorEnv`` whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        if not isinstance(env, OspVectorEnv):
+            raise UsageError(
+                f"OspVecEnv takes a vector environment of ospbridge as it was made, got {env}",
+                hint="wrappers of Stable-Baselines3, such as VecNormalize, go around OspVecEnv; those of gymnasium "
+                "have no place",
+            )
         if env.metadata.get("autoreset_mode") is not AutoresetMode.SAME_STEP:
             raise UsageError(
                 f"autoreset mode {env.metadata.get('autoreset_mode')} does not fit Stable-Baselines3",
@@ -58,9 +65,9 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
     def reset(self) -> NDArray[np.float32]:
         """Reset all worlds, with the seeds that ``seed`` was given."""
         seeds, self._seeds_asked = self._seeds_asked, None
-        observations, infos = self.env.reset(seed=seeds)  # type: ignore[arg-type]  # ours takes one for each
+        observations, infos = self.env.reset(seed=seeds)
         self.reset_infos = self._told_apart(infos)
-        return observations  # type: ignore[no-any-return]  # what gymnasium's vector environment returns
+        return observations
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Environment i is given ``seed + i`` at the next reset."""
@@ -69,23 +76,25 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
 
     def step_async(self, actions: NDArray[Any]) -> None:
         """All requests out; ``step_wait`` reads the answers."""
-        self.env.send(actions)  # type: ignore[attr-defined]  # ours has it
+        self.env.send(actions)
 
     def step_wait(
         self,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """Observations (of the next episode where one ended), rewards, whether episodes ended, infos."""
-        observations, rewards, terminations, truncations, infos = self.env.recv()  # type: ignore[attr-defined]
+        observations, rewards, terminations, truncations, infos = self.env.recv()
         ended = terminations | truncations
         told = self._told_apart(infos)
         for at in np.flatnonzero(ended):
+            last = _info_of(infos["final_info"], at)
+            told[at] = last | told[at]
             told[at]["terminal_observation"] = infos["final_obs"][at]
             told[at]["TimeLimit.truncated"] = bool(truncations[at] and not terminations[at])
-            told[at]["reason"] = infos["final_info"]["reason"][at]
+            told[at]["reason"] = last["reason"]
         return observations, rewards.astype(np.float32), ended, told
 
     def _told_apart(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
-        """One dict each; only what a learner can use of every step is carried over."""
+        """One dict each; of a step that ends no episode only what a learner can use is carried over."""
         told: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for key in ("osp_seed", "reason"):
             if key in infos:
@@ -99,7 +108,7 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
         """One picture of each environment; they must have been made with ``render_mode="rgb_array"``."""
-        return list(self.env.render())  # type: ignore[arg-type]  # ours returns one for each
+        return list(self.env.render())
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
         """An attribute of the vector environment, for each index alike."""
@@ -124,3 +133,12 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
     ) -> list[bool]:
         """Single environments of a vector are never wrapped."""
         return [False for _ in self._get_indices(indices)]
+
+
+def _info_of(infos: dict[str, Any], at: np.integer[Any]) -> dict[str, Any]:
+    """The info of one environment, in infos of gymnasium's layout."""
+    return {
+        key: _info_of(column, at) if isinstance(column, dict) else column[at]
+        for key, column in infos.items()
+        if f"_{key}" in infos and infos[f"_{key}"][at]
+    }

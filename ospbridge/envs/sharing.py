@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
+    AgentTaken,
     ConfigurationError,
     QueryTimeout,
     SessionLost,
@@ -163,7 +164,12 @@ class SharedSession:
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
         give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
-        agents = self._joined_again(give_up, away=away, ended=absence is not None)
+        try:
+            agents = self._joined_again(give_up, away=away, ended=absence is not None)
+        except BaseException as error:
+            # Who does not wait for its end, as with Ctrl-C, has it to be done again for the same reason.
+            self.free = not isinstance(error, Exception) and self.session.machine.may_say_goodbye
+            raise
         self.broken = self._unlike(agents)
         if self.broken:
             # Others may want what these environments cannot use, and so may those that are made anew.
@@ -331,16 +337,35 @@ def _join(
             writer = stack.enter_context(TraceWriter(trace))
         give_up = monotonic() + terms.wait
         session = stack.enter_context(_connect(terms, writer, wait=terms.wait))
-        names = _once_they_are_there(
-            lambda: choose(session), give_up, unless=lambda: bool(session.conversation.agents)
-        )
-        interfaces = session.register(*names)
+        try:
+            names = _once_they_are_there(
+                lambda: choose(session), give_up, unless=lambda: bool(session.conversation.agents)
+            )
+            interfaces = session.register(*names)
+        except AgentTaken as error:
+            raise _of_another_thread(error, session.server) or error from None
         stack.pop_all()
     key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
     shared = SharedSession(terms, session, interfaces, key, session.profile, writer, users=1)
     with _lock:
         _shared[key] = shared
     return shared
+
+
+def _of_another_thread(error: AgentTaken, simulator: Endpoint) -> AgentTaken | None:
+    """The same with the environments of this process that have these agents; None where it has no such."""
+    with _lock:
+        every = list(_shared.values())
+    names = {
+        agent.name for shared in every if shared.session.server == simulator for agent in shared.agents
+    }.intersection(error.agents)
+    if not names:
+        return None
+    return AgentTaken(
+        f"{error.message}; an environment that another thread of this process made has {', '.join(sorted(names))}",
+        hint="close that one first, or use it here too, one thread at a time",
+        agents=error.agents,
+    )
 
 
 def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match]) -> str:

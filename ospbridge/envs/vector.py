@@ -356,7 +356,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             finalizer()
 
     def __getstate__(self) -> NoReturn:
-        raise not_copied(self)
+        raise not_copied(self, "gymnasium.make_vec(env.spec)")
 
     def _open(self) -> Fleet:
         if self._fleet is None:

@@ -350,3 +350,15 @@ def test_an_action_that_anothers_end_cuts_short_counts_as_one(
                 told.append((rewards["agent2"], truncated["agent2"]))
                 assert terminated.get("agent1", True)
             assert told == [(2.0, False), (4.0, False), (4.0, True)]
+
+
+def test_its_generator_is_where_wrappers_look_for_it_and_begins_anew_with_a_seed() -> None:
+    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator:
+        env = parallel_env(str(simulator.address))
+        told = []
+        for _ in range(2):
+            env.reset(seed=3)
+            # As SuperSuit's frame_skip does.
+            told.append((env.unwrapped.np_random.integers(100), env.reset()[1]["agent1"]["osp_seed"]))
+        assert told[0] == told[1]
+        env.close()

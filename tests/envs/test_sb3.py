@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -18,6 +18,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.scenario_task import ScenarioTask
 from tests.envs.daemons import connected
 from tests.envs.vectors import cart_poles, fleet
 
@@ -26,6 +27,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from ospbridge.envs.sb3 import OspVecEnv
+
+if TYPE_CHECKING:
+    from ospbridge.interface import Feedback, StepOutcome
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -144,6 +148,65 @@ def test_other_autoreset_modes_are_refused() -> None:
         with pytest.raises(UsageError, match="does not fit Stable-Baselines3"):
             OspVecEnv(envs)
         envs.close()
+
+
+def test_wrappers_of_gymnasium_and_vectors_of_others_are_refused_before_they_are_passed_over() -> None:
+    with cart_poles(1) as addresses:
+        envs = fleet(addresses, 1, autoreset_mode=AutoresetMode.SAME_STEP)
+        others = gymnasium.vector.SyncVectorEnv(
+            [lambda: gymnasium.make("CartPole-v1")], autoreset_mode=AutoresetMode.SAME_STEP
+        )
+        for given in (gymnasium.wrappers.vector.ClipReward(envs, 0, 0.5), others):
+            with pytest.raises(UsageError, match="as it was made") as caught:
+                OspVecEnv(given)
+            assert "go around OspVecEnv" in caught.value.hint
+        envs.close()
+        others.close()
+
+
+class Balanced(ScenarioTask):
+    """Tells whether the pole stood for three steps."""
+
+    def restart(self, outcome: StepOutcome) -> None:
+        super().restart(outcome)
+        self.stood = 0
+
+    def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+        feedback = super().evaluate(outcome, seed=seed)
+        self.stood += 1
+        feedback.info["is_success"] = self.stood > 3
+        return feedback
+
+
+def test_the_last_info_of_an_episode_is_told_with_what_a_task_class_adds(tmp_path: Path) -> None:
+    scenario = tmp_path / "balanced.toml"
+    scenario.write_text(
+        f'name = "balanced"\n[[agent]]\nmatch = {{ name = "cart" }}\ntask = "{Balanced.__module__}:Balanced"\n'
+        '[agent.names]\ntheta = "output:/pole/angle"\n[agent.episode]\nterminated = "abs(theta) > 0.2"\n'
+    )
+    with cart_poles(2) as addresses:
+        env: Any = VecMonitor(
+            OspVecEnv.make(num_envs=2, simulator=addresses, scenario=str(scenario)),
+            info_keywords=("is_success",),
+        )
+        env.seed(7)
+        env.reset()
+        ended, infos = np.zeros(2, np.bool_), list[dict[str, Any]]()
+        while not ended.any():
+            assert all("is_success" not in info for info in infos)
+            _, _, ended, infos = env.step(np.ones((2, 1), np.float32))
+        over = int(ended.argmax())
+        assert infos[over]["is_success"]
+        assert infos[over]["episode"]["is_success"]
+        assert infos[over]["infos"].keys() == {
+            "/episode/reward",
+            "/episode/terminated",
+            "/episode/truncated",
+        }
+        assert infos[over]["infos"]["/episode/reward"] == 1.0
+        assert (infos[over]["events"], infos[over]["values"], infos[over]["restored"]) == ((), {}, False)
+        assert infos[over]["osp_seed"] not in {7, 8}
+        env.close()
 
 
 def test_environments_that_make_vec_env_gives_one_agent_are_told_so() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -11,6 +12,7 @@ import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.errors import (
     AgentsInUse,
+    AgentTaken,
     BarrierStuck,
     ConfigurationError,
     LocalProtocolError,
@@ -22,6 +24,7 @@ from ospbridge.errors import (
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector
@@ -29,7 +32,6 @@ from tests.envs.kinds import parallel, single, step, vector
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
-    from typing import Any
 
     from ospbridge.task.base import Task
 
@@ -238,4 +240,41 @@ def test_environments_of_several_agents_never_share_and_say_so(
     with pytest.raises(AgentsInUse, match=r"agent 'agent1' of .*, for 'agent2',") as told:
         made(address, agents="agent2")
     assert "close that one first" in told.value.hint
+    env.close()
+
+
+def test_agents_that_an_environment_of_another_thread_has_are_told_as_such(address: str) -> None:
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(single(address, agent="agent1")))
+    thread.start()
+    thread.join(30)
+    (env,) = made
+    for again in (single, vector):
+        which = {"agent": "agent1"} if again is single else {"agents": "agent1"}
+        with pytest.raises(AgentTaken, match="another thread of this process made has agent1") as told:
+            again(address, **which)
+        assert "use it here too" in told.value.hint
+    env.close()
+    with BlockingSession.connect(address) as other:
+        other.register("agent1")
+        with pytest.raises(AgentTaken, match="by another client") as told:
+            single(address, agent="agent1")
+        assert "thread" not in str(told.value)
+
+
+def test_ctrl_c_in_rebuilds_may_come_more_often_than_a_session_may_be_rebuilt(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    env = single(address, agent="agent1")
+    env.reset(seed=1)
+    next(iter(sharing._shared.values())).give_up("something went wrong")
+    with monkeypatch.context() as patch:
+        patch.setattr(sharing, "_connect", interrupted)
+        for _ in range(CAPACITY + 2):
+            with pytest.raises(KeyboardInterrupt):
+                env.reset(seed=1)
+    env.reset(seed=1)
     env.close()
