@@ -109,6 +109,8 @@ class Spool:
     ) -> None:
         self._file = SpoolFile(path, limit=limit, when_full=when_full)
         self.path = self._file.path
+        self.found = self._file.newest
+        """Up to this number entries are of a process before, which may have sent them; 0: none is."""
         self._limit = limit
         self._when_full = when_full
         self._unwritten = unwritten

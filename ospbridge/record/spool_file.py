@@ -78,6 +78,8 @@ class SpoolFile:
         self._recent = Recent()
         self._stuck: dict[int, int] = {}
         """Damaged entries that cannot be taken out, and the lengths of their bodies: passed over as if they were."""
+        self.newest = 0
+        """The number of the latest entry when it was opened; 0: there was none."""
         self._database = self._open()
         self.place = Place(self.path)
 
@@ -92,6 +94,7 @@ class SpoolFile:
             )
             self._claim(database)
             self.entries, self.bytes = self._count(database)
+            ((self.newest,),) = database.execute("SELECT coalesce(max(seq), 0) FROM entry")
         except (*REFUSED, OSError, OspBridgeError) as error:
             if database is not None:
                 database.close()

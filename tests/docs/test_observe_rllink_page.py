@@ -19,6 +19,7 @@ from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import DEFAULT_UNWRITTEN, WhenFull
 from ospbridge.session.hub_client import default_hub
 from tests.daemon.relay.sink_process import SinkProcess
+from tests.daemon.relay.test_observing import module
 from tests.envs.daemons import connected
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "observe-rllink.md"
@@ -30,9 +31,12 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("program, world, episodes", [(0, "cartpole", 3), (1, "pendulum", 1)])
+@pytest.mark.parametrize(
+    "program, world, episodes", [(0, "cartpole", 3), (1, "pendulum", 1), (3, "cartpole", 5)]
+)
 def test_its_programs_feed_the_sink(tmp_path: Path, program: int, world: str, episodes: int) -> None:
     record, simulate, observe = (shlex.split(block)[1:] for block in blocks("sh"))
+    np.savez(tmp_path / "policy.npz", **module(4, 2).arrays)
     sink = SinkProcess(tmp_path / "in")
     assert record[:3] == ["sink", "--listen", "127.0.0.1:5555"]
     assert simulate[0] == "sim"
@@ -49,7 +53,7 @@ def test_its_programs_feed_the_sink(tmp_path: Path, program: int, world: str, ep
             address = simulator.stdout.readline().split()[-1]
             with sink, connected(address, default_hub(), *options):
                 code = blocks("python")[program]
-                subprocess.run([sys.executable, "-c", code], check=True, timeout=40)
+                subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=40)
                 for _ in range(1000):
                     if sink.more_than(episodes - 1):
                         break

@@ -42,6 +42,8 @@ class Fitting:
         self._said = SaidSpaces()
         self._takes_all = False
         self._lost = 0
+        self.is_rllib = False
+        """The server's settings are a pickle, as those of Ray 2.49 and later are."""
 
     async def ask(self, connection: Connection) -> None:
         """What its module is like, unless it was asked already. Raises what ends the connection."""
@@ -49,7 +51,7 @@ class Fitting:
             return
         self._weights = None
         self._said = SaidSpaces()
-        self._takes_all = False
+        self._takes_all = self.is_rllib = False
         if self._lost >= MOST_LOST:
             self._tell_unknown(connection, "it was lost over the question for its weights", lost=self._lost)
             self._asked = connection
@@ -57,6 +59,7 @@ class Fitting:
         self._lost += 1
         config = await connection.perform(get_config)
         self._takes_all = (config.server or "").startswith(SINK)
+        self.is_rllib = config.pickled is not None
         if not self._takes_all:
             weights = await connection.perform(get_state)
             self._said = self._spaces_in(config, connection)

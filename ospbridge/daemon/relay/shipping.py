@@ -1,11 +1,16 @@
 """From the spool to the upstream: in order, in batches, each kept until it is proven that it was read.
 
 Only the PONG to a PING behind them proves that episodes have arrived; what was not proven is sent again, under the same
-ids. The disk is waited for in worker threads.
+ids, and to RLlib under others. The disk is waited for in worker threads.
+
+Observed on Ray 2.60.0: a replay buffer takes an id that comes twice for an episode that goes on behind its end, which
+ends the training of DQN and SAC.
 """
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +70,10 @@ class Shipping:
         self._more = trio.Event()
         self._unreadable = Sparing()
         self._misfit = Sparing()
+        self._doubtful = spool.found
+        """Entries up to this number may have been read, when they were sent before."""
+        self._again = _suffix()
+        """Tells their ids from those of the time before."""
 
     def news(self) -> None:
         """There is more in the spool."""
@@ -126,6 +135,7 @@ class Shipping:
             entries, fragments = await self._fitting_ones(connection, entries, fragments)
             if not entries:
                 return
+            fragments = self._told_apart(entries, fragments)
             messages = split(fragments, connection.dialect, await_weights=False)
             await connection.perform(lambda machine: deliver(machine, messages))
         except LocalProtocolError as error:
@@ -137,6 +147,8 @@ class Shipping:
         except OspBridgeError as error:
             self._link.drop(connection, error)
             self._spool.hand_back()
+            self._doubtful = max(self._doubtful, entries[-1].seq)
+            self._again = _suffix()
             self._failed(entries, error)
         else:
             await self._arrived(entries)
@@ -176,6 +188,17 @@ class Shipping:
         with trio.move_on_after(MISFIT):
             await connection.gone.wait()
         return [], []
+
+    def _told_apart(
+        self, entries: Sequence[Entry], fragments: list[EpisodeFragment]
+    ) -> list[EpisodeFragment]:
+        """What RLlib may have read before has other ids: it may not survive one that comes twice."""
+        if self._fitting is None or not self._fitting.is_rllib:
+            return fragments
+        return [
+            replace(fragment, id=f"{fragment.id}-{self._again}") if entry.seq <= self._doubtful else fragment
+            for entry, fragment in zip(entries, fragments, strict=True)
+        ]
 
     async def _sound(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[EpisodeFragment]]:
         """Those that can be read, and what they hold; the others are given up."""
@@ -242,6 +265,10 @@ _NEXT: Final = {
     Turn.LOOK_BEHIND: "what is behind it is tried",
     Turn.ALL_FAILS: "all of it is sent again",
 }
+
+
+def _suffix() -> str:
+    return uuid.uuid4().hex[:8]
 
 
 def _opened(entries: Sequence[Entry]) -> list[tuple[Entry, EpisodeFragment | ConfigurationError]]:

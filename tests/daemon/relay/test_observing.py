@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 import threading
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +26,7 @@ from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import Pong, SetConfig
+from ospbridge.rllink.parcels import unpacked
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
@@ -87,6 +89,8 @@ class Server:
         self.pushes = False
         self.pongs = 0
         """Sent behind each episode, though nobody has asked for them."""
+        self.hangs_up = 0
+        """So many times, once it has read episodes, without an answer."""
         self.asked = 0
         self.weights: Weights | None = module(1, 2)
         """None: whoever asks for them is hung up on."""
@@ -104,6 +108,9 @@ class Server:
                         if any(self._poison(fragment) for fragment in event.fragments):
                             return
                         self.arrived += event.fragments
+                        if self.hangs_up:
+                            self.hangs_up -= 1
+                            return
                         await stream.send_all(self.pongs * MSGPACK.encode(Pong()))
                         if self.pushes:
                             machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
@@ -329,6 +336,51 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
         first.setdefault(fragment.id, fragment)
     assert len(first) == 15
     assert all(alike(*pair) for pair in zip(player.episodes, first.values(), strict=True))
+
+
+@pytest.mark.parametrize("rllib", [True, False])
+async def test_what_rllib_may_have_read_already_comes_under_another_id_and_to_others_under_the_same(
+    conductor: Conductor, tmp_path: Path, rllib: bool
+) -> None:
+    server = Server()
+    if rllib:
+        server.config = SetConfig(pickled=pickle.dumps({}))
+    server.hangs_up = 2
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        await player.play()
+        await all_arrived(relay)
+        await player.play()
+        await all_arrived(relay)
+    ids = [fragment.id for fragment in server.arrived]
+    assert len(ids) == 4
+    assert len(set(ids[:3])) == (3 if rllib else 1)
+    assert all(again.startswith(ids[0]) for again in ids[:3])
+    assert not ids[3].startswith(ids[0])
+    assert "-" not in ids[3]  # as its environment's daemon named it
+    seen = [player.episodes[0]] * 3 + [player.episodes[1]]
+    assert all(alike(*pair) for pair in zip(seen, server.arrived, strict=True))
+
+
+async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_id(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server()
+    server.config = SetConfig(pickled=pickle.dumps({}))
+    async with observed(conductor, 1, tmp_path / "s") as relay:
+        player = Player(conductor)
+        await player.play()
+        await until(lambda: status(relay).entries == 1)
+        conductor.leave([player.attachment])
+    with Spool(tmp_path / "s") as spool:
+        (entry,) = spool.take(steps=1, size=1)
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await Player(conductor).play()
+        await all_arrived(relay)
+    one, other = (fragment.id for fragment in server.arrived)
+    assert one != unpacked(entry.body).id
+    assert one.startswith(unpacked(entry.body).id)
+    assert "-" not in other
 
 
 @pytest.mark.slow
