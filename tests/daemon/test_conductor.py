@@ -237,6 +237,18 @@ async def test_a_simulator_that_is_not_joined_is_said_to_be_what_is_missing(sess
     assert "restart-communication" not in stuck.hint
 
 
+async def test_a_simulator_that_is_given_up_is_not_said_to_be_joined_by_itself(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    conductor._keeper.session = None
+    conductor._keeper.ended(SessionLost("lost too often", hint="start the daemon again when it is mended"))
+    with pytest.raises(BarrierStuck, match="not joined: given up: lost too often") as caught:
+        await conductor.reset([a], 1, 1)
+    assert caught.value.hint == "start the daemon again when it is mended"
+
+
 async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:
     conductor = conductor_of(session, quorum=2)
     a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
