@@ -532,8 +532,17 @@ async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last
 async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: FakeSession) -> None:
     conductor = conductor_of(session)
     attach(conductor, "a", Driver("x", 0))
+    for other in (Driver("x", 0), Driver("x", 0, process="2e")):
+        with pytest.raises(AgentTaken):
+            attach(conductor, "a", other)
+
+
+async def test_a_process_whose_id_is_not_known_is_known_by_what_it_says(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    attach(conductor, "a", Driver("x", 0, process="1f"))
+    attach(conductor, "a", Driver("twin of x", 0, process="1f"))
     with pytest.raises(AgentTaken):
-        attach(conductor, "a", Driver("x", 0))
+        attach(conductor, "a", Driver("y", 0, process="2e"))
 
 
 async def test_processes_of_one_number_behind_one_address_are_told_apart_by_what_they_say(
