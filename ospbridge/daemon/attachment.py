@@ -35,7 +35,7 @@ FREE: Final = "free"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Driver:
-    """One connection's other end. ``pid`` 0: not known, and equal to nobody's."""
+    """One connection's other end. ``pid`` 0: not known, and without ``process`` equal to nobody's."""
 
     name: str
     pid: int
@@ -46,7 +46,7 @@ class Driver:
     watched: bool = False
     """What it says comes through the watch over the hub's connections."""
     process: str = ""
-    """What another host's process says to be told from others of its ``pid`` behind the same address."""
+    """What it says to be told from others, where its ``pid`` does not: of another host, or of another container."""
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""
@@ -54,7 +54,7 @@ class Driver:
 
     def same_process(self, other: Driver) -> bool:
         mine, theirs = (self.pid, self.host, self.process), (other.pid, other.host, other.process)
-        return self is other or (self.pid != 0 and mine == theirs)
+        return self is other or (mine == theirs and bool(self.pid or self.process))
 
 
 class State(Enum):

@@ -216,7 +216,9 @@ class Conductor:
                 await self._run_reset()
             elif now >= until:
                 why = "" if self.ready else self._keeper.broken or self.connection
-                self._give_up(attachments, withheld(self.lockstep, now - asked, not_joined=why))
+                hint = self._keeper.given_up_hint
+                error = withheld(self.lockstep, now - asked, not_joined=why, given_up_hint=hint)
+                self._give_up(attachments, error)
             else:
                 if now >= asked + SAME_THREAD_GRACE and self.steps == steps:
                     own = waits_for_itself(self.lockstep, attachments)

@@ -171,12 +171,12 @@ class HubConnection:
                 f"the client speaks version {hello.version} of the hub's messages, the daemon {VERSION}"
             )
         name = hello.client[:LONGEST_NAME] or "a client"
-        # Its certificate vouches for another host's; the kernel knows no process of one. Containers behind one address
-        # have equal numbers, nearly always 1.
-        pid, process = (hello.pid, hello.process) if self._host else (peer_pid(self._socket), "")
-        driver = Driver(
-            name, pid, self._host, self._stream.tell_held, self._watch is not None, process[:LONGEST_NAME]
-        )
+        # Its certificate vouches for another host's; the kernel knows no process of one, nor of a container beside the
+        # daemon's. Containers behind one address have equal numbers, nearly always 1.
+        known = 0 if self._host else peer_pid(self._socket)
+        pid = hello.pid if self._host else known
+        process = "" if known else hello.process[:LONGEST_NAME]
+        driver = Driver(name, pid, self._host, self._stream.tell_held, self._watch is not None, process)
         answers = self._answers = HubAnswers(self._conductor, driver, self._status)
         await self._stream.send(self._welcome)
         return answers

@@ -91,6 +91,11 @@ class SessionKeeper:
         """The simulator is joined."""
         return self.session is not None and not self.broken
 
+    @property
+    def given_up_hint(self) -> str:
+        """What to do where it is not tried any more; empty where it is."""
+        return (self.hint or "see its log for why") if self._ended else ""
+
     def need_simulator(self) -> None:
         """Raises SimulatorNotFound before it was joined."""
         if not self.ready:

@@ -109,7 +109,11 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 
             seat = self._seat = recorded(seat, record, joining.addresses[0])
         if render_mode is not None:
-            seat = self._seat = self._panel = Panel(seat, render_mode)
+            try:
+                seat = self._seat = self._panel = Panel(seat, render_mode)
+            except BaseException:
+                seat.close()
+                raise
         self.interface: AgentInterface = seat.interface
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, seat.close)

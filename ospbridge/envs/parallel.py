@@ -113,7 +113,11 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         self._panels: PanelGroup | None = None
         if render_mode is not None:
             places = {place.interface.name: place for place in places_of(made, joining.addresses[0])}
-            group = self._panels = PanelGroup(group, places, render_mode)
+            try:
+                group = self._panels = PanelGroup(group, places, render_mode)
+            except BaseException:
+                group.close()
+                raise
         self._group: Group | None = group
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, group.close)

@@ -30,6 +30,9 @@ __all__ = [
 
 LONGEST_HOLD: Final = 86_400.0
 """Seconds for which one notice may suspend a client's deadline."""
+LONGEST_LIMIT: Final = 500_000.0
+"""Seconds of a limit: a few of them are as long as a system call waits."""
+Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0.0, le=LONGEST_LIMIT)]
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
@@ -46,8 +49,8 @@ class Attached(msgspec.Struct, frozen=True, array_like=True, tag="attached"):
     agents: list[AgentDescription]
     profile: str
     outputs_normalised: bool
-    step_timeout: float
-    reset_timeout: float
+    step_timeout: Limit
+    reset_timeout: Limit
 
 
 class AgentFeedback(msgspec.Struct, frozen=True, array_like=True):
@@ -132,6 +135,12 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
     truncated: bool
     reason: str
     seed: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, which the decoder turns into its own, for what are no float32 bytes."""
+        sizes = len(self.inputs), len(self.observation), len(self.infos)
+        if any(size % 4 for size in sizes):
+            raise ValueError(f"inputs, observation and infos of {sizes} bytes, expected float32")
 
 
 class Moments(msgspec.Struct, frozen=True, array_like=True, tag="moments"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from itertools import chain, islice
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,12 +12,12 @@ from ospbridge.interface import Endpoint
 from ospbridge.session.arriving import hold_place, look_at
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.link import Link
-from ospbridge.session.reclaim import successors
+from ospbridge.session.reclaim import AT_ONCE, successors
 from ospbridge.transport.udp import LARGEST_DATAGRAM, send_to
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from ospbridge.observe.trace import TraceWriter
@@ -29,18 +30,54 @@ if TYPE_CHECKING:
 __all__ = ["find_handler", "reclaim", "see_off"]
 
 
-def reclaim(places: Iterable[Successor]) -> list[str]:
+def reclaim(places: Iterator[Successor]) -> list[str]:
     """Free the agents of the dead, through their old handlers; those that were confirmed."""
     freed: list[str] = []
-    for dead in places:
-        with dead:
-            link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-            confirmed = link.run(dead.goodbye())
-            dead.heard = confirmed or link.gone
-            if dead.heard:
-                see_off(dead.others, dead.give_up(monotonic()))
-            freed.extend(dead.agents if confirmed else ())
+    for first in places:
+        freed += _reclaimed_together(chain((first,), islice(places, AT_ONCE - 1)))
     return freed
+
+
+def _reclaimed_together(places: Iterable[Successor]) -> list[str]:
+    freed: list[str] = []
+    poll = select.poll()
+    under_way: list[tuple[Successor, Link]] = []
+    try:
+        for dead in places:
+            link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+            under_way.append((dead, link))
+            poll.register(link.fd, select.POLLIN)
+            link.begin(dead.goodbye())
+        while under_way:
+            for one in tuple(under_way):
+                dead, link = one
+                _take_in(link)
+                if dead.machine.finished:
+                    under_way.remove(one)
+                    poll.unregister(link.fd)
+                    with dead:
+                        confirmed = dead.machine.result()
+                        dead.heard = confirmed or link.gone
+                        if dead.heard:
+                            see_off(dead.others, dead.give_up(monotonic()))
+                        freed.extend(dead.agents if confirmed else ())
+            deadlines = [dead.machine.deadline for dead, _ in under_way]
+            soonest = min((each for each in deadlines if each is not None), default=0.0)
+            poll.poll(max(0, ceil((soonest - monotonic()) * 1000)))
+    except BaseException as error:
+        for dead, _ in under_way:
+            dead.__exit__(type(error), error, None)
+        raise
+    return freed
+
+
+def _take_in(link: Link) -> None:
+    """What there is, or that nothing came in time."""
+    machine = link.machine
+    if machine.deadline is not None and machine.deadline <= monotonic():
+        link.expire()
+    elif not machine.finished:
+        link.read()
 
 
 def see_off(others: SeeingOff | None, give_up: float) -> None:

@@ -4,14 +4,15 @@ The handler is connected to the dead client's address, so its successor binds th
 name. A real handler in mid-step waits for an acknowledgement; one datagram frees it.
 
 It does so behind its own INIT, and before it where that meets silence: a server that takes one client only answers
-nobody else until that one has left.
+nobody else until that one has left. Of several dead ones the goodbyes are said side by side, so that handlers that are
+silent take the time of one.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionEvicted, SessionLost
 from ospbridge.interface import Endpoint
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from ospbridge.osp.timing import Limits
     from ospbridge.session.lease import Lease, LeaseFile
 
-__all__ = ["Successor", "in_place_of", "successors"]
+__all__ = ["AT_ONCE", "Successor", "in_place_of", "successors"]
+
+AT_ONCE: Final = 32
+"""Goodbyes that are said side by side, each of which takes a descriptor or two."""
 
 
 class Successor:

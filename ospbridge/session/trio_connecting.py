@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -9,13 +10,13 @@ import trio
 from ospbridge.interface import Endpoint
 from ospbridge.session.arriving import hold_place, look_at
 from ospbridge.session.datagrams import MOST_AT_ONCE
-from ospbridge.session.reclaim import successors
+from ospbridge.session.reclaim import AT_ONCE, successors
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.udp import LARGEST_DATAGRAM, send_to
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ospbridge.observe.tally import Tally
@@ -32,14 +33,24 @@ PROBE_EVERY: Final = 0.05
 """Seconds between looks at whether the main port is closed, while the first answer is awaited."""
 
 
-async def reclaim(places: Iterable[Successor]) -> None:
+async def reclaim(places: Iterator[Successor]) -> None:
     """Free the agents of the dead, through their old handlers."""
-    for dead in places:
-        with dead:
-            link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-            dead.heard = await link.run(dead.goodbye()) or link.gone
-            if dead.heard:
-                await see_off(dead.others, dead.give_up(trio.current_time()))
+    for first in places:
+        second = next(places, None)
+        if second is None:
+            await _reclaim(first)
+            return
+        async with trio.open_nursery() as nursery:
+            for dead in chain((first, second), islice(places, AT_ONCE - 2)):
+                nursery.start_soon(_reclaim, dead)
+
+
+async def _reclaim(dead: Successor) -> None:
+    with dead:
+        link = TrioLink(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+        dead.heard = await link.run(dead.goodbye()) or link.gone
+        if dead.heard:
+            await see_off(dead.others, dead.give_up(trio.current_time()))
 
 
 async def see_off(others: SeeingOff | None, give_up: float) -> None:

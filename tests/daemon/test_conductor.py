@@ -237,6 +237,18 @@ async def test_a_simulator_that_is_not_joined_is_said_to_be_what_is_missing(sess
     assert "restart-communication" not in stuck.hint
 
 
+async def test_a_simulator_that_is_given_up_is_not_said_to_be_joined_by_itself(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    conductor._keeper.session = None
+    conductor._keeper.ended(SessionLost("lost too often", hint="start the daemon again when it is mended"))
+    with pytest.raises(BarrierStuck, match="not joined: given up: lost too often") as caught:
+        await conductor.reset([a], 1, 1)
+    assert caught.value.hint == "start the daemon again when it is mended"
+
+
 async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:
     conductor = conductor_of(session, quorum=2)
     a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
@@ -520,8 +532,17 @@ async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last
 async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: FakeSession) -> None:
     conductor = conductor_of(session)
     attach(conductor, "a", Driver("x", 0))
+    for other in (Driver("x", 0), Driver("x", 0, process="2e")):
+        with pytest.raises(AgentTaken):
+            attach(conductor, "a", other)
+
+
+async def test_a_process_whose_id_is_not_known_is_known_by_what_it_says(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    attach(conductor, "a", Driver("x", 0, process="1f"))
+    attach(conductor, "a", Driver("twin of x", 0, process="1f"))
     with pytest.raises(AgentTaken):
-        attach(conductor, "a", Driver("x", 0))
+        attach(conductor, "a", Driver("y", 0, process="2e"))
 
 
 async def test_processes_of_one_number_behind_one_address_are_told_apart_by_what_they_say(

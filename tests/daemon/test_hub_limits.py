@@ -14,11 +14,11 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import hub_server
+from ospbridge.daemon import hub_connection, hub_server
 from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.daemon.hub_server import HubServer
-from ospbridge.errors import HubError, HubNotFound, LocalProtocolError, OspBridgeError
+from ospbridge.errors import AgentTaken, HubError, HubNotFound, LocalProtocolError, OspBridgeError
 from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
@@ -76,6 +76,24 @@ async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
             except HubError:
                 continue
         second.close()
+
+
+async def test_environments_of_a_container_beside_the_daemons_share_an_agent_with_their_own_process_alone(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose processes the kernel does not name to the daemon."""
+    monkeypatch.setattr(hub_connection, "peer_pid", lambda _: 0)
+    path = tmp_path / "hub"
+    async with serving(document, path):
+        first, twin = await connected(path), await connected(path)
+        monkeypatch.setattr(hub_client, "process", lambda: "another")
+        other = await connected(path)
+        await trio.to_thread.run_sync(first.attach, "agent1")
+        await trio.to_thread.run_sync(twin.attach, "agent1")
+        with pytest.raises(AgentTaken):
+            await trio.to_thread.run_sync(other.attach, "agent1")
+        first.close()
+        twin.close()
 
 
 async def test_who_comes_while_too_many_wait_to_be_let_in_waits_too(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -20,7 +20,7 @@ import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.onlookers import Place
-from ospbridge.envs.panel import HISTORY, Channels, Panel
+from ospbridge.envs.panel import HISTORY, Channels, Instruments, Panel
 from ospbridge.envs.panel_group import PanelGroup
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import (
@@ -35,7 +35,9 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import all_free
 from tests.envs.daemons import connected
+from tests.envs.kinds import parallel, single, vector
 
 assert ospbridge.__version__
 NEEDS_PILLOW = "needs the extra: pip install 'ospbridge[video]'"
@@ -362,3 +364,18 @@ def test_an_action_that_is_refused_raises_no_alarm() -> None:
         env.step(env.action_space.sample())
         assert "shape" not in str(env.render())
         env.close()
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("kind", [single, vector, parallel])
+def test_an_environment_that_cannot_be_looked_at_after_all_gives_its_agents_back(
+    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        monkeypatch.setattr(Instruments, "__init__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kind(str(simulator.address), render_mode="ansi")
+        assert all_free(simulator)

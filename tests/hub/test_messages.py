@@ -104,15 +104,17 @@ feedbacks = st.builds(
     st.dictionaries(texts, texts, max_size=3),
     st.booleans(),
 )
+limits = st.floats(0.0, 500_000.0, exclude_min=True)
+floats = st.integers(0, 3).flatmap(lambda count: st.binary(min_size=4 * count, max_size=4 * count))
 moments = st.builds(
     Moment,
     st.integers(1, 2**40),
     st.sampled_from(Kind),
     st.integers(0, 2**40),
     st.integers(0, 2**40),
-    st.binary(max_size=12),
-    st.binary(max_size=12),
-    st.binary(max_size=12),
+    floats,
+    floats,
+    floats,
     numbers,
     st.booleans(),
     st.booleans(),
@@ -121,7 +123,7 @@ moments = st.builds(
 )
 replies = st.one_of(
     st.builds(Welcome, st.integers(0, 2**31), texts, st.integers(0, 2**31)),
-    st.builds(Attached, st.lists(descriptions, max_size=2), texts, st.booleans(), numbers, numbers),
+    st.builds(Attached, st.lists(descriptions, max_size=2), texts, st.booleans(), limits, limits),
     st.builds(Feedbacks, st.lists(feedbacks, max_size=3)),
     st.just(Detached()),
     st.builds(Observing, descriptions, st.integers(0, 2**40)),
@@ -228,6 +230,22 @@ def test_hostile_requests_raise_with_a_hint(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         decode_request(data)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, 0.0, -1.0, 1e300])
+def test_limits_that_nobody_can_wait_for_are_no_reply(limit: float) -> None:
+    for limits in ((limit, 1.0), (1.0, limit)):
+        with pytest.raises(RemoteProtocolError):
+            decode_reply(msgspec.msgpack.encode(Attached([], "document", True, *limits)))
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_moment_of_what_are_no_numbers_is_no_reply(at: int) -> None:
+    moment = Moment(1, Kind.STEP, 1, 1, b"", b"", b"", 0.0, False, False, "", 1)
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(Moments([moment])))
+    sent[1][0][4 + at] = bytes(3)
+    with pytest.raises(RemoteProtocolError, match="expected float32"):
+        decode_reply(msgspec.msgpack.encode(sent))
 
 
 def test_a_hello_of_a_later_version_with_more_fields_is_still_read() -> None:

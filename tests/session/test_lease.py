@@ -9,18 +9,20 @@ import json
 import os
 import shutil
 import socket
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pytest
 import trio
 
 from ospbridge.interface import Endpoint
+from ospbridge.osp.messages import DeregisterFromAgent, DeregisterFromAgentAck, End, EndAck, decode_request
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
-from ospbridge.session import reclaim
+from ospbridge.session import blocking_connecting, reclaim, trio_connecting
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import SUFFIX, Lease, LeaseFile, stale_leases
 from ospbridge.session.reclaim import in_place_of, successors
@@ -299,6 +301,75 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
         assert found.agents == {"agent": 1}
         file.remove()
     assert descriptors() == before
+
+
+class Handlers:
+    """Old handlers of dead clients, of which none answers before all have heard a goodbye."""
+
+    def __init__(self, count: int) -> None:
+        self._heard = threading.Barrier(count)
+        self._sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+        for sock in self._sockets:
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(30)
+        self._threads = [threading.Thread(target=self._serve, args=(sock,)) for sock in self._sockets]
+        self.ports = [sock.getsockname()[1] for sock in self._sockets]
+
+    def _serve(self, sock: socket.socket) -> None:
+        waits = True
+        while True:
+            data, source = sock.recvfrom(100)
+            request = decode_request(data)
+            if isinstance(request, DeregisterFromAgent):
+                if waits:
+                    waits = False
+                    self._heard.wait(30)
+                sock.sendto(DeregisterFromAgentAck(request.agent_id, 1).encode(), source)
+            if isinstance(request, End):
+                sock.sendto(EndAck().encode(), source)
+                return
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join()
+        for sock in self._sockets:
+            sock.close()
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
+def test_several_dead_sessions_take_the_time_of_one(
+    connect: Callable[[Endpoint, Path], None], tmp_path: Path
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, Handlers(5) as handlers:
+        for port in handlers.ports:
+            dead = LeaseFile(tmp_path)
+            dead.write(lease(simulator.address, handler_port=port))
+            dead.abandon()
+        connect(simulator.address, tmp_path)
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
+def test_more_dead_sessions_than_are_dealt_with_at_once_are_all_dealt_with(
+    connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (blocking_connecting, trio_connecting):
+        monkeypatch.setattr(module, "AT_ONCE", 2)
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        for _ in range(5):
+            # Whose handler is gone.
+            dead = LeaseFile(tmp_path)
+            dead.write(lease(simulator.address, handler_port=free_port()))
+            dead.abandon()
+        connect(simulator.address, tmp_path)
+        assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.loopback
