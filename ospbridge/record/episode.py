@@ -143,7 +143,8 @@ def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
     for name in _NOTES:
         if (notes := getattr(episode, name)) is not None:
             arrays[name] = notes
-    np.savez(file, allow_pickle=False, **arrays)
+    # Without an option: numpy before 2.1 would store `allow_pickle` as one more array.
+    np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy means its own options
 
 
 def _storable(text: str) -> str:

@@ -59,7 +59,7 @@ def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (0.10000000149011612, "0.1"),
         (1.0, "1"),
-        (-1e10, "-1e+10"),
+        (-1e20, "-1e+20"),
         (3.4028234663852886e38, "3.4028235e+38"),
         (math.inf, "inf"),
         (math.nan, "nan"),
