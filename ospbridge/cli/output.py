@@ -115,16 +115,33 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document; indented on a terminal."""
-    import orjson
-
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0))
+    click.echo(_json(value, indented=sys.stdout.isatty()))
 
 
 def print_json_line(value: Any) -> None:
     """One line of JSON, written at once."""
+    click.echo(_json(value))
+
+
+def _json(value: Any, *, indented: bool = False) -> bytes:
     import orjson
 
-    click.echo(orjson.dumps(value))
+    option = orjson.OPT_INDENT_2 if indented else 0
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError:
+        # The name of a file need not be UTF-8, and no JSON can hold such a one.
+        return orjson.dumps(_with_escapes(value), option=option)
+
+
+def _with_escapes(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _with_escapes(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_escapes(each) for each in value]
+    return value
 
 
 def number(value: float) -> float | None:

@@ -37,6 +37,7 @@ __all__ = ["LEVELS", "bound", "configure", "get", "unfailing"]
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 """Of syslog(3)."""
+_OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _FIRST: Final = ("timestamp", "level", "event", "logger_name")
 
 
@@ -169,8 +170,17 @@ def _dumps(event: EventDict, default: Callable[[Any], Any]) -> str:
     Nothing that is logged may raise: strings from the wire or the file system need not be valid Unicode, and integers
     may be of any length.
     """
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     try:
-        return orjson.dumps(event, default=default, option=options).decode()
+        return orjson.dumps(event, default=default, option=_OPTIONS).decode()
     except TypeError:
-        return orjson.dumps({str(key): ascii(value) for key, value in event.items()}).decode()
+        return orjson.dumps({str(key): _dumpable(value, default) for key, value in event.items()}).decode()
+
+
+def _dumpable(value: Any, default: Callable[[Any], Any]) -> Any:
+    """The value itself, unless it is what keeps its event from being JSON."""
+    try:
+        return orjson.Fragment(orjson.dumps(value, default=default, option=_OPTIONS))
+    except TypeError:
+        return (
+            (value if isinstance(value, str) else ascii(value)).encode("utf-8", "backslashreplace").decode()
+        )

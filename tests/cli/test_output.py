@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
 import sys
 
@@ -52,6 +54,15 @@ def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
     print_json([{"a": 1}])
     print_json_line({"b": "x"})
     assert capsys.readouterr().out == '[{"a":1}]\n{"b":"x"}\n'
+
+
+def test_a_file_whose_name_is_no_utf_8_is_shown_by_its_escape(capsys: pytest.CaptureFixture[str]) -> None:
+    path = os.fsdecode(b"/\xff")
+    print_json({"files": [path, "/\N{LATIN SMALL LETTER E WITH ACUTE}"], "at": (1, None)})
+    print_json_line([path])
+    document, line = map(json.loads, capsys.readouterr().out.splitlines())
+    assert document == {"files": [r"/\udcff", "/\N{LATIN SMALL LETTER E WITH ACUTE}"], "at": [1, None]}
+    assert line == [r"/\udcff"]
 
 
 @pytest.mark.parametrize(
