@@ -19,10 +19,10 @@ __all__ = ["ENVIRONMENT", "page", "variables_read", "walk"]
 
 ENVIRONMENT: Final = {
     "RUNTIME_DIRECTORY": "the directory of hubs and leases, which systemd sets; it counts before `XDG_RUNTIME_DIR`",
-    "XDG_RUNTIME_DIR": "hubs and leases are in its directory `ospbridge`; without it, in one below `/tmp`",
+    "XDG_RUNTIME_DIR": "hubs and leases are in its folder `ospbridge`; without it, or if relative, in one below `/tmp`",
     "STATE_DIRECTORY": "the directory of spools, which systemd sets; it counts before `XDG_STATE_HOME`",
-    "XDG_STATE_HOME": "spools are in its directory `ospbridge`; without it, in `~/.local/state/ospbridge`",
-    "XDG_CONFIG_HOME": "where `ospbridge service --user` puts units; without it, `~/.config`",
+    "XDG_STATE_HOME": "spools are in its folder `ospbridge`; without it, or if relative, in `~/.local/state/ospbridge`",
+    "XDG_CONFIG_HOME": "where `ospbridge service --user` puts units; without it, or if relative, `~/.config`",
     "COLUMNS": "the width of the terminal, if the terminal does not tell it",
     "CREDENTIALS_DIRECTORY": "where systemd puts credentials, such as the dashboard's token",
     "JOURNAL_STREAM": "set by systemd: lines of the log have a priority, and no time of their own",

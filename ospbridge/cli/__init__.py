@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from ospbridge import __version__
 from ospbridge.cli.unwritten import unwritten_told
 from ospbridge.cli.variables import name_variables, told_plainly
 
@@ -230,7 +231,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
         "max_content_width": 100,
     },
 )
-@click.version_option(package_name="ospbridge", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:
     """Robot simulators that speak the ORCS Standard Protocol, as Gymnasium environments.
 

@@ -108,7 +108,6 @@ def _checks(
         from ospbridge.cli.variables import variables_of
         from ospbridge.diagnosis import machine, places, reaching, surroundings
         from ospbridge.interface import DEFAULT_PORT
-        from ospbridge.observe.state import state_directory
     except ImportError as error:
         yield problem("import", f"ospbridge cannot be imported: {error}", "pip install --upgrade ospbridge")
         return
@@ -125,7 +124,7 @@ def _checks(
     for port in sorted(ports) or ([] if simulators else [DEFAULT_PORT]):
         yield machine.check_port(port)
     yield places.check_runtime_directory()
-    yield places.check_directory("state directory", state_directory())
+    yield places.check_state_directory()
     yield from places.check_hub_sockets()
     yield places.check_leases()
     for each in simulators:

@@ -115,33 +115,33 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document; indented on a terminal."""
-    import orjson
-
-    _print_as_json(value, orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0)
+    click.echo(_json(value, indented=sys.stdout.isatty()))
 
 
 def print_json_line(value: Any) -> None:
     """One line of JSON, written at once."""
-    _print_as_json(value)
+    click.echo(_json(value))
 
 
-def _print_as_json(value: Any, option: int = 0) -> None:
+def _json(value: Any, *, indented: bool = False) -> bytes:
     import orjson
 
+    option = orjson.OPT_INDENT_2 if indented else 0
     try:
-        text = orjson.dumps(value, option=option)
+        return orjson.dumps(value, option=option)
     except TypeError:
-        text = orjson.dumps(_storable(value), option=option)
-    click.echo(text)
+        # The name of a file need not be UTF-8, and no JSON can hold such a one.
+        return orjson.dumps(_with_escapes(value), option=option)
 
 
-def _storable(value: Any) -> Any:
-    """The same, but for texts that JSON cannot hold, such as names of files that are not UTF-8."""
+def _with_escapes(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_storable(key): _storable(each) for key, each in value.items()}
-    return [_storable(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {_with_escapes(key): _with_escapes(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_escapes(each) for each in value]
+    return value
 
 
 def number(value: float) -> float | None:

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.checks import Check, advice, problem, skipped, well
+from ospbridge.errors import ConfigurationError
+from ospbridge.observe.base_directories import base_directory
 from ospbridge.observe.runtime import default_hub, hubs, runtime_directory
+from ospbridge.observe.state import state_directory
 from ospbridge.session.lease import SUFFIX, Lease
 from ospbridge.transport.unix import LOCK, LONGEST_PATH, connect_unix
 
@@ -23,6 +26,7 @@ __all__ = [
     "check_hub_sockets",
     "check_leases",
     "check_runtime_directory",
+    "check_state_directory",
 ]
 
 LOCKS: Final = Path("/proc/locks")
@@ -41,13 +45,25 @@ def check_runtime_directory() -> Check:
             f"{directory} is too long a path for the hub's socket, which may have {LONGEST_PATH} bytes",
             "set XDG_RUNTIME_DIR to a shorter one, or name the hub with --hub unix:PATH",
         )
-    if not os.environ.get("RUNTIME_DIRECTORY") and not os.environ.get("XDG_RUNTIME_DIR"):
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if not os.environ.get("RUNTIME_DIRECTORY") and base_directory(session) is None:
+        because = "neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is set"
         return advice(
             "runtime directory",
-            f"{directory}, because neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is set",
+            f"{directory}, because "
+            + (f"XDG_RUNTIME_DIR={session} is no absolute path" if session else because),
             "set XDG_RUNTIME_DIR, to the same for the daemon and for environments",
         )
     return found
+
+
+def check_state_directory() -> Check:
+    """Where spools are, unless told otherwise."""
+    try:
+        directory = state_directory()
+    except ConfigurationError as error:
+        return problem("state directory", error.message, error.hint)
+    return check_directory("state directory", directory)
 
 
 def check_directory(subject: str, directory: Path) -> Check:

@@ -15,6 +15,9 @@ __all__ = ["VERSION", "decode_reply", "decode_request"]
 VERSION: Final = 4
 """Of the requests and replies, as ``Hello`` and ``Welcome`` tell it."""
 
+_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Before 0.21 msgspec's errors were no ValueError."""
+
 _requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
 _replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)
 
@@ -23,7 +26,7 @@ def decode_request(data: bytes | bytearray | memoryview) -> HubRequest:
     """A client's message. Raises RemoteProtocolError for anything else."""
     try:
         return _requests.decode(data)
-    except (ValueError, RecursionError) as error:
+    except _REFUSED as error:
         raise _wrong("a request", data, error) from None
 
 
@@ -31,7 +34,7 @@ def decode_reply(data: bytes | bytearray | memoryview) -> HubReply:
     """The daemon's message. Raises RemoteProtocolError for anything else."""
     try:
         return _replies.decode(data)
-    except (ValueError, RecursionError) as error:
+    except _REFUSED as error:
         raise _wrong("a reply", data, error) from None
 
 

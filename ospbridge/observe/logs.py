@@ -38,6 +38,7 @@ __all__ = ["LEVELS", "bound", "configure", "get", "unfailing"]
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 """Of syslog(3)."""
+_OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _FIRST: Final = ("timestamp", "level", "event", "logger_name")
 
 
@@ -179,9 +180,8 @@ def _dumps(event: EventDict, default: Callable[[Any], Any]) -> str:
     Nothing that is logged may raise: strings from the wire or the file system need not be valid Unicode, and integers
     may be of any length.
     """
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     try:
-        return orjson.dumps(event, default=default, option=options).decode()
+        return orjson.dumps(event, default=default, option=_OPTIONS).decode()
     except TypeError:
         pass
     # What can be written stands as it is all the same: whoever reads lines looks for the level, and counts numbers.
@@ -189,11 +189,11 @@ def _dumps(event: EventDict, default: Callable[[Any], Any]) -> str:
     for key, value in event.items():
         part = _writable(value) if isinstance(value, str) else value
         try:
-            orjson.dumps(part, default=default, option=options)
+            orjson.dumps(part, default=default, option=_OPTIONS)
         except TypeError:
             part = _shown(value)
         told[_writable(str(key))] = part
-    return orjson.dumps(told, default=default, option=options).decode()
+    return orjson.dumps(told, default=default, option=_OPTIONS).decode()
 
 
 def _shown(value: Any) -> str:

@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from ospbridge.observe.base_directories import base_directory
+
 __all__ = ["default_hub", "found_hub", "hubs", "runtime_directory"]
 
 SERVICE = Path("/run/ospbridge")
@@ -17,9 +19,9 @@ def runtime_directory() -> Path:
     given = os.environ.get("RUNTIME_DIRECTORY")
     if given:
         return Path(given.split(":")[0])
-    session = os.environ.get("XDG_RUNTIME_DIR")
-    if session:
-        return Path(session) / "ospbridge"
+    session = base_directory(os.environ.get("XDG_RUNTIME_DIR"))
+    if session is not None:
+        return session / "ospbridge"
     return Path(tempfile.gettempdir()) / f"ospbridge-{os.getuid()}"
 
 

@@ -143,7 +143,19 @@ def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
     for name in _NOTES:
         if (notes := getattr(episode, name)) is not None:
             arrays[name] = notes
-    np.savez(file, allow_pickle=False, **arrays)
+    _save(file, arrays)
+
+
+def _save(file: BinaryIO, arrays: dict[str, NDArray[Any]]) -> None:
+    """What ``numpy.savez`` writes, also where numpy is older than 2.1.
+
+    That stores its own option ``allow_pickle`` as one more array, and has the garbage collector print a traceback
+    where a disk is full.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _storable(text: str) -> str:

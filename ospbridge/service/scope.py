@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ospbridge.observe.base_directories import base_directory, home
+
 __all__ = ["GROUP", "SERVICE", "Scope"]
 
 SERVICE: Final = "ospbridge"
@@ -57,5 +59,4 @@ class Scope:
 
 
 def _config_home() -> Path:
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return Path(home) if home else Path.home() / ".config"
+    return base_directory(os.environ.get("XDG_CONFIG_HOME")) or home() / ".config"

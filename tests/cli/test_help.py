@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from docs.generation.commands import walk
+from ospbridge import __version__
 from ospbridge.cli import COMMANDS, main
 
 if TYPE_CHECKING:
@@ -52,6 +54,17 @@ def test_the_table_of_commands_repeats_their_own_short_help() -> None:
         assert command is not None
         assert command.name == name
         assert command.get_short_help_str(limit=200) == place.short_help
+
+
+def test_the_version_is_told_of_a_directory_too_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    result = CliRunner().invoke(main, ["--version"], prog_name="ospbridge")
+    assert (result.exit_code, result.output) == (0, f"ospbridge {__version__}\n")
 
 
 def test_every_command_has_help() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -91,16 +92,19 @@ def test_what_is_not_finite_is_null() -> None:
     assert [number(x) for x in (1.5, math.inf, -math.inf, math.nan)] == [1.5, None, None, None]
 
 
-def test_a_name_that_is_not_utf_8_does_not_end_json(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"file": os.fsdecode(b"a\xff.toml"), "lines": [None, (1, os.fsdecode(b"\xff"))]})
-    print_json_line([os.fsdecode(b"\xff")])
-    assert capsys.readouterr().out == '{"file":"a?.toml","lines":[null,[1,"?"]]}\n["?"]\n'
-
-
 def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
     print_json([{"a": 1}])
     print_json_line({"b": "x"})
     assert capsys.readouterr().out == '[{"a":1}]\n{"b":"x"}\n'
+
+
+def test_a_file_whose_name_is_no_utf_8_is_shown_by_its_escape(capsys: pytest.CaptureFixture[str]) -> None:
+    path = os.fsdecode(b"/\xff")
+    print_json({"files": [path, "/\N{LATIN SMALL LETTER E WITH ACUTE}"], "at": (1, None)})
+    print_json_line([path])
+    document, line = map(json.loads, capsys.readouterr().out.splitlines())
+    assert document == {"files": [r"/\udcff", "/\N{LATIN SMALL LETTER E WITH ACUTE}"], "at": [1, None]}
+    assert line == [r"/\udcff"]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (0.10000000149011612, "0.1"),
         (1.0, "1"),
-        (-1e10, "-1e+10"),
+        (-1e20, "-1e+20"),
         (3.4028234663852886e38, "3.4028235e+38"),
         (math.inf, "inf"),
         (math.nan, "nan"),

@@ -26,7 +26,7 @@ def test_its_program_acts_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    np.savez("policy.npz", allow_pickle=False, **module_weights(4, outputs=2))
+    np.savez("policy.npz", **module_weights(4, outputs=2))  # type: ignore[arg-type]  # no options are meant
     with UdpSimulator(world_of(load("cartpole")), port=0) as simulator:
         program = PROGRAMS["act"].replace("127.0.0.1:45454", str(simulator.address))
         exec(compile(program, "policy-files.md", "exec"), {})

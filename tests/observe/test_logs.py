@@ -124,7 +124,18 @@ def test_any_value_can_be_logged() -> None:
     values, large, text = logged(stream)
     assert (values["peer"], values["vector"], values["nan"]) == ("<peer>", [0.5, 1.0], None)
     assert large["number"] == str(2**70)
-    assert r"\udcff" in text["path"]
+    assert text["path"] == r"/tmp/\udcff"
+
+
+def test_what_cannot_be_written_as_json_changes_nothing_else_of_its_line() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    log = logs.get("x")
+    log.warning("ended", episodes=1, large=2**70, path=os.fsdecode(b"/\xff"), vector=np.zeros(2, np.float32))
+    (told,) = logged(stream)
+    assert (told["level"], told["event"], told["logger_name"]) == ("warning", "ended", "x")
+    assert (told["episodes"], told["vector"], told["large"]) == (1, [0.0, 0.0], str(2**70))
+    assert told["path"] == r"/\udcff"
 
 
 def test_beside_what_cannot_be_written_the_rest_of_a_line_is_as_ever() -> None:

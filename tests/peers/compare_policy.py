@@ -236,7 +236,7 @@ def main() -> None:
         print(json.dumps(each), flush=True)
     print(json.dumps({"ray": ray.__version__, "configurations": len(CONFIGURATIONS), "worst": worst}))
     if arguments.write is not None:
-        np.savez_compressed(arguments.write, allow_pickle=False, **references)
+        np.savez_compressed(arguments.write, **references)
     if len(told) < 2:
         sys.exit("an LSTM or a CNN was not refused")
     if not worst <= LIMIT:
