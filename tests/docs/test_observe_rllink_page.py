@@ -36,7 +36,7 @@ def blocks(language: str) -> list[str]:
 )
 def test_its_programs_feed_the_sink(tmp_path: Path, program: int, world: str, episodes: int) -> None:
     record, simulate, observe = (shlex.split(block)[1:] for block in blocks("sh"))
-    np.savez(tmp_path / "policy.npz", **module(4, 2).arrays)
+    np.savez(tmp_path / "policy.npz", allow_pickle=False, **module(4, 2).arrays)
     sink = SinkProcess(tmp_path / "in")
     assert record[:3] == ["sink", "--listen", "127.0.0.1:5555"]
     assert simulate[0] == "sim"
