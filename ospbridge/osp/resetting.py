@@ -197,6 +197,9 @@ def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     if m.clock.base is None:
         yield from start_clock(m)
     before = yield from settled_clock(m)
+    if m.resets_outstanding and m.reset_told and before is not None and m.clock.went_back(before):
+        # That reset was given up by whoever asked for it, and has completed since.
+        m.resets_outstanding = 0
     m.clock.runs_free = yield from runs_on(m, before)
     if m.clock.outlasts_resets or m.clock.runs_free:
         before = None
@@ -230,6 +233,10 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     """Learn where the clock stands behind the reset. False where what completed was an older one."""
     took_until = r.completed_at or m.now
     m.resets_owed = r.owed
+    outstanding = m.resets_outstanding
+    if r.finished:
+        # Who asked for it may not wait for what is asked now; the next one must not await it once more.
+        m.resets_outstanding = 0
     m.reset_told = m.latest_in_doubt = False
     m.may_lag.clear()
     m.clock.forget()
@@ -243,6 +250,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
             m.anomaly("a completion of an earlier reset was taken for this one")
             r.completions = 0
             r.completed_at = 0.0
+            m.resets_outstanding = outstanding
             return False
         # Nothing was ever late or doubled, or votes were repeated and complete.
         m.clock.outlasts_resets = True

@@ -224,7 +224,7 @@ class Interrupted:
     def __init__(self, real: socket.socket) -> None:
         self._real = real
 
-    def recv(self, *_: int) -> NoReturn:
+    def recv(self, *_: int) -> Any:
         raise KeyboardInterrupt
 
     def __getattr__(self, name: str) -> Any:
@@ -246,6 +246,33 @@ def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
             with pytest.raises(KeyboardInterrupt):
                 env.step(np.zeros(2, np.float32))
     env.reset(seed=1)
+    assert not env.step(np.zeros(2, np.float32))[3]
+    env.close()
+
+
+@pytest.mark.loopback
+def test_ctrl_c_behind_the_completion_of_a_reset_leaves_nothing_that_the_next_one_waits_for(
+    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = made(two_agents, "agent1")
+    env.reset(seed=1)
+    env.step(np.zeros(2, np.float32))
+    unwrapped: Any = env.unwrapped
+    link = unwrapped._seat.shared.session.link
+    machine = link.machine
+
+    class InterruptedThere(Interrupted):
+        def recv(self, *how: int) -> Any:
+            if machine.clock.base is None:
+                raise KeyboardInterrupt
+            return self._real.recv(*how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(link, "_socket", InterruptedThere(link._socket))
+        with pytest.raises(KeyboardInterrupt):
+            env.reset(seed=2)
+    assert not machine.resets_outstanding
+    env.reset(seed=3)
     assert not env.step(np.zeros(2, np.float32))[3]
     env.close()
 
