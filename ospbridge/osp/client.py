@@ -122,6 +122,8 @@ class ClientMachine:
         self.vote_outstanding = False
         self.resets_outstanding = 0
         """Reset votes that were sent and not seen to be used up."""
+        self.reset_seed = 0
+        """That of the latest of them."""
         self.resets_owed = 0
         """Completions of resets that may still come of our own votes, until a step is completed behind them."""
         self.reset_within = False

@@ -57,6 +57,7 @@ class _Reset:
         "completions",
         "counted_twice",
         "m",
+        "of_another_seed",
         "patience",
         "rounds",
         "sent",
@@ -77,6 +78,8 @@ class _Reset:
         self.wanted = len(m.controlled)
         # Votes of a reset that was given up still count: a second one could stand for another client's.
         self.sent = self.acked = min(m.resets_outstanding, self.wanted)
+        self.of_another_seed = bool(self.sent and seed and seed != m.reset_seed)
+        """Some of its votes were given for a world of another one."""
         self.completions = 0
         """That came, of one reset or of several."""
         self.completed_at = 0.0
@@ -114,6 +117,7 @@ class _Reset:
         self.voted = self.m.now
         self.sent += 1
         self.m.resets_outstanding += 1
+        self.m.reset_seed = self.votes.seed
         self.m.send(self.votes)
 
     def vote_again(self) -> None:
@@ -163,6 +167,15 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
         raise LocalProtocolError(
             "a session that controls no agent has no vote in a reset", hint="register first"
         )
+    r = yield from _completed(m, seed)
+    if r.of_another_seed and not m.foreign:
+        # The votes of one that was interrupted counted, as they must where others vote too, and so did their seed.
+        r = yield from _completed(m, seed)
+    return r.finished
+
+
+def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
+    """One reset. Raises as ``reset`` does."""
     r = yield from _voted(m, seed)
     limit = m.now + m.limits.reset
     waits = m.waits()
@@ -186,7 +199,7 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
         if ran and r.finished and r.counted_twice:
             yield from _await_the_other(m, r, limit)
         if ran and (yield from _began_anew(m, r)):
-            return r.finished
+            return r
         quiet_at = min(m.now + waits.next(), limit)
 
 

@@ -88,9 +88,15 @@ class Link(Datagrams):
 
     def run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. Bounded by the exchange's own limits."""
-        self.begin(exchange)
-        self.complete()
-        return self._machine.result()  # type: ignore[no-any-return]  # what the exchange returned
+        machine = self._machine
+        try:
+            self.begin(exchange)
+            self.complete()
+        except KeyboardInterrupt as interrupt:
+            # It may have come between the two, where nobody else ends the exchange.
+            machine.interrupt(interrupt)
+            raise
+        return machine.result()  # type: ignore[no-any-return]  # what the exchange returned
 
     def successor(self, machine: ClientMachine) -> Self:
         """The same way for another machine."""

@@ -40,6 +40,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timekeeping import start_clock
 from ospbridge.osp.timing import Limits
+from ospbridge.osp.unasked import RESET_COMPLETED
 from ospbridge.osp.votes import Vote
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
@@ -455,6 +456,39 @@ def test_a_step_interrupted_in_any_phase_is_never_followed_by_one_that_pretends_
         client.do(talk.reset(2))
     assert client.do(talk.leave())
     assert pair.server.controlled == 0
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("takes", [0.0, 0.2])
+@pytest.mark.parametrize("after", range(16))
+def test_a_reset_interrupted_in_any_phase_is_followed_by_one_of_its_own_seed(
+    profile: Profile, after: int, takes: float, agents: int
+) -> None:
+    """Also where the world, which answers meanwhile, is still at the first one."""
+    pair = Pair(SyntheticWorld(1, 1, agents=agents), profile)
+    names = ["agent"] if agents == 1 else ["agent1", "agent2"]
+    client = joined(pair, *names)
+    talk = client.conversation
+    inputs = np.array([0.5], np.float32)
+    client.do(talk.reset(3))
+    client.do(talk.step(dict.fromkeys(names, inputs)))
+
+    def late(datagram: Datagram) -> Iterable[float]:
+        completes = not datagram.to_server and datagram.data[0] in RESET_COMPLETED
+        return (takes if completes else 0.0,)
+
+    pair.fault = late
+    client.begin(talk.reset(1))
+    for _ in range(after):
+        if not client.finished:
+            pair.advance(until=pair.now + 10)
+    talk.machine.interrupt(RuntimeError("cancelled"))
+    client.do(talk.reset(7))
+    for number in range(3):
+        outcome = client.do(talk.step(dict.fromkeys(names, inputs)))
+        np.testing.assert_array_equal(outcome[names[0]].outputs, expected(inputs, number + 1, 1, seed=7))
+    assert not client.do(talk.audit())
 
 
 @BOTH

@@ -34,6 +34,7 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
+from ospbridge.session.link import Link
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
@@ -180,6 +181,22 @@ def test_an_error_of_one_thread_alone_stays_what_it_is(simulator: UdpSimulator) 
         for use in (session.describe, lambda name: threads.submit(session.describe, name).result(20)):
             with pytest.raises(AgentNotFound):
                 use("nobody")
+
+
+def test_ctrl_c_between_the_parts_of_an_exchange_ends_it(
+    simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = Link.complete
+
+    def interrupt(_: Link) -> None:
+        monkeypatch.setattr(Link, "complete", complete)
+        raise KeyboardInterrupt
+
+    with BlockingSession.connect(str(simulator.address)) as session:
+        monkeypatch.setattr(Link, "complete", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.agents()
+        assert [entry.name for entry in session.agents()] == ["agent1", "agent2"]
 
 
 def step_on(session: BlockingSession, stepping: Event) -> None:
