@@ -23,7 +23,8 @@ from ospbridge.interface import unobserved
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
-    from ospbridge.envs.sharing import SharedSession, Terms
+    from ospbridge.envs.sharing import SharedSession
+    from ospbridge.envs.terms import Terms
     from ospbridge.interface import Feedback, StepOutcome
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.base import Task

@@ -15,7 +15,8 @@ from gymnasium import logger
 from ospbridge.envs.annotating import check_annotates
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.scenarios import EnvScenario
-from ospbridge.envs.sharing import Terms, acquire, acquire_all
+from ospbridge.envs.sharing import acquire, acquire_all
+from ospbridge.envs.terms import Terms
 from ospbridge.envs.tls_options import files_for, tls_files
 from ospbridge.errors import UsageError
 from ospbridge.osp.profile import profile_named

@@ -13,17 +13,16 @@ import os
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING
 
+from ospbridge.envs.terms import connect, once_they_are_there
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
     AgentTaken,
-    ConfigurationError,
     QueryTimeout,
     SessionLost,
-    SimulatorNotFound,
     UsageError,
 )
 from ospbridge.interface import chosen
@@ -32,47 +31,18 @@ from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
-from ospbridge.transport.addresses import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ospbridge.envs.terms import Terms
     from ospbridge.errors import OspBridgeError
     from ospbridge.interface import AgentInterface, Endpoint, Match
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.profile import Profile
-    from ospbridge.osp.timing import Limits
 
-__all__ = ["SharedSession", "Terms", "acquire", "acquire_all"]
-
-T = TypeVar("T")
-BACKOFF: Final = (0.05, 1.0)
-"""Seconds between tries to reach a simulator that is away: first, longest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What an environment wants of its session: of the simulator the same as those it shares it with."""
-
-    simulator: Endpoint
-    """Resolved when the environment was made, to tell simulators apart."""
-    named: Endpoint
-    """As it was given: a simulator that is started anew may have another address under the same name."""
-    profile: str
-    limits: Limits
-    spin: bool
-    wait: float
-    """Seconds to wait for a simulator that is not there, or has no agents at all."""
-
-    @property
-    def address(self) -> Endpoint:
-        """Where the simulator is by now."""
-        try:
-            return resolve(self.named)[1]
-        except (ConfigurationError, SimulatorNotFound):
-            # No name server answers, as where all of that network starts anew.
-            return self.simulator
+__all__ = ["SharedSession", "acquire", "acquire_all"]
 
 
 @dataclass(slots=True, eq=False)
@@ -185,7 +155,7 @@ class SharedSession:
     def _joined_again(self, give_up: float, *, away: bool, ended: bool) -> tuple[AgentInterface, ...]:
         while True:
             wait = max(give_up - monotonic(), 0.0)
-            session = _connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
+            session = connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
             session.machine.lateness.learn_from(self.session.machine.lateness)
             self.session = session
             try:
@@ -201,7 +171,7 @@ class SharedSession:
 
     def _registered_again(self, give_up: float) -> tuple[AgentInterface, ...]:
         names = [agent.name for agent in self.agents]
-        return _once_they_are_there(lambda: self.session.register(*names), give_up)
+        return once_they_are_there(lambda: self.session.register(*names), give_up)
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""
@@ -336,9 +306,9 @@ def _join(
             # Not before: where a session is shared, or refused, another environment may write that very file.
             writer = stack.enter_context(TraceWriter(trace))
         give_up = monotonic() + terms.wait
-        session = stack.enter_context(_connect(terms, writer, wait=terms.wait))
+        session = stack.enter_context(connect(terms, writer, wait=terms.wait))
         try:
-            names = _once_they_are_there(
+            names = once_they_are_there(
                 lambda: choose(session), give_up, unless=lambda: bool(session.conversation.agents)
             )
             interfaces = session.register(*names)
@@ -377,45 +347,6 @@ def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match])
         f"{asked}, and {session.server} offers {', '.join(names)}",
         hint=f"choose one, for instance agent={names[0]!r}",
     )
-
-
-def _connect(
-    terms: Terms, trace: TraceWriter | None, *, wait: float, budget: Budget | None = None
-) -> BlockingSession:
-    """``budget`` is given back what a rebuild has cost, where the simulator was away."""
-    give_up = monotonic() + wait
-    pause, longest = BACKOFF
-    while True:
-        try:
-            return BlockingSession.connect(
-                terms.address, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
-            )
-        except SimulatorNotFound:
-            if budget is not None:
-                budget.give_back()
-                budget = None
-            if monotonic() + pause >= give_up:
-                raise
-        sleep(pause)
-        pause = min(2 * pause, longest)
-
-
-def _once_they_are_there(
-    find: Callable[[], T], give_up: float, *, unless: Callable[[], bool] = lambda: False
-) -> T:
-    """What is found of agents: a simulator that was just started answers before it has loaded its scene.
-
-    ``unless``: whether there is nothing to wait for, since one that has agents is not about to load others.
-    """
-    pause, longest = BACKOFF
-    while True:
-        try:
-            return find()
-        except AgentNotFound:
-            if unless() or monotonic() + pause >= give_up:
-                raise
-        sleep(pause)
-        pause = min(2 * pause, longest)
 
 
 def _forget_after_fork() -> None:

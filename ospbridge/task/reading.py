@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ospbridge.errors import ScenarioInvalid
 from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
+from ospbridge.task.magnitudes import LARGEST_FLOAT32, as_inputs, check_size, numbers_of, positive
 from ospbridge.task.scenario import (
     Action,
     ActionKind,
@@ -44,8 +45,6 @@ from ospbridge.toml.parsing import NoToml, parsed
 from ospbridge.toml.tables import Mistakes, Table, is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ospbridge.task.scenario import WorldTable
     from ospbridge.toml.tables import PerValue
 
@@ -56,8 +55,6 @@ WORLDS: Final[dict[str, type[GymTable | ArenaTable | SyntheticTable]]] = {
     "arena": ArenaTable,
     "synthetic": SyntheticTable,
 }
-LARGEST_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
-"""As all numbers travel that a simulator is told or tells, but for the texts of variables."""
 MOST_BITS: Final = 64
 """Of an integer that a variable is set to."""
 _SHORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
@@ -171,7 +168,7 @@ def _ranges(table: Table, key: str, *, largest: float = math.inf) -> dict[str, R
         bounds = Table(inner.data[name], inner.at(name), ("low", "high"), table.mistakes)
         low, high = bounds.per_value("low"), bounds.per_value("high")
         for end, value in (("low", low), ("high", high)):
-            _check_size(table.mistakes, bounds.at(end), _numbers(value), largest)
+            check_size(table.mistakes, bounds.at(end), numbers_of(value), largest)
         if isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf:
             ranges[name] = Range(low, high)
         elif len(table.mistakes.found) == before:
@@ -279,40 +276,11 @@ def _action(table: Table) -> Action:
         inputs=table.texts("inputs", ("*",)),
         choices=choices,
         normalised=table.flag("normalised"),
-        low=_as_inputs(table, "low"),
-        high=_as_inputs(table, "high"),
-        rate=_positive(table, "rate"),
+        low=as_inputs(table, "low"),
+        high=as_inputs(table, "high"),
+        rate=positive(table, "rate"),
         out_of_bounds=table.choice("out_of_bounds", OutOfBounds.CLIP),
     )
-
-
-def _as_inputs(table: Table, key: str) -> PerValue | None:
-    """A number for each input; infinite where there is no limit."""
-    value = table.per_value(key)
-    _check_size(table.mistakes, table.at(key), _numbers(value), LARGEST_FLOAT32)
-    return value
-
-
-def _check_size(mistakes: Mistakes, where: str, numbers: Iterable[float], largest: float) -> None:
-    """Note the first that is finite, and would be infinite for who takes no larger one than ``largest``."""
-    beyond = next((number for number in numbers if largest < abs(number) < math.inf), None)
-    if beyond is not None:
-        mistakes.note(where, f"{beyond:g} is too large for a float32, which ends at {largest:g}")
-
-
-def _numbers(value: PerValue | None) -> Iterable[float]:
-    if value is None:
-        return ()
-    if isinstance(value, float):
-        return (value,)
-    return value if isinstance(value, tuple) else value.values()
-
-
-def _positive(table: Table, key: str) -> PerValue | None:
-    value = _as_inputs(table, key)
-    if any(number <= 0.0 for number in _numbers(value)):
-        table.mistakes.note(table.at(key), "must be greater than 0")
-    return value
 
 
 def _choices(table: Table) -> tuple[tuple[float, ...], ...]:
@@ -335,7 +303,7 @@ def _choices(table: Table) -> tuple[tuple[float, ...], ...]:
             )
     choices = tuple(tuple(map(float, row)) for row in rows)
     for at, choice in enumerate(choices):
-        _check_size(table.mistakes, f"{table.at('choices')}[{at}]", choice, LARGEST_FLOAT32)
+        check_size(table.mistakes, f"{table.at('choices')}[{at}]", choice, LARGEST_FLOAT32)
     return choices
 
 
@@ -380,8 +348,8 @@ def _episode(table: Table, names: dict[str, Source], *, timed: bool) -> Episode:
 
 
 def _neutral(table: Table) -> PerValue | None:
-    value = _as_inputs(table, "neutral")
-    if any(math.isinf(number) for number in _numbers(value)):
+    value = as_inputs(table, "neutral")
+    if any(math.isinf(number) for number in numbers_of(value)):
         table.mistakes.note(table.at("neutral"), "must be finite, since the agent is given it")
     return value
 

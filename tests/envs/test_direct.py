@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ospbridge
-from ospbridge.envs import sharing
+from ospbridge.envs import terms
 from ospbridge.envs.seeding import LARGEST_SEED, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
@@ -334,7 +334,7 @@ def test_an_environment_is_made_while_another_thread_waits_for_a_simulator_that_
         except SimulatorNotFound as error:
             told.append(error.message)
 
-    monkeypatch.setattr(sharing, "sleep", pause)
+    monkeypatch.setattr(terms, "sleep", pause)
     waiting = threading.Thread(target=wait)
     waiting.start()
     try:

@@ -272,7 +272,7 @@ def test_ctrl_c_in_rebuilds_may_come_more_often_than_a_session_may_be_rebuilt(
     env.reset(seed=1)
     next(iter(sharing._shared.values())).give_up("something went wrong")
     with monkeypatch.context() as patch:
-        patch.setattr(sharing, "_connect", interrupted)
+        patch.setattr(sharing, "connect", interrupted)
         for _ in range(CAPACITY + 2):
             with pytest.raises(KeyboardInterrupt):
                 env.reset(seed=1)

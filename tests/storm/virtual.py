@@ -23,6 +23,7 @@ import ospbridge.daemon.hub_watch
 import ospbridge.daemon.relay.link
 import ospbridge.daemon.service
 import ospbridge.envs.sharing
+import ospbridge.envs.terms
 import ospbridge.record.spool
 import ospbridge.session.absence
 import ospbridge.session.blocking
@@ -203,9 +204,9 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
         ospbridge.envs.sharing: {
             "monotonic": trio.current_time,
-            "sleep": pause,
             "threading": _instead(threading, get_ident=task_number),
         },
+        ospbridge.envs.terms: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.record.spool: {"threading": _instead(threading, Thread=_NoThread)},
         ospbridge.daemon.relay.observing: {"Spool": PromptSpool},
         trio._core._run: {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": random.Random(seed)},
