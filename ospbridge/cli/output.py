@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from ospbridge.observe.printable import printable
+from ospbridge.observe.printable import printable, writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def _json(value: Any, *, indented: bool = False) -> bytes:
 
 def _with_escapes(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return writable(value)
     if isinstance(value, dict):
         return {_with_escapes(key): _with_escapes(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

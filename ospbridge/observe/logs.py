@@ -23,7 +23,7 @@ import structlog
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe.listeners import take_over
-from ospbridge.observe.printable import printable
+from ospbridge.observe.printable import printable, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,12 +187,12 @@ def _dumps(event: EventDict, default: Callable[[Any], Any]) -> str:
     # What can be written stands as it is all the same: whoever reads lines looks for the level, and counts numbers.
     told: dict[str, Any] = {}
     for key, value in event.items():
-        part = _writable(value) if isinstance(value, str) else value
+        part = writable(value) if isinstance(value, str) else value
         try:
             orjson.dumps(part, default=default, option=_OPTIONS)
         except TypeError:
             part = _shown(value)
-        told[_writable(str(key))] = part
+        told[writable(str(key))] = part
     return orjson.dumps(told, default=default, option=_OPTIONS).decode()
 
 
@@ -201,7 +201,3 @@ def _shown(value: Any) -> str:
         return ascii(value)
     except Exception:  # noqa: BLE001  # such as for an integer of more digits than Python writes
         return f"a {type(value).__name__}"
-
-
-def _writable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ospbridge.observe.printable import writable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -74,4 +76,4 @@ def _text(value: Any) -> str:
         text = f"a {type(value).__name__}"
     if len(text) > LONGEST:
         text = text[: LONGEST - 1] + "…"
-    return text.encode("utf-8", "backslashreplace").decode()
+    return writable(text)
