@@ -122,6 +122,23 @@ async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_t
     assert learner.wrong == []
 
 
+async def test_a_simulator_that_is_given_up_is_left_and_said_to_be_so_once() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)):
+            await until(lambda: learner.batches)
+            conductor._keeper.session = None
+            conductor._keeper.ended(SessionLost("lost too often", hint="start the daemon again"))
+            conductor.lockstep.cut_all("lost too often", trio.current_time())
+            conductor._changed()
+            await until(lambda: not conductor.lockstep.attachments)
+            await trio.sleep(2.5)
+            assert not conductor.lockstep.attachments
+    failed = [line for line in logs if line["event"] == "the driver's reset failed"]
+    assert len(failed) <= 1
+
+
 @pytest.mark.parametrize(
     "driven_one, name, patterns",
     [("a", "b", ("a",)), ("a", "odd", ("*",)), ("robot[1]", "robot1", ("robot[1]",))],
