@@ -445,6 +445,28 @@ def test_a_daemon_without_a_simulator_is_waited_for_as_long_as_asked() -> None:
             seat.reset(1)
 
 
+@pytest.mark.parametrize("ended", [Hello, Attach])
+def test_a_daemon_that_ends_while_an_environment_waits_at_it_is_waited_for_as_well(
+    ended: type[HubRequest],
+) -> None:
+    def answer(request: HubRequest) -> Replies:
+        return b"" if isinstance(request, ended) else usual(request)
+
+    started: list[HubSeat] = []
+    waiting = threading.Thread(target=lambda: started.append(HubClient.connect(wait=30.0).attach("cart")))
+    with daemon(answer) as tiny:
+        with pytest.raises(HubLost), seated():
+            pass
+        wait_for(lambda: tiny.ends == 1)
+        waiting.start()
+        wait_for(lambda: tiny.ends > 1)
+    with daemon():
+        waiting.join(30)
+        (seat,) = started
+        assert seat.reset(1).info["osp_seed"] == 1
+        seat.close()
+
+
 def test_a_refused_attachment_leaves_no_connection_behind() -> None:
     def answer(request: HubRequest) -> Replies:
         return Refusal("AgentTaken", "by somebody") if isinstance(request, Attach) else usual(request)
