@@ -42,6 +42,8 @@ class EpisodeWriter:
         """Files so far."""
         self._unsettled = False
         """Names were given that may not be on disk yet."""
+        self._begun: dict[tuple[str, int], str] = {}
+        """The names of episodes whose writing was begun and did not end: Ctrl-C interrupted it."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             # What the rights say is not all that can be in the way.
@@ -53,6 +55,8 @@ class EpisodeWriter:
     def write(self, episode: RecordedEpisode, *, name: str = "") -> None:
         """The episode is on disk when this returns, as ``name`` + SUFFIX, or under a name of its own.
 
+        What Ctrl-C interrupted may be written again: there is one file all the same.
+
         Raises ConfigurationError; nothing half-written is left then.
         """
         self.put(episode, name=name)
@@ -60,11 +64,14 @@ class EpisodeWriter:
 
     def put(self, episode: RecordedEpisode, *, name: str = "") -> None:
         """As ``write``, but for the file's name, which ``settle`` brings to disk for all files at once."""
+        which = (episode.id, episode.t_started)
         try:
-            self._put(episode, name or self._name(episode))
+            self._put(episode, name or self._begun.setdefault(which, self._name(episode)))
         except OSError as error:
+            self._begun.pop(which, None)
             raise self._cannot_write(error) from None
         self.written += 1
+        self._begun.pop(which, None)
 
     def settle(self) -> None:
         """Bring the names of all files to disk.

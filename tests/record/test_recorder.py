@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +102,32 @@ def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tm
         np.testing.assert_array_equal(part.infos[-1], following.infos[0])
     together = np.concatenate([parts[0].observations, *(part.observations[1:] for part in parts[1:])])
     np.testing.assert_array_equal(together[:, 0], np.arange(101))
+
+
+@pytest.mark.parametrize("moment", ["fsync", "link"])
+def test_an_episode_whose_writing_ctrl_c_interrupts_is_written_all_the_same_and_once(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    real = getattr(os, moment)
+
+    def interrupted(*args: Any, **others: Any) -> None:
+        real(*args, **others)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play(recorder, 2, seed=1, terminated=True)
+    monkeypatch.undo()
+    play(recorder, 3, seed=2)
+    monkeypatch.setattr(os, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.step(0, feedback(4, seed=2, truncated=True))
+    monkeypatch.undo()
+    recorder.close()
+    first, second = read_recording(tmp_path)
+    assert (first.seed, len(first), first.how) == (1, 2, "terminated")
+    assert (second.seed, len(second), second.how) == (2, 4, "truncated")
 
 
 def test_numpy_reads_the_files_without_pickle(tmp_path: Path) -> None:
