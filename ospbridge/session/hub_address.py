@@ -64,7 +64,9 @@ def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
             f"the daemon at {address} lets nobody in: more wait already than it takes",
             hint="see whether it still runs, `ps` shows its state, or start fewer environments at once",
         )
-    others = ", ".join(f"unix:{path}" for path in hubs() if path != address)
+    there = hubs()
+    # One that a dead daemon of several simulators left is named as it should be: those beside it are of others.
+    others = "" if address in there else ", ".join(f"unix:{path}" for path in there)
     return HubNotFound(
         f"no daemon listens at {address} ({error.strerror or error})",
         hint=f"name the simulator's own hub: {others}" if others else "",

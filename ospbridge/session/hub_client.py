@@ -90,8 +90,17 @@ class HubClient:
         address.
         """
         client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
-        client.open(wait)
-        return client
+        give_up = monotonic() + wait
+        while True:
+            try:
+                client.open(max(give_up - monotonic(), 0.0))
+            except HubLost:
+                # It ended while it let us in: another may take its place.
+                if not client.hung_up or monotonic() >= give_up:
+                    raise
+                sleep(PAUSE)
+            else:
+                return client
 
     def open(self, patience: float, *, in_line: float | None = None) -> None:
         """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost.
@@ -152,9 +161,13 @@ class HubClient:
         give_up = monotonic() + self.wait
         while True:
             try:
+                if self.lost:
+                    self.open(max(give_up - monotonic(), 0.0))
                 return self._take(Attach(list(patterns), annotates, kinds))
-            except SimulatorNotFound:
-                if monotonic() >= give_up:
+            except (SimulatorNotFound, HubLost) as error:
+                # A daemon that ended meanwhile may be there again, too.
+                silent = isinstance(error, HubLost) and not self.hung_up
+                if silent or monotonic() >= give_up:
                     self.close()
                     raise
                 sleep(PAUSE)

@@ -29,6 +29,7 @@ from ospbridge.osp.messages import (
     ResetCommunicationAck,
     ResetSimulationAck,
     ResetSimulationCompleted,
+    SetValue,
     SetValueAck,
     StepCompleted,
     ValueContent,
@@ -608,6 +609,30 @@ def test_a_seed_that_the_simulator_has_no_variable_for_is_told_once_and_never_as
     (question,) = sent(machine)
     assert isinstance(question, GetValue)
     assert question.value_id == CLOCK, "the clock, as without a seed"
+
+
+def test_a_simulator_that_did_not_answer_about_the_seed_once_is_asked_again_by_the_next_reset() -> None:
+    machine = resetting(0, seed=7)
+    while Code.GET_VALUE not in codes(machine):
+        assert machine.deadline is not None
+        sent(machine)
+        machine.handle_timer(machine.deadline)
+    assert not machine.seedless
+    assert Notice(f"{machine.peer} did not answer about {SEED}: it has not got the seed 7") in machine.notices
+    machine.interrupt(TimeoutError())
+    sent(machine)
+    machine.begin(barrier.reset(machine, 8), 0.0)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED))
+    assert SetValue(3, "8") in sent(machine)
+
+
+def test_a_simulator_that_never_answers_about_the_seed_is_not_asked_for_ever() -> None:
+    machine = resetting(0, seed=7)
+    machine.mute_questions = MUTE - 1
+    while not machine.seedless:
+        assert machine.deadline is not None
+        machine.handle_timer(machine.deadline)
+    assert Notice(f"{machine.peer} has no variable {SEED}: seeds have no effect") in machine.notices
 
 
 def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:

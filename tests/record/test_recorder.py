@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.record.episode import read_episode
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.recorder import EpisodeRecorder
+from ospbridge.record.writing import EpisodeWriter
 from tests.record.episodes import INFOS, box, feedback, play, whose
 
 
@@ -101,6 +103,36 @@ def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tm
         np.testing.assert_array_equal(part.infos[-1], following.infos[0])
     together = np.concatenate([parts[0].observations, *(part.observations[1:] for part in parts[1:])])
     np.testing.assert_array_equal(together[:, 0], np.arange(101))
+
+
+@pytest.mark.parametrize("behind, calls", [("fsync", 1), ("link", 1), ("fsync", 2), ("settle", 1)])
+def test_an_episode_whose_writing_ctrl_c_interrupts_is_written_all_the_same_and_once(
+    behind: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = EpisodeRecorder(tmp_path, whose())
+    place: Any = EpisodeWriter if behind == "settle" else os
+    real = getattr(place, behind)
+    left = 0
+
+    def interrupted(*args: Any, **others: Any) -> None:
+        nonlocal left
+        real(*args, **others)
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, behind, interrupted)
+    left = calls
+    with pytest.raises(KeyboardInterrupt):
+        play(recorder, 2, seed=1, terminated=True)
+    play(recorder, 3, seed=2)
+    left = calls
+    with pytest.raises(KeyboardInterrupt):
+        recorder.step(0, feedback(4, seed=2, truncated=True))
+    recorder.close()
+    first, second = read_recording(tmp_path)
+    assert (first.seed, len(first), first.how) == (1, 2, "terminated")
+    assert (second.seed, len(second), second.how) == (2, 4, "truncated")
 
 
 def test_numpy_reads_the_files_without_pickle(tmp_path: Path) -> None:
