@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
+from ospbridge.transport.squatting import squatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,9 +84,10 @@ class LeaseFile:
         directory = self._directory or runtime_directory() / "leases"
         path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if directory.stat().st_uid != os.getuid():
-                # Somebody else's, at a place that everybody may write to: what stands there cannot be believed.
+            # Whoever may write to the one above could put another in its place.
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, exist_ok=True)
+            if not _believed(directory):
                 return False
             descriptor = _newly_made(path, lease)
             if descriptor is None:
@@ -152,7 +154,7 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
     """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
     directory = directory or runtime_directory() / "leases"
     try:
-        paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.stat().st_uid == os.getuid() else []
+        paths = sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
     except OSError:
         return
     for path in paths:
@@ -177,6 +179,11 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
             os.close(descriptor)
             continue
         yield lease, LeaseFile(directory, taken_over=(descriptor, path))
+
+
+def _believed(directory: Path) -> bool:
+    """Nobody else decides what stands there, as at a place that everybody may write to. Raises OSError."""
+    return directory.stat().st_uid == os.getuid() and squatter(directory.parent) is None
 
 
 def _newly_made(path: Path, lease: Lease) -> int | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.transport.squatting import squatter
 
 __all__ = ["LOCK", "LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid", "peer_user"]
 
@@ -96,6 +97,12 @@ class HubSocket:
         before = self._lock
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (user := squatter(self.path.parent)) is not None:
+                raise ConfigurationError(
+                    f"cannot listen at {self.path}: {self.path.parent} belongs to user {user}, who could listen there "
+                    "in this daemon's place",
+                    hint="set XDG_RUNTIME_DIR to a directory of your own, or choose another path with --hub unix:PATH",
+                )
             if not self._lock_stands:
                 self._lock = self._locked()
             try:

@@ -149,7 +149,32 @@ async def test_who_shows_no_certificate_takes_nobodys_place(
                 await trio.to_thread.run_sync(connect)
             remote_client.close()
     reasons = [line["reason"] for line in logs if line["event"] == "an environment is turned away"]
-    assert reasons == ["2 other hosts have yet to show their certificates"]
+    assert reasons == ["2 of other hosts have yet to show their certificates"]
+
+
+async def test_a_host_that_shows_no_certificates_again_and_again_keeps_no_other_host_out(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_server, "MOST_HANDSHAKES", 2)
+    authority = Authority(tmp_path)
+    mine = authority.issue("environment")
+    address = TlsAddress(Endpoint("127.0.0.1", 0), authority.issue("daemon"))
+    with closing(TlsListener(address)) as remote, ExitStack() as stack:
+        place = remote.socket.getsockname()[:2]
+        async with serving(document, tmp_path / "hub", remote=remote):
+            silent = [
+                stack.enter_context(socket.create_connection(place, 5, source_address=("127.0.0.2", 0)))
+                for _ in range(2)
+            ]
+            client = await trio.to_thread.run_sync(
+                partial(HubClient.connect, f"tls://127.0.0.1:{place[1]}", tls=mine, timeout=10.0)
+            )
+            # Who waits longest has given way, and nobody else.
+            assert await trio.to_thread.run_sync(silent[0].recv, 1) == b""
+            silent[1].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                silent[1].recv(1)
+            client.close()
 
 
 async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(
