@@ -244,10 +244,9 @@ def _space(node: Any) -> Space | OtherSpace | None:
                 return None
             return BoxSpace(low, high)
         case "Discrete":
-            n, start = _number(said.get("n")), _number(said.get("start", 0))
-            if not isinstance(n, int) or not isinstance(start, int):
-                return None
-            return DiscreteSpace(n) if 0 < n <= LARGEST_COUNT and start == 0 else None
+            # Whatever it starts with: RLlib's modules and learners count from 0 all the same.
+            n = _number(said.get("n"))
+            return DiscreteSpace(n) if isinstance(n, int) and 0 < n <= LARGEST_COUNT else None
         case name if node.maker.module.startswith(SPACES) and name.isidentifier():
             return OtherSpace(name[:LONGEST_NAME])
     return None

@@ -246,10 +246,14 @@ def test_spaces_are_found(protocol: int) -> None:
     assert found.action_space == DiscreteSpace(5)
 
 
+def test_choices_are_counted_from_0_as_rllib_does_whatever_their_space_starts_with() -> None:
+    space = gymnasium.spaces.Discrete(5, start=3)
+    assert config_in(pickle.dumps({"action_space": space})).action_space == DiscreteSpace(5)
+
+
 @pytest.mark.parametrize(
     "space",
     [
-        gymnasium.spaces.Discrete(5, start=1),
         gymnasium.spaces.Box(0, 255, (2,), np.uint8),
         {"Box": 1},
         "Box",
