@@ -118,7 +118,9 @@ def _rows(finding: Finding) -> Iterator[tuple[str, str]]:
             told = "" if finding.read is not None else "; --read-pickle shows what of it can be read"
             yield "settings", f"a pickle of {len(config.pickled)} bytes{told}"
     if finding.read is not None:
-        yield from ((f"  {name}", _shown(value)) for name, value in _settings(finding.read).items())
+        for name, value in _settings(finding.read).items():
+            default = value is None and finding.read.defaults and hasattr(finding.read.model, name)
+            yield f"  {name}", "not said: RLlib's default" if default else _shown(value)
     if finding.policy is not None:
         yield "weights", f"number {finding.weights_seq_no}, {_kind(finding.policy)}"
         yield from _policy_rows(finding.policy)

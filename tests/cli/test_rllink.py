@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 import socket
 import threading
 from contextlib import contextmanager
@@ -137,6 +139,18 @@ def pickled() -> bytes:
     assert isinstance(message, SetConfig)
     assert message.pickled is not None
     return message.pickled
+
+
+def test_what_a_pickle_leaves_to_rllib_is_shown_as_that(policy: PolicyFile) -> None:
+    sink = Sink(None, policy, env_steps=500)
+    said = {"_model_config": {"fcnet_hiddens": [8]}, "_rl_module_spec": None}
+    sink._config = SetConfig(pickled=pickle.dumps(said))
+    with served(sink) as address:
+        shown = {line.strip() for line in run(address, "--read-pickle").stdout.splitlines()}
+    rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in shown if "  " in line)
+    assert rows["fcnet_hiddens"] == "[8]"
+    assert rows["fcnet_activation"] == "not said: RLlib's default"
+    assert rows["num_env_runners"] == "not found"
 
 
 def test_a_name_that_would_steer_the_terminal_is_shown_as_it_is(policy: PolicyFile) -> None:

@@ -232,6 +232,20 @@ async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_h
     assert learner.wrong == []
 
 
+@pytest.mark.parametrize("specified", [True, False])
+async def test_an_activation_that_the_settings_leave_to_rllib_is_no_assumption(specified: bool) -> None:
+    learner = Unreadable()
+    spec = {"module_class": "mine"} if specified else None
+    learner.pickled = pickle.dumps({"train_batch_size": 20, "_model_config": {}, "_rl_module_spec": spec})
+    _, conductor = world()
+    told = {"activation": None, "env_steps": None, "read_pickle": True, "normalize_actions": True}
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **told)):
+            await until(lambda: len(learner.batches) >= 2)
+    assumed = [line for line in logs if "RLlib's defaults are assumed" in line["event"]]
+    assert [line.get("activation") for line in assumed] == (["tanh"] if specified else [None])
+
+
 @pytest.mark.parametrize("algorithm", ["APPO", "IMPALA", "PPO"])
 async def test_an_algorithm_that_never_answers_a_driver_is_told(
     algorithm: str, monkeypatch: pytest.MonkeyPatch
