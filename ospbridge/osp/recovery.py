@@ -28,15 +28,15 @@ class Acknowledged(Enum):
 class Action(Enum):
     """What the table can say."""
 
-    WAIT = "the votes are counted: wait, until the limit if need be, never resend"
-    RESTORE = "it ran and the completion is lost: read back what it brought"
-    BELIEVE = "the clock counts no steps: believe the completions that it disowned, and do without it"
-    RESEND = "the request is lost: send it again, once"
+    WAIT = "the votes are counted: wait for the completions, if need be until the limit, and never resend"
+    RESTORE = "it ran and its completion is lost: read the results back from the repository"
+    BELIEVE = "the clock does not count steps: accept the completions that it contradicted, and do without it"
+    RESEND = "the vote is lost: send it again, once"
     REPEAT = (
-        "vote again for all agents, and await the completions of both resets: nobody else controls that world"
+        "nobody else controls this world: vote again for all agents, and await the completions of both resets"
     )
-    POLL = "cannot be told: look at the clock until the limit, never resend"
-    GIVE_UP = "cannot be told, and waiting will not help: end the episode honestly and rebuild the session"
+    POLL = "undecided: keep reading the clock until the limit, and never resend"
+    GIVE_UP = "undecidable, and waiting will not help: truncate the episode with the reason, and rebuild the session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,44 +98,50 @@ _SOME: Final = frozenset({Acknowledged.ALL_BUT_ONE, Acknowledged.FEWER})
 _FEWER: Final = frozenset({Acknowledged.FEWER})
 
 STEP_TABLE: Final = (
-    Row(Action.GIVE_UP, "the clock shows other than one step", moved=Moved.OTHERWISE),
+    Row(Action.GIVE_UP, "the clock shows something other than one step", moved=Moved.OTHERWISE),
     Row(
         Action.GIVE_UP,
         "a vote was counted twice and the step ran before all votes were in",
         moved=Moved.ONCE,
         doubled=True,
     ),
-    Row(Action.WAIT, "completions come behind what the clock shows", moved=Moved.ONCE, hasty=True),
+    Row(
+        Action.WAIT, "this simulator completes steps later than its clock shows", moved=Moved.ONCE, hasty=True
+    ),
     Row(Action.RESTORE, "the step ran, its completion is lost", moved=Moved.ONCE),
     Row(
         Action.BELIEVE,
-        "what came for all votes is never followed by anything else",
+        "completions came for all votes, and nothing follows them",
         acknowledged=_ALL,
         moved=Moved.NO,
         sole=True,
         disowned=True,
         doubled=False,
     ),
-    Row(Action.WAIT, "the votes are counted, others are missing", acknowledged=_ALL),
-    Row(Action.POLL, "other clients hold agents: a vote must never be given twice", sole=False),
-    Row(Action.POLL, "there is no clock to tell whether the vote was lost", moved=Moved.UNKNOWN),
+    Row(
+        Action.WAIT,
+        "our votes are counted: the world takes long, or other clients have not voted",
+        acknowledged=_ALL,
+    ),
+    Row(Action.POLL, "other clients control agents: never vote twice", sole=False),
+    Row(Action.POLL, "no clock can tell whether the vote was lost", moved=Moved.UNKNOWN),
     Row(Action.GIVE_UP, "the vote was sent again and is still not acknowledged", resent=True),
     Row(Action.POLL, "datagrams of this session come late: the vote may still arrive", punctual=False),
-    Row(Action.RESEND, "the request is lost", acknowledged=_ONE, moved=Moved.NO),
+    Row(Action.RESEND, "the vote is lost", acknowledged=_ONE, moved=Moved.NO),
     Row(Action.GIVE_UP, "several votes are in doubt", acknowledged=_FEWER),
 )
 
 RESET_TABLE: Final = (
-    Row(Action.WAIT, "a reset takes its time", acknowledged=_ALL, hasty=True),
+    Row(Action.WAIT, "a reset may take long", acknowledged=_ALL, hasty=True),
     Row(Action.RESTORE, "the reset ran, its completion is lost", moved=Moved.ONCE),
     Row(Action.RESTORE, "the reset ran, its completion is lost", moved=Moved.OTHERWISE),
     Row(
         Action.POLL,
-        "other clients hold agents: a vote must never be given twice",
+        "other clients control agents: never vote twice",
         acknowledged=_SOME,
         sole=False,
     ),
-    Row(Action.WAIT, "the votes are counted, others are missing", sole=False),
+    Row(Action.WAIT, "our votes are counted, those of others are missing", sole=False),
     Row(
         Action.WAIT,
         "the votes are counted, and the reset is not done yet",

@@ -13,7 +13,7 @@ from ospbridge.osp.echo import READ_AT_MOST
 from ospbridge.osp.lateness import LATEST
 from ospbridge.osp.lost_completions import UNSEEN
 from ospbridge.osp.profile import PROFILES
-from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Row
+from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Row
 from ospbridge.osp.resetting import LONGEST, USUAL, USUAL_UNSEEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "exactly-once.md"
@@ -28,30 +28,36 @@ MOVED = {
 
 def rendered(table: tuple[Row, ...]) -> str:
     """The table as Markdown."""
-    lines = ["| acknowledged | clock | others | what is done | because |", "|---|---|---|---|---|"]
+    lines = [
+        "| votes acknowledged | clock | other clients | condition | action | because |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in table:
         acknowledged = "any"
         if row.acknowledged is not None:
             acknowledged = " or ".join(kind.value for kind in Acknowledged if kind in row.acknowledged)
-        others = {None: "any", True: "nobody else controls an agent", False: "others control agents"}[
-            row.sole
-        ]
+        others = {None: "any", True: "control no agent", False: "control agents"}[row.sole]
         conditions = [
             text
             for value, yes, no in (
-                (row.resent, "sent again already", "not sent again yet"),
+                (row.resent, "vote already repeated", "vote not repeated yet"),
                 (row.punctual, "never a late datagram", "datagrams come late"),
-                (row.hasty, "not so late yet", ""),
-                (row.disowned, "completions were disowned long ago", ""),
+                (row.hasty, "completion not overdue", ""),
+                (row.disowned, "clock contradicted all completions", ""),
                 (row.doubled, "a vote acknowledged twice", ""),
-                (row.trusted, "on a network without a fault so far", ""),
+                (row.trusted, "no fault on this network so far", ""),
             )
             if (text := {None: "", True: yes, False: no}[value])
         ]
-        what = f"**{row.action.name}**: {row.action.value}"
-        cells = [", ".join([acknowledged, *conditions]), MOVED[row.moved], others, what, row.reason]
+        cells = [acknowledged, MOVED[row.moved], others, ", ".join(conditions), row.action.name, row.reason]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def explained() -> str:
+    """What the actions of both tables are, as Markdown."""
+    lines = [f"| {action.name} | {action.value} |" for action in Action]
+    return "\n".join(["| action | what ospbridge does |", "|---|---|", *lines])
 
 
 @pytest.mark.parametrize("table", [STEP_TABLE, RESET_TABLE], ids=["step", "reset"])
@@ -59,17 +65,21 @@ def test_the_page_shows_the_table_of_the_code(table: tuple[Row, ...]) -> None:
     assert rendered(table) in PAGE.read_text()
 
 
+def test_the_page_explains_each_action() -> None:
+    assert explained() in PAGE.read_text()
+
+
 def test_its_figures_and_classes_are_those_of_the_code() -> None:
     text = " ".join(PAGE.read_text().split())
     assert READ_AT_MOST == 8
-    assert "eight of an agent at most" in text
-    assert f"for {LATEST:g} s after the latest" in text
+    assert "at most eight of an agent" in text
+    assert f"for {LATEST:g} s after the latest anomaly" in text
     for profile in PROFILES.values():
         assert f"a silence shorter than {1000 * profile.patience:g} ms" in text
     told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", PAGE.read_text(), re.MULTILINE)
     assert f"for {USUAL:g} s" in text
-    assert f"still be the same {UNSEEN:g} s behind the clock" in text
+    assert f"still be the same {UNSEEN:g} s after the clock moved" in text
     assert f"{USUAL_UNSEEN:g} s where" in text
     assert LONGEST == 0.5
-    assert "half of the reset limit at most" in text
+    assert "at most half of the reset limit" in text
     assert {one or other for one, other in told} == {kind.name.lower() for kind in COMMAND_CLASS.values()}

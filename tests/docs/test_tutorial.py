@@ -49,6 +49,8 @@ def test_what_it_shows_of_the_simulator_and_of_stepping_is_what_there_is(
     with cart_poles(1) as (address,):
         told = CliRunner().invoke(main, ["describe", "cart", "--simulator", address])
         assert told.stdout == block("output: describe")
+        listed = CliRunner().invoke(main, ["agents", "--simulator", address])
+        assert listed.stdout == block("output: agents")
         exec(compile(block("program: step.py").replace("127.0.0.1:45454", address), "tutorial", "exec"), {})
     assert len(re.findall(r"^\[.*\] 1\.0 (?:True|False) False$", capsys.readouterr().out, re.MULTILINE)) == 3
 
