@@ -227,6 +227,18 @@ class Feedback(msgspec.Struct):
     reason: str = ""
     info: dict[str, Any] = {}
 
+    @property
+    def over(self) -> bool:
+        """The episode has ended."""
+        return self.terminated or self.truncated
+
+    def truncate(self, why: str) -> None:
+        """The bridge ends the episode here: what it cuts is truncated, never terminated."""
+        self.terminated = False
+        self.truncated = True
+        self.reason = why
+        self.info = {**self.info, "reason": why}
+
     def doubt_the_one_before(self, why: str) -> None:
         """It is a reset's: say why the episode that this abandoned cannot be trusted."""
         self.reason = f"the episode before this reset cannot be trusted: {why}"

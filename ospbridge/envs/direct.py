@@ -164,7 +164,7 @@ class DirectSeat:
     def _look_at_notices(self, feedback: Feedback) -> None:
         reset = tell(self.shared.session.take_notices())
         if reset and not feedback.truncated:
-            self._truncate(feedback, reset)
+            feedback.truncate(reset)
 
     def _audit(self, feedback: Feedback) -> None:
         try:
@@ -174,13 +174,7 @@ class DirectSeat:
         tell(self.shared.session.conversation.take_notices())
         if reason:
             self.shared.give_up(reason)
-            self._truncate(feedback, reason)
-
-    def _truncate(self, feedback: Feedback, reason: str) -> None:
-        self._playing = False
-        feedback.terminated = False
-        feedback.truncated = True
-        feedback.reason = feedback.info["reason"] = reason
+            feedback.truncate(reason)
 
     def _open(self) -> SharedSession:
         if self._closed:

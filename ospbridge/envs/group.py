@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "DirectGroup", "Found", "Group", "NamedGroup", "over"]
+__all__ = ["LOSSES", "DirectGroup", "Found", "Group", "NamedGroup"]
 
 LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
 """Errors that end an episode, truncated, and after which the session is rebuilt."""
@@ -265,10 +265,8 @@ class DirectGroup:
         """Those whose episode is over rest; with ``reason`` all are truncated."""
         for name, feedback in found.items():
             if reason:
-                feedback.terminated = False
-                feedback.truncated = True
-                feedback.reason = feedback.info["reason"] = reason
-            if over(feedback):
+                feedback.truncate(reason)
+            if feedback.over:
                 self._playing.remove(name)
                 self._inputs[name] = self._tasks[name].neutral
 
@@ -298,10 +296,5 @@ def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
     """An episode ended ``missing`` steps before the end of an action: the others' actions end there as well."""
     if missing:
         for name, feedback in found.items():
-            if not over(feedback):
+            if not feedback.over:
                 feedback.truncated = tasks[name].cut_action(missing)
-
-
-def over(feedback: Feedback) -> bool:
-    """Its episode has ended."""
-    return feedback.terminated or feedback.truncated

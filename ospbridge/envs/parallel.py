@@ -188,7 +188,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         except BaseException:
             self.agents = []
             raise
-        self.agents = [name for name in self.agents if not (found[name].terminated or found[name].truncated)]
+        self.agents = [name for name in self.agents if not found[name].over]
         return (
             _own_observations(found),
             _each(found, "reward"),
