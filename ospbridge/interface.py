@@ -195,6 +195,14 @@ class BoxSpace:
     low: NDArray[np.float32]
     high: NDArray[np.float32]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BoxSpace):
+            return NotImplemented
+        return np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
+
+    def __hash__(self) -> int:
+        return hash(len(self.low))
+
 
 @dataclass(frozen=True, slots=True)
 class DiscreteSpace:
