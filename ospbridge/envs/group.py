@@ -6,20 +6,16 @@ episodes of all are over.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ospbridge.envs.noticing import tell, tell_at_once, tell_of_unlike_paces
+from ospbridge.envs.sharing import LOSSES
 from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
-    OutputsIncomplete,
-    QueryTimeout,
     SessionClosed,
-    SessionLost,
-    StepUncertain,
 )
 from ospbridge.interface import unobserved
 from ospbridge.session.attempts import Attempts
@@ -36,10 +32,8 @@ if TYPE_CHECKING:
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "DirectGroup", "Found", "Group", "NamedGroup"]
+__all__ = ["DirectGroup", "Found", "Group", "NamedGroup"]
 
-LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
-"""Errors that end an episode, truncated, and after which the session is rebuilt."""
 Found: TypeAlias = "Mapping[str, Feedback]"
 """What a reset or step brought, by agent."""
 
@@ -273,17 +267,8 @@ class DirectGroup:
     def _open(self) -> SharedSession:
         if self._closed:
             raise SessionClosed("this environment was closed")
-        if not self.mine:
-            raise SessionClosed(
-                "this environment belongs to the parent process",
-                hint="make environments in the process that steps them",
-            )
+        self.shared.check_process()
         return self.shared
-
-    @property
-    def mine(self) -> bool:
-        """This is the process that made it: a forked child must not speak for its parent."""
-        return self.shared.pid == os.getpid()
 
     def close(self) -> None:
         """Leave the session."""
