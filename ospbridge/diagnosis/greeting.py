@@ -129,8 +129,8 @@ def _send(sock: socket.socket, data: bytes, destination: Endpoint, trace: TraceW
         ) from None
 
 
-def answer_to(server: Server, init: bytes, line: Line, *, tries: int = TRIES) -> bytes | None:
-    """What the server answers to this INIT; None for silence each of ``tries`` times.
+def answer_to(server: Server, init: bytes, line: Line) -> bytes | None:
+    """What the server answers to this INIT; None for silence each of ``TRIES`` times.
 
     No handler is left behind: not even by a server that answers when ``line`` has left.
     """
@@ -141,7 +141,7 @@ def answer_to(server: Server, init: bytes, line: Line, *, tries: int = TRIES) ->
     try:
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLIN)
-        for _ in range(tries):
+        for _ in range(TRIES):
             _send(sock, init, server.address, server.trace)
             owed += 1
             until = monotonic() + SILENCE
@@ -168,8 +168,8 @@ def answer_to(server: Server, init: bytes, line: Line, *, tries: int = TRIES) ->
     return answer
 
 
-def throw_away(server: Server, datagram: bytes, *, times: int = TRIES) -> None:
+def throw_away(server: Server, datagram: bytes) -> None:
     """Send something to the main port to which no answer is awaited."""
     with open_udp(server.family) as sock:
-        for _ in range(times):
+        for _ in range(TRIES):
             _send(sock, datagram, server.address, server.trace)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ospbridge.envs.group import over
 from ospbridge.envs.hub_rows import HubRows
 from ospbridge.envs.rows import FeedbackRows
 from ospbridge.errors import HubLost
@@ -161,7 +160,7 @@ class HubGroup:
             return reply
         found = self._feedbacks(reply, self._playing)
         self._named = self._named or self._naming
-        self._playing = [name for name in self._playing if not over(found[name])]
+        self._playing = [name for name in self._playing if not found[name].over]
         return found
 
     def _told(self, name: str, action: Any) -> bytes:

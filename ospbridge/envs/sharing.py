@@ -14,15 +14,18 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.envs.terms import connect, once_they_are_there
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
     AgentTaken,
+    OutputsIncomplete,
     QueryTimeout,
+    SessionClosed,
     SessionLost,
+    StepUncertain,
     UsageError,
 )
 from ospbridge.interface import chosen
@@ -42,7 +45,10 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.profile import Profile
 
-__all__ = ["SharedSession", "acquire", "acquire_all"]
+__all__ = ["LOSSES", "SharedSession", "acquire", "acquire_all"]
+
+LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
+"""Errors that end an episode, truncated, and after which the session is rebuilt."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +101,19 @@ class SharedSession:
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
 
+    @property
+    def mine(self) -> bool:
+        """This is the process that made it: a forked child must not speak for its parent."""
+        return self.pid == os.getpid()
+
+    def check_process(self) -> None:
+        """Raises SessionClosed in a forked child."""
+        if not self.mine:
+            raise SessionClosed(
+                "this environment belongs to the parent process",
+                hint="make environments in the process that steps them",
+            )
+
     def disown(self) -> None:
         """In a forked child: the session is the parent's."""
         self.session.disown()
@@ -103,7 +122,7 @@ class SharedSession:
 
     def release(self) -> None:
         """One environment fewer; the last one closes the session."""
-        if self.pid != os.getpid():
+        if not self.mine:
             return
         self.users -= 1
         if self.users <= 0:

@@ -25,10 +25,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "Looks", "drawing", "finite", "legend", "picture_format", "short_name", "write"]
+__all__ = [
+    "FORMATS",
+    "Looks",
+    "drawing",
+    "finite",
+    "legend",
+    "picture_format",
+    "plain_numbers",
+    "short_name",
+    "write",
+]
 
 FORMATS: Final = ("png", "svg")
 DPI: Final = 96
@@ -174,6 +185,15 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def plain_numbers(axis: Axis, *, crowded: bool = False) -> None:
+    """On a logarithmic axis 0.5 and 20 are easier to read than powers of ten; these alone where it is ``crowded``."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0,) if crowded else (1.0, 2.0, 5.0), numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend(axes: Axes) -> None:
