@@ -13,6 +13,7 @@ import os
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -324,21 +325,42 @@ def _join(
 
             # Not before: where a session is shared, or refused, another environment may write that very file.
             writer = stack.enter_context(TraceWriter(trace))
-        give_up = monotonic() + terms.wait
-        session = stack.enter_context(connect(terms, writer, wait=terms.wait))
-        try:
-            names = once_they_are_there(
-                lambda: choose(session), give_up, unless=lambda: bool(session.conversation.agents)
-            )
-            interfaces = session.register(*names)
-        except AgentTaken as error:
-            raise _of_another_thread(error, session.server) or error from None
+        session, interfaces = _joined(terms, choose, writer)
         stack.pop_all()
     key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
     shared = SharedSession(terms, session, interfaces, key, session.profile, writer, users=1)
     with _lock:
         _shared[key] = shared
     return shared
+
+
+def _joined(
+    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: TraceWriter | None
+) -> tuple[BlockingSession, tuple[AgentInterface, ...]]:
+    """A session with its agents. A simulator that ends meanwhile is waited for as one that is not there yet."""
+    give_up = monotonic() + terms.wait
+    while True:
+        with ExitStack() as undo:
+            session = undo.enter_context(connect(terms, trace, wait=max(give_up - monotonic(), 0.0)))
+            try:
+                names = once_they_are_there(
+                    partial(choose, session), give_up, unless=partial(_has_agents, session)
+                )
+                interfaces = session.register(*names)
+            except AgentTaken as error:
+                raise _of_another_thread(error, session.server) or error from None
+            except SessionLost:
+                if not session.over or monotonic() >= give_up:
+                    raise
+                absence = Absence(session.server)
+            else:
+                undo.pop_all()
+                return session, interfaces
+        absence.settled()
+
+
+def _has_agents(session: BlockingSession) -> bool:
+    return bool(session.conversation.agents)
 
 
 def _of_another_thread(error: AgentTaken, simulator: Endpoint) -> AgentTaken | None:

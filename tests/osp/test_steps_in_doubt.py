@@ -17,7 +17,7 @@ from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.asking import set_value
 from ospbridge.osp.client import MUTE, ClientMachine
-from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE, StepClock
+from ospbridge.osp.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
 from ospbridge.osp.messages import (
@@ -40,6 +40,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.resetting import SEED
+from ospbridge.osp.timekeeping import start_clock
 from ospbridge.osp.votes import Vote
 from tests.osp.test_hostile_server import SHORT, brought, give, on_stage
 
@@ -280,6 +281,25 @@ def test_a_session_that_ends_while_a_familiar_completion_is_looked_into_is_told_
     give(machine, ResetCommunicationAck())
     with pytest.raises(SessionEvicted):
         machine.result()
+
+
+def test_a_clock_that_a_simulator_did_not_answer_about_once_is_asked_for_again_and_not_for_ever() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.clock = StepClock()
+    for asked in (1, 2):
+        machine.begin(start_clock(machine), machine.now)
+        until_the_end(machine)
+        machine.result()
+        assert machine.clock.missing == (asked == 2)
+    machine.clock = StepClock()
+    machine.mute_questions = 0
+    machine.begin(start_clock(machine), machine.now)
+    until_the_end(machine)
+    machine.begin(start_clock(machine), machine.now)
+    give(machine, ValueIds(1), ValueInfo(0, CLOCK, "Double", SIMULATION_TIME))
+    while not machine.finished:
+        give(machine, at(0.5))
+    assert machine.clock.base == 0.5
 
 
 def test_a_repository_that_was_silent_before_is_not_asked_how_long_steps_take() -> None:
