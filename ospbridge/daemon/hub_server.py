@@ -129,7 +129,8 @@ class HubServer:
                 await trio.sleep(TRY_AGAIN)
                 continue
             sock.setblocking(False)
-            serve(sock, str(address[0]) if address else "", nursery)
+            # A Unix socket's may be a name that its client has chosen.
+            serve(sock, str(address[0]) if isinstance(address, tuple) else "", nursery)
 
     def _serve_local(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
         if self._has_room(host):

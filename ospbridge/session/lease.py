@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -182,8 +183,16 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
 
 
 def _believed(directory: Path) -> bool:
-    """Nobody else decides what stands there, as at a place that everybody may write to. Raises OSError."""
-    return directory.stat().st_uid == os.getuid() and squatter(directory.parent) is None
+    """Nobody else decides what stands there, as at a place that everybody may write to. Raises OSError.
+
+    Or in another user's session, whose ``XDG_RUNTIME_DIR`` whoever becomes root by ``su`` may have kept.
+    """
+    ours, above = directory.parent, directory.parent.parent.stat()
+    return (
+        directory.stat().st_uid == os.getuid()
+        and squatter(ours) is None
+        and (above.st_uid in {0, os.geteuid()} or bool(above.st_mode & stat.S_ISVTX))
+    )
 
 
 def _newly_made(path: Path, lease: Lease) -> int | None:
@@ -193,7 +202,7 @@ def _newly_made(path: Path, lease: Lease) -> int | None:
     Another session that starts in that moment would take it for one that nobody alive owns.
     """
     unnamed = path.with_name(f"{path.stem}.{os.getpid()}")
-    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _fill(descriptor, lease)
@@ -214,7 +223,7 @@ def _locked(path: Path, make: int = 0) -> int | None:
 
     ``make``: O_CREAT, where there need be none.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | make, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | make, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink > 0:

@@ -19,6 +19,9 @@ from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.errors import AgentTaken, HubError, HubNotFound, LocalProtocolError, OspBridgeError
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.framing import encode
+from ospbridge.hub.requests import Attach, Hello
 from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
@@ -94,6 +97,29 @@ async def test_environments_of_a_container_beside_the_daemons_share_an_agent_wit
             await trio.to_thread.run_sync(other.attach, "agent1")
         first.close()
         twin.close()
+
+
+@pytest.mark.parametrize("name", ["/named", "\0abstract"])
+async def test_a_client_whose_socket_has_a_name_is_no_other_hosts(
+    name: str, document: UdpSimulator, tmp_path: Path
+) -> None:
+    """It could say of itself whatever it likes."""
+    path = tmp_path / "hub"
+    place = f"{tmp_path}{name}" if name.startswith("/") else f"{name}{tmp_path}"
+    async with serving(document, path):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.bind(place)
+            client.connect(str(path))
+            said, heard = bytearray(), bytearray()
+            for request in (Hello(VERSION, "a client", pid=1), Attach(["agent1"])):
+                encode(request, said)
+                client.sendall(said)
+                heard += await trio.to_thread.run_sync(client.recv, 65536)
+            looking = await connected(path)
+            status = await trio.to_thread.run_sync(looking.status)
+            looking.close()
+    (driver,) = {agent.driver for agent in status.agents if agent.driver}
+    assert driver == f"a client (pid {os.getpid()})"
 
 
 async def test_who_comes_while_too_many_wait_to_be_let_in_waits_too(

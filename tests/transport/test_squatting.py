@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from ospbridge.interface import Endpoint
 from ospbridge.session.hub_address import hub_address
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
 from ospbridge.transport.squatting import squatter
-from ospbridge.transport.unix import HubSocket
+from ospbridge.transport.unix import LOCK, HubSocket, _let_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,10 +109,47 @@ def test_no_lease_is_written_or_believed_in_another_users_directory(
     assert before
     give_away(leases.parent)
     another = LeaseFile(leases)
-    another.write(Lease(SERVER.host, SERVER.port, "127.0.0.1", 10, 10, "document", {}, events=False, pid=1))
+    another.write(replace(LEASE, local_port=10))
     assert not another.held
     assert list(stale_leases(SERVER, leases)) == []
     assert [path.name for path in leases.iterdir()] == before
+
+
+def test_no_lease_is_written_or_believed_below_another_users_session(
+    tmp_path: Path, give_away: Callable[[Path], None]
+) -> None:
+    """As where root has kept the XDG_RUNTIME_DIR of who called su."""
+    leases = tmp_path / "session" / "ospbridge" / "leases"
+    ours = LeaseFile(leases)
+    ours.write(LEASE)
+    ours.abandon()
+    give_away(tmp_path / "session")
+    another = LeaseFile(leases)
+    another.write(replace(LEASE, local_port=10))
+    assert not another.held
+    assert list(stale_leases(SERVER, leases)) == []
+
+
+def test_a_link_in_the_place_of_a_lease_is_not_followed(tmp_path: Path) -> None:
+    leases = tmp_path / "ospbridge" / "leases"
+    leases.mkdir(parents=True)
+    (precious := tmp_path / "precious").write_text("precious")
+    (leases / "9-9.lease").symlink_to(precious)
+    LeaseFile(leases).write(LEASE)
+    assert list(stale_leases(SERVER, leases)) == []
+    assert precious.read_text() == "precious"
+
+
+def test_a_link_in_the_place_of_a_hubs_socket_or_lock_is_not_followed(tmp_path: Path) -> None:
+    (precious := tmp_path / "precious").touch(0o600)
+    (link := tmp_path / "hub.sock").symlink_to(precious)
+    _let_in(link)
+    assert precious.stat().st_mode & 0o777 == 0o600
+    link.unlink()
+    (tmp_path / f"hub.sock{LOCK}").symlink_to(made := tmp_path / "made")
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        HubSocket(link)
+    assert not made.exists()
 
 
 def test_the_directory_above_the_leases_is_made_for_us_alone(everybodys: Path) -> None:
