@@ -123,7 +123,7 @@ def _rows(finding: Finding) -> Iterator[tuple[str, str]]:
             yield f"  {name}", "not said: RLlib's default" if default else _shown(value)
     if finding.policy is not None:
         yield "weights", f"number {finding.weights_seq_no}, {_kind(finding.policy)}"
-        yield from _policy_rows(finding.policy)
+        yield from _policy_rows(finding.policy, finding.read)
 
 
 def _kind(policy: Description) -> str:
@@ -135,11 +135,14 @@ def _kind(policy: Description) -> str:
     return f"an ONNX model of {policy.size} bytes"
 
 
-def _policy_rows(policy: Description) -> Iterator[tuple[str, str]]:
+def _policy_rows(policy: Description, read: FoundConfig | None) -> Iterator[tuple[str, str]]:
     if policy.observation is not None:
         yield "observations", f"{policy.observation} numbers"
     if policy.actions:
-        yield "actions", f"{' or '.join(policy.actions)}, drawn from {policy.outputs} numbers"
+        # Several spaces have as many outputs; the settings say which it is.
+        said = _space(read.action_space) if read is not None else None
+        told = " or ".join(policy.actions) if said is None else _shown(said)
+        yield "actions", f"{told}, drawn from {policy.outputs} numbers"
     if policy.layers is not None:
         yield "layers", " ".join(map(str, policy.layers))
     if policy.onnx is not None:
