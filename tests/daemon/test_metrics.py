@@ -222,7 +222,7 @@ def test_the_dashboard_for_grafana_and_the_queries_of_the_page_ask_for_what_ther
     panels = json.loads(GRAFANA.read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
     asked += re.findall(
-        r"^\| [a-z].*? \| `(.*?)` \|$", PAGE.read_text().partition("## What to ask")[2], re.MULTILINE
+        r"^\| [A-Z].*?\? \| `(.*?)` \|$", PAGE.read_text().partition("## Useful queries")[2], re.MULTILINE
     )
     assert len(asked) > 20
     for expression in asked:

@@ -36,7 +36,7 @@ def test_every_subcommand_is_told() -> None:
 
 
 def test_every_column_is_told_with_its_place_in_json() -> None:
-    told = " ".join(first_cells("| column | JSON | is |"))
+    told = " ".join(first_cells("| column | JSON | meaning |"))
     for quantity in (*QUANTITIES, DAEMON):
         assert f"`{quantity.title}`" in told
         assert f"`{quantity.key}`" in PAGE
