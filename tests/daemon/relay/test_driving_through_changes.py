@@ -8,6 +8,7 @@ from collections import Counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -20,7 +21,7 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.task.plain import PlainTask
 from tests.daemon.relay import test_driving
-from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.learner import HIDDEN, TinyLearner
 from tests.daemon.relay.test_driving import WITHIN, away, back, driven, until, upstream, world
 from tests.daemon.stage import FakeSession, agent
 from tests.daemon.test_conductor import attach
@@ -197,6 +198,54 @@ async def test_a_server_that_returns_with_another_activation_is_acted_for_with_t
     assert learner.connections == 2
     # Each batch was decided as this activation decides.
     assert learner.wrong == []
+
+
+class DeepHead(TinyLearner):
+    """Its policy's head has a hidden layer; its settings may tell that layer's activation."""
+
+    def __init__(self, *, head_activation: str, tells: bool) -> None:
+        super().__init__()
+        self.head_activation = head_activation
+        self.tells = tells
+
+    def _config(self) -> SetConfig:
+        model = {"fcnet_activation": self.activation}
+        if self.tells:
+            model["head_fcnet_activation"] = self.head_activation
+        said = {"train_batch_size_per_learner": self.batch, "_model_config": model}
+        return SetConfig(pickled=pickle.dumps(said, 4))
+
+    def _drawn(self) -> dict[str, Any]:
+        weights = super()._drawn()
+        for part in ("weight", "bias"):
+            weights[f"pi.net.mlp.2.{part}"] = weights[f"pi.net.mlp.0.{part}"]
+        weights["pi.net.mlp.0.weight"] = self._random.normal(size=(HIDDEN, HIDDEN)).astype(np.float32)
+        weights["pi.net.mlp.0.bias"] = self._random.normal(size=HIDDEN).astype(np.float32)
+        return weights
+
+
+@pytest.mark.parametrize(
+    "head_activation, tells, said, assumed",
+    [
+        ("tanh", True, None, []),
+        ("silu", False, "silu", []),
+        ("silu", True, "silu", []),
+        ("relu", False, None, ["relu"]),
+    ],
+    ids=["told by the server", "said by the user", "told and said", "neither"],
+)
+async def test_a_policys_head_is_activated_as_the_user_says_or_the_server_tells(
+    head_activation: str, tells: bool, said: str | None, assumed: list[str]
+) -> None:
+    learner = DeepHead(head_activation=head_activation, tells=tells)
+    _, conductor = world()
+    changes = {"activation": None, "env_steps": None, "read_pickle": True, "head_activation": said}
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **changes)):
+            await until(lambda: len(learner.batches) >= 2)
+    assert learner.wrong == []
+    told = [line["head_activation"] for line in logs if "head_activation" in line]
+    assert told == assumed
 
 
 class Unreadable(Configured):
