@@ -29,8 +29,12 @@ def run() -> None:
             pass  # told as by any other command
         else:
             return
-    from ospbridge.cli import main
-
+    try:
+        from ospbridge.cli import main
+    except KeyboardInterrupt:
+        # As the commands end with it, whose code is being read yet.
+        sys.stderr.write("\n")
+        sys.exit(130)
     main()
 
 

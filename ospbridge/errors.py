@@ -68,10 +68,11 @@ class OspBridgeError(Exception):
         return (self.message,)
 
     def __str__(self) -> str:
+        """As a traceback shows it: names in it are a simulator's, and must not steer a terminal."""
         told = "\n  ".join(self.lines)
-        if not self.hint:
-            return told
-        return f"{told}\n({self.hint})" if len(self.lines) > 1 else f"{told} ({self.hint})"
+        if self.hint:
+            told = f"{told}\n({self.hint})" if len(self.lines) > 1 else f"{told} ({self.hint})"
+        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in told)
 
 
 class ProtocolError(OspBridgeError):

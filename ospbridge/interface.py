@@ -195,6 +195,14 @@ class BoxSpace:
     low: NDArray[np.float32]
     high: NDArray[np.float32]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BoxSpace):
+            return NotImplemented
+        return np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
+
+    def __hash__(self) -> int:
+        return hash(len(self.low))
+
 
 @dataclass(frozen=True, slots=True)
 class DiscreteSpace:
@@ -226,6 +234,18 @@ class Feedback(msgspec.Struct):
     truncated: bool = False
     reason: str = ""
     info: dict[str, Any] = {}
+
+    @property
+    def over(self) -> bool:
+        """The episode has ended."""
+        return self.terminated or self.truncated
+
+    def truncate(self, why: str) -> None:
+        """The bridge ends the episode here: what it cuts is truncated, never terminated."""
+        self.terminated = False
+        self.truncated = True
+        self.reason = why
+        self.info = {**self.info, "reason": why}
 
     def doubt_the_one_before(self, why: str) -> None:
         """It is a reset's: say why the episode that this abandoned cannot be trusted."""

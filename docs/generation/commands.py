@@ -19,7 +19,8 @@ __all__ = ["ENVIRONMENT", "page", "variables_read", "walk"]
 
 ENVIRONMENT: Final = {
     "RUNTIME_DIRECTORY": "the directory of hubs and leases, which systemd sets; it counts before `XDG_RUNTIME_DIR`",
-    "XDG_RUNTIME_DIR": "hubs and leases are in its folder `ospbridge`; without it, or if relative, in one below `/tmp`",
+    "XDG_RUNTIME_DIR": "hubs and leases are in its folder `ospbridge`; without it, or if relative, in "
+    "one below `/tmp` that is this user's own",
     "STATE_DIRECTORY": "the directory of spools, which systemd sets; it counts before `XDG_STATE_HOME`",
     "XDG_STATE_HOME": "spools are in its folder `ospbridge`; without it, or if relative, in `~/.local/state/ospbridge`",
     "XDG_CONFIG_HOME": "where `ospbridge service --user` puts units; without it, or if relative, `~/.config`",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ospbridge.plot.looks import short_name
+from ospbridge.plot.looks import plain_numbers, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,15 +61,6 @@ def _draw(report: Report, panel: Panel, axes: Axes, looks: Looks) -> None:
     values = [row.values[key] for row in report.rows for key in panel.keys if key in row.values]
     if values and min(values) > 0.0 and max(values) > WIDE * min(values):
         axes.set_xscale("log")
-        _plain_numbers(axes, crowded=max(values) > CROWDED * min(values))
+        plain_numbers(axes.xaxis, crowded=max(values) > CROWDED * min(values))
     else:
         axes.set_xlim(left=0.0)
-
-
-def _plain_numbers(axes: Axes, *, crowded: bool) -> None:
-    """0.5 and 20 are easier to read than powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if crowded else (1.0, 2.0, 5.0), numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.errors import OspBridgeError
@@ -21,7 +22,7 @@ from ospbridge.errors import OspBridgeError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Program", "ProgramFailed", "culprit", "lines_of"]
+__all__ = ["Program", "ProgramFailed", "culprit", "importing_as_we_do", "lines_of"]
 
 PATIENCE: Final = 5.0
 """Seconds to end after SIGTERM before SIGKILL follows."""
@@ -31,6 +32,17 @@ SHOWN_OF_ERRORS: Final = 3
 """Last lines of a failed program's standard error that its error shows."""
 DYING: Final = 0.2
 """Seconds between the last word of a program that fails and its end."""
+
+
+def importing_as_we_do() -> dict[str, str]:
+    """What keeps other programs of this interpreter from importing what lies in the directory that we run in.
+
+    They would, and everybody may put something into /tmp. Where we import from there ourselves, they may.
+    """
+    here = {""}
+    with contextlib.suppress(OSError):
+        here.add(str(Path.cwd()))
+    return {} if here.intersection(sys.path) else {"PYTHONSAFEPATH": "1"}
 
 
 class ProgramFailed(OspBridgeError):
@@ -63,7 +75,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if heard else self._errors,
                 stderr=self._errors,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **importing_as_we_do(), **(environment or {})},
                 start_new_session=True,
             )
         except BaseException:

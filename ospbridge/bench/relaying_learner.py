@@ -40,9 +40,9 @@ class Batch(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def network(observations: int, outputs: int, *, seed: int = 1) -> dict[str, NDArray[np.float32]]:
+def network(observations: int, outputs: int) -> dict[str, NDArray[np.float32]]:
     """Weights as RLlib names them: two hidden layers, and a head that puts out so many numbers."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     arrays: dict[str, NDArray[np.float32]] = {}
     layers = (
         ("encoder.encoder.net.mlp.0", HIDDEN, observations),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from ospbridge.bench.processes import Program, ProgramFailed
+from ospbridge.bench.processes import Program, ProgramFailed, importing_as_we_do
 from ospbridge.bench.report import Panel, Quantity, Report, Row
 from ospbridge.bench.turns import untold
 from ospbridge.bench.usage import processor_seconds
@@ -173,6 +173,7 @@ def _took(name: str, start: Start, places: Mapping[str, str]) -> tuple[float, fl
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if start.until == "line" else subprocess.DEVNULL,
             stderr=errors,
+            env=os.environ | importing_as_we_do(),
             start_new_session=True,
         )
         # It shall not be waited for without end; nothing else wakes meanwhile.

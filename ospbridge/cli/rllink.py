@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, CloseNames, json_option, waiting_told, with_options
+from ospbridge.cli.options import CloseNames, json_option, timeout_option, waiting_told, with_options
 from ospbridge.cli.output import Column, note, number, print_json, print_table
 from ospbridge.cli.server_options import dialect_option, largest_option, server_address, tls_options
 
@@ -42,14 +41,7 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Read the settings in the pickle that newer servers send, without executing any of it.",
 )
-@click.option(
-    "--timeout",
-    type=NumberRange(0, LONGEST, min_open=True),
-    default=20.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when the server has not answered within this time.",
-)
+@timeout_option(20.0, when="the server has not answered")
 @json_option(
     'Print {"address", "tls", "dialect", "releases", "server", "waited_s", "pong_s", "config", "weights", "troubles"}; '
     "what the server did not tell is null."
@@ -118,10 +110,12 @@ def _rows(finding: Finding) -> Iterator[tuple[str, str]]:
             told = "" if finding.read is not None else "; --read-pickle shows what of it can be read"
             yield "settings", f"a pickle of {len(config.pickled)} bytes{told}"
     if finding.read is not None:
-        yield from ((f"  {name}", _shown(value)) for name, value in _settings(finding.read).items())
+        for name, value in _settings(finding.read).items():
+            default = value is None and finding.read.defaults and hasattr(finding.read.model, name)
+            yield f"  {name}", "not said: RLlib's default" if default else _shown(value)
     if finding.policy is not None:
         yield "weights", f"number {finding.weights_seq_no}, {_kind(finding.policy)}"
-        yield from _policy_rows(finding.policy)
+        yield from _policy_rows(finding.policy, finding.read)
 
 
 def _kind(policy: Description) -> str:
@@ -133,11 +127,14 @@ def _kind(policy: Description) -> str:
     return f"an ONNX model of {policy.size} bytes"
 
 
-def _policy_rows(policy: Description) -> Iterator[tuple[str, str]]:
+def _policy_rows(policy: Description, read: FoundConfig | None) -> Iterator[tuple[str, str]]:
     if policy.observation is not None:
         yield "observations", f"{policy.observation} numbers"
     if policy.actions:
-        yield "actions", f"{' or '.join(policy.actions)}, drawn from {policy.outputs} numbers"
+        # Several spaces have as many outputs; the settings say which it is.
+        said = _space(read.action_space) if read is not None else None
+        told = " or ".join(policy.actions) if said is None else _shown(said)
+        yield "actions", f"{told}, drawn from {policy.outputs} numbers"
     if policy.layers is not None:
         yield "layers", " ".join(map(str, policy.layers))
     if policy.onnx is not None:

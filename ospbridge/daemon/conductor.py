@@ -98,6 +98,11 @@ class Conductor:
         return self._keeper.ready
 
     @property
+    def given_up(self) -> bool:
+        """The simulator was lost too often, or does not fit, and is not joined any more."""
+        return bool(self._keeper.given_up_hint)
+
+    @property
     def connection(self) -> str:
         """``joined``, or what keeps it from that."""
         return self._keeper.connection
@@ -214,7 +219,7 @@ class Conductor:
                 await self.barrier.waiters.park()
             elif self.ready and self.lockstep.reset_due(now):
                 await self._run_reset()
-            elif now >= until:
+            elif now >= until or self.given_up:
                 why = "" if self.ready else self._keeper.broken or self.connection
                 hint = self._keeper.given_up_hint
                 error = withheld(self.lockstep, now - asked, not_joined=why, given_up_hint=hint)
@@ -326,6 +331,7 @@ class Conductor:
             await self._keeper.run()
         except OspBridgeError as error:
             self._keeper.ended(error)
+            self._changed()
             raise
 
     def _changed(self) -> None:

@@ -21,6 +21,7 @@ from ospbridge.hub.refusals import refusal
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing, SparingEach
+from ospbridge.transport.crowding import Crowd
 
 if TYPE_CHECKING:
     import socket
@@ -41,7 +42,8 @@ MOST_CLIENTS: Final = 512
 """Connections at a time. A process may have 1,024 descriptors where the system allows no more, and some must be left to
 join a simulator with."""
 MOST_HANDSHAKES: Final = 64
-"""Connections of other hosts at a time whose certificates are yet to be seen: who has none takes nobody's place."""
+"""Connections of other hosts at a time whose certificates are yet to be seen: who has none takes nobody's place, and
+where one host has all of these, it gives way to another."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
 TRY_AGAIN: Final = 0.5
@@ -70,7 +72,7 @@ class HubServer:
         self._started = trio.current_time()
         self._clients = 0
         """Those that are connected."""
-        self._shaking = 0
+        self._shaking = Crowd(MOST_HANDSHAKES)
         """Those of other hosts that have not shown yet that they may be."""
         self._watch = HubWatch(conductor.barrier, spin=spin)
         self._complaint = Sparing()
@@ -127,7 +129,8 @@ class HubServer:
                 await trio.sleep(TRY_AGAIN)
                 continue
             sock.setblocking(False)
-            serve(sock, str(address[0]) if address else "", nursery)
+            # A Unix socket's may be a name that its client has chosen.
+            serve(sock, str(address[0]) if isinstance(address, tuple) else "", nursery)
 
     def _serve_local(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
         if self._has_room(host):
@@ -138,11 +141,11 @@ class HubServer:
 
     def _serve_remote(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
         """An environment of another host speaks once both certificates hold."""
-        if self._shaking < MOST_HANDSHAKES:
-            self._shaking += 1
-            nursery.start_soon(self._admit, sock, host)
+        scope = self._shaking.enter(host)
+        if scope is not None:
+            nursery.start_soon(self._admit, sock, host, scope)
         else:
-            self._crowd(f"{MOST_HANDSHAKES} other hosts have yet to show their certificates", host)
+            self._crowd_of_strangers(host)
             sock.close()
 
     def _has_room(self, host: str) -> bool:
@@ -150,6 +153,9 @@ class HubServer:
             return True
         self._crowd(f"{MOST_CLIENTS} are connected", host)
         return False
+
+    def _crowd_of_strangers(self, host: str) -> None:
+        self._crowd(f"{MOST_HANDSHAKES} of other hosts have yet to show their certificates", host)
 
     def _crowd(self, reason: str, host: str) -> None:
         """Somebody is turned away, who may come again at once, and again."""
@@ -175,10 +181,12 @@ class HubServer:
             self._said = ""
             log.warning("the hub's socket was gone, and is there again", hub=str(listener.path))
 
-    async def _admit(self, sock: socket.socket, host: str) -> None:
+    async def _admit(self, sock: socket.socket, host: str, scope: trio.CancelScope) -> None:
         assert self._remote is not None
+        stream = None
         try:
-            stream = await admit(self._remote, sock)
+            with scope:
+                stream = await admit(self._remote, sock)
         except (ConfigurationError, OSError, trio.TooSlowError) as error:
             reason = str(error) or "no TLS handshake in time"
             # Whatever looks whether somebody listens, or was given a wrong certificate, comes again and again.
@@ -186,8 +194,10 @@ class HubServer:
                 log.warning("an environment of another host was refused", host=host, reason=reason)
             return
         finally:
-            self._shaking -= 1
-        if self._has_room(host):
+            self._shaking.leave(host, scope)
+        if stream is None:
+            self._crowd_of_strangers(host)
+        elif self._has_room(host):
             self._clients += 1
             # What TLS has read already no descriptor tells of.
             await self._serve_one(stream, host, watched=False)

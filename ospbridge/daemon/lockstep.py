@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.interface import Feedback, Match, StepOutcome
+    from ospbridge.interface import Match, StepOutcome
     from ospbridge.task.base import Task
 
 __all__ = ["LockStep", "ResetPolicy"]
@@ -176,7 +176,7 @@ class LockStep:
         if not missing:
             return
         for attachment in self.playing:
-            if attachment.feedback is not None and not _is_over(attachment.feedback):
+            if attachment.feedback is not None and not attachment.feedback.over:
                 attachment.feedback.truncated = attachment.held.task.cut_action(missing)
 
     def acted(self) -> None:
@@ -189,18 +189,19 @@ class LockStep:
     def end_episodes(self, now: float, *, reason: str = "") -> None:
         """Close the episodes that the last step ended; with ``reason`` all of them, truncated."""
         # Nobody's, where those whose episodes ended have left since.
-        first = next((a.name for a in self.playing if _is_over(a.feedback)), "")
+        first = next((a.name for a in self.playing if a.feedback is not None and a.feedback.over), "")
         if first and not reason and self.policy is ResetPolicy.ANY:
             others = f"the episode of agent {first!r} ended (reset policy {self.policy})"
             for attachment in self.playing:
-                if not _is_over(attachment.feedback):
-                    _truncate(attachment.feedback, others)
+                assert attachment.feedback is not None
+                if not attachment.feedback.over:
+                    attachment.feedback.truncate(others)
         for attachment in tuple(self.playing):
             feedback = attachment.feedback
             assert feedback is not None
             if reason:
-                _truncate(feedback, reason)
-            if _is_over(feedback):
+                feedback.truncate(reason)
+            if feedback.over:
                 how = "terminated" if feedback.terminated else "truncated"
                 self._end(attachment, now, how, feedback.reason)
 
@@ -356,16 +357,3 @@ class LockStep:
         for attachment in self.waiting:
             attachment.error = error
             attachment.state = State.ATTACHED
-
-
-def _is_over(feedback: Feedback | None) -> bool:
-    return feedback is not None and (feedback.terminated or feedback.truncated)
-
-
-def _truncate(feedback: Feedback | None, reason: str) -> None:
-    """What the bridge cuts is truncated, never terminated."""
-    assert feedback is not None
-    feedback.terminated = False
-    feedback.truncated = True
-    feedback.reason = reason
-    feedback.info = {**feedback.info, "reason": reason}

@@ -10,6 +10,7 @@ import trio
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
+from ospbridge.transport.crowding import Crowd
 
 if TYPE_CHECKING:
     import h11
@@ -51,7 +52,7 @@ def need_the_extra() -> None:
 class _MetricsServer:
     def __init__(self, address: Endpoint) -> None:
         self._address = address
-        self._limit = trio.CapacityLimiter(MOST_AT_ONCE)
+        self._crowd = Crowd(MOST_AT_ONCE)
         self._complaint = Sparing()
 
     async def run(self, overlook: Overlook) -> None:
@@ -74,15 +75,24 @@ class _MetricsServer:
         log.info("metrics open", url=f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
 
         async def answer(stream: trio.SocketStream) -> None:
-            if self._limit.available_tokens < 1:
+            try:
+                host = str(stream.socket.getpeername()[0])
+            except OSError:
+                # It was gone before it was heard.
                 await trio.aclose_forcefully(stream)
                 return
-            async with self._limit:
-                try:
+            scope = self._crowd.enter(host)
+            if scope is None:
+                await trio.aclose_forcefully(stream)
+                return
+            try:
+                with scope:
                     await _answer(stream, found)
-                except Exception:
-                    log.exception("metrics could not be told", hint="please report this")
-                    await trio.aclose_forcefully(stream)
+            except Exception:
+                log.exception("metrics could not be told", hint="please report this")
+                await trio.aclose_forcefully(stream)
+            finally:
+                self._crowd.leave(host, scope)
 
         while True:
             # What accepting says may be of one connection, as where a firewall or a security module denies it.

@@ -32,18 +32,19 @@ def waits_for_itself(lockstep: LockStep, attachments: Iterable[Attachment]) -> A
 def withheld(lockstep: LockStep, seconds: float, *, not_joined: str, given_up_hint: str = "") -> BarrierStuck:
     """Nobody reset within ``seconds``. ``not_joined`` says what keeps the simulator away; empty where it is there.
 
-    ``given_up_hint``: what to do where nobody joins it any more.
+    ``given_up_hint``: what to do where nobody joins it any more, so that no reset is to come.
     """
+    if given_up_hint:
+        return BarrierStuck(
+            f"no reset comes about any more: the simulator is not joined: {not_joined}", hint=given_up_hint
+        )
     done = [a for a in lockstep.attachments if a.state is State.DONE]
     if lockstep.playing:
         why = f"agents still play: {_told(lockstep.playing)}"
         hint = "end their episodes or close their environments, or use `ospbridge connect --reset-policy any`"
     elif not_joined:
         why = f"the simulator is not joined: {not_joined}"
-        hint = (
-            given_up_hint
-            or "start the simulator again if it has ended: the daemon joins it by itself, as `ospbridge status` shows"
-        )
+        hint = "start the simulator again if it has ended: the daemon joins it by itself, as `ospbridge status` shows"
     elif done:
         why = f"those whose episodes have just ended could still ask for it: {_told(done)}"
         hint = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.transport.crowding import Crowd
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,25 +33,26 @@ class Door:
 
     def __init__(self, inside: Path, *, most: int = MOST_CONNECTIONS, patience: float = PATIENCE) -> None:
         self._inside = inside
-        self._most = most
+        self._crowd = Crowd(most)
         self._patience = patience
-        self.connections = 0
 
     async def let_in(self, visitor: trio.SocketStream) -> None:
         """Serve one connection to its end; ``visitor`` is closed then.
 
         Raises ConfigurationError where the way inside is gone for good.
         """
-        if self.connections >= self._most:
-            await trio.aclose_forcefully(visitor)
-            return
-        self.connections += 1
+        scope, name = None, ""
         try:
             with suppress(OSError, trio.BrokenResourceError):
-                async with await self._entered() as host:
-                    await self._pass_on(visitor, host)
+                name = str(visitor.socket.getpeername()[0])
+                scope = self._crowd.enter(name)
+                if scope is not None:
+                    with scope:
+                        async with await self._entered() as host:
+                            await self._pass_on(visitor, host)
         finally:
-            self.connections -= 1
+            if scope is not None:
+                self._crowd.leave(name, scope)
             await trio.aclose_forcefully(visitor)
 
     async def _entered(self) -> trio.SocketStream:

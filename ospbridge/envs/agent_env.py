@@ -13,7 +13,7 @@ from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.panel import FPS, Panel, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import SessionClosed
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.seat import Seat
+    from ospbridge.envs.watched import WatchedSeat
     from ospbridge.interface import AgentInterface
     from ospbridge.session.annotating import NextNote
 
@@ -93,7 +94,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
             annotates=annotates,
         )
         self.render_mode = render_mode
-        self._panel: Panel | None = None
+        self._watched: WatchedSeat | None = None
         self._simulator = simulator
         self._next_note: NextNote | None = None
         self._seat: Seat | None = None
@@ -104,16 +105,10 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
             seat = attached = joining.hub_seat(agent)
             self._next_note = attached.next_note
         self._seat = seat
-        if record is not None:
-            from ospbridge.envs.recording import recorded
+        if record is not None or render_mode is not None:
+            from ospbridge.envs.watched import WatchedSeat
 
-            seat = self._seat = recorded(seat, record, joining.addresses[0])
-        if render_mode is not None:
-            try:
-                seat = self._seat = self._panel = Panel(seat, render_mode)
-            except BaseException:
-                seat.close()
-                raise
+            seat = self._seat = self._watched = WatchedSeat(seat, joining.addresses[0], record, render_mode)
         self.interface: AgentInterface = seat.interface
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, seat.close)
@@ -162,9 +157,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 
     def render(self) -> Any:
         """Sensors and inputs over time: text for "ansi", uint8[720, 960, 3] for "rgb_array"."""
-        if self._panel is None:
+        if self._watched is None or self.render_mode is None:
             raise no_render_mode()
-        return self._panel.render()
+        return self._watched.render()
 
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again."""

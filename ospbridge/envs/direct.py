@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ospbridge.envs.noticing import tell, tell_at_once
+from ospbridge.envs.sharing import LOSSES
 from ospbridge.errors import (
     BarrierStuck,
     LocalProtocolError,
     OspBridgeError,
-    OutputsIncomplete,
-    QueryTimeout,
     SessionClosed,
     SessionLost,
-    StepUncertain,
     TaskError,
 )
 from ospbridge.interface import unobserved
@@ -91,7 +88,7 @@ class DirectSeat:
             except BarrierStuck as error:
                 shared.give_up(error)
                 raise
-            except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
+            except LOSSES as error:
                 shared.give_up(error)
                 if not attempts.go_on(free=shared.free):
                     raise
@@ -148,7 +145,7 @@ class DirectSeat:
             self._playing = False
             shared.give_up(error)
             raise
-        except (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout) as error:
+        except LOSSES as error:
             self._playing = False
             shared.give_up(error)
             last = np.frombuffer(self._last, np.float32).copy()
@@ -164,7 +161,7 @@ class DirectSeat:
     def _look_at_notices(self, feedback: Feedback) -> None:
         reset = tell(self.shared.session.take_notices())
         if reset and not feedback.truncated:
-            self._truncate(feedback, reset)
+            feedback.truncate(reset)
 
     def _audit(self, feedback: Feedback) -> None:
         try:
@@ -174,22 +171,12 @@ class DirectSeat:
         tell(self.shared.session.conversation.take_notices())
         if reason:
             self.shared.give_up(reason)
-            self._truncate(feedback, reason)
-
-    def _truncate(self, feedback: Feedback, reason: str) -> None:
-        self._playing = False
-        feedback.terminated = False
-        feedback.truncated = True
-        feedback.reason = feedback.info["reason"] = reason
+            feedback.truncate(reason)
 
     def _open(self) -> SharedSession:
         if self._closed:
             raise SessionClosed("this environment was closed")
-        if self.shared.pid != os.getpid():
-            raise SessionClosed(
-                "this environment belongs to the parent process",
-                hint="make environments in the process that steps them",
-            )
+        self.shared.check_process()
         return self.shared
 
     def _not_playing(self) -> OspBridgeError:

@@ -11,8 +11,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ospbridge.envs.group import LOSSES
 from ospbridge.envs.rows import ActionRows
+from ospbridge.envs.sharing import LOSSES
 from ospbridge.errors import LocalProtocolError
 from ospbridge.session.attempts import Attempts
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
@@ -127,7 +127,7 @@ class DirectFleet:
         if self._closed:
             return
         self._closed = True
-        groups = [group for group in self.groups if group.mine]
+        groups = [group for group in self.groups if group.shared.mine]
         if groups:
             self._link.leave([group.shared.session for group in groups])
         else:

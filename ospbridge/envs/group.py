@@ -6,20 +6,16 @@ episodes of all are over.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ospbridge.envs.noticing import tell, tell_at_once, tell_of_unlike_paces
+from ospbridge.envs.sharing import LOSSES
 from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
-    OutputsIncomplete,
-    QueryTimeout,
     SessionClosed,
-    SessionLost,
-    StepUncertain,
 )
 from ospbridge.interface import unobserved
 from ospbridge.session.attempts import Attempts
@@ -36,10 +32,8 @@ if TYPE_CHECKING:
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "DirectGroup", "Found", "Group", "NamedGroup", "over"]
+__all__ = ["DirectGroup", "Found", "Group", "NamedGroup"]
 
-LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
-"""Errors that end an episode, truncated, and after which the session is rebuilt."""
 Found: TypeAlias = "Mapping[str, Feedback]"
 """What a reset or step brought, by agent."""
 
@@ -265,27 +259,16 @@ class DirectGroup:
         """Those whose episode is over rest; with ``reason`` all are truncated."""
         for name, feedback in found.items():
             if reason:
-                feedback.terminated = False
-                feedback.truncated = True
-                feedback.reason = feedback.info["reason"] = reason
-            if over(feedback):
+                feedback.truncate(reason)
+            if feedback.over:
                 self._playing.remove(name)
                 self._inputs[name] = self._tasks[name].neutral
 
     def _open(self) -> SharedSession:
         if self._closed:
             raise SessionClosed("this environment was closed")
-        if not self.mine:
-            raise SessionClosed(
-                "this environment belongs to the parent process",
-                hint="make environments in the process that steps them",
-            )
+        self.shared.check_process()
         return self.shared
-
-    @property
-    def mine(self) -> bool:
-        """This is the process that made it: a forked child must not speak for its parent."""
-        return self.shared.pid == os.getpid()
 
     def close(self) -> None:
         """Leave the session."""
@@ -298,10 +281,5 @@ def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
     """An episode ended ``missing`` steps before the end of an action: the others' actions end there as well."""
     if missing:
         for name, feedback in found.items():
-            if not over(feedback):
+            if not feedback.over:
                 feedback.truncated = tasks[name].cut_action(missing)
-
-
-def over(feedback: Feedback) -> bool:
-    """Its episode has ended."""
-    return feedback.terminated or feedback.truncated

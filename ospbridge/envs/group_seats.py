@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode
 
-from ospbridge.envs.group import over
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.errors import LocalProtocolError
 
@@ -59,14 +58,15 @@ class GroupSeats:
 
     def end_together(self, found: Found) -> None:
         """The end of one episode is the end of all of the group (reset policy any)."""
-        if not any(feedback.terminated or feedback.truncated for feedback in found.values()):
+        first = next(
+            (name for name, feedback in found.items() if feedback.terminated or feedback.truncated), None
+        )
+        if first is None:
             return
-        first = next(name for name, feedback in found.items() if over(feedback))
         self.ended = True
         for feedback in found.values():
-            if not over(feedback):
-                feedback.truncated = True
-                feedback.reason = feedback.info["reason"] = (
+            if not feedback.over:
+                feedback.truncate(
                     f"the episode of agent {first!r} ended, and all agents of a simulator reset together"
                 )
 

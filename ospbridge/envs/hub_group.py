@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ospbridge.envs.group import over
 from ospbridge.envs.hub_rows import HubRows
 from ospbridge.envs.rows import FeedbackRows
 from ospbridge.errors import HubLost
@@ -38,14 +37,8 @@ class HubGroup:
         self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
         self.observation_spaces = {agent.name: agent.observation_space() for agent in attached.agents}
         self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
-        self.observation_names = {
-            agent.name: agent.observation_names or [name for name, _, _ in agent.outputs]
-            for agent in attached.agents
-        }
-        self.action_names = {
-            agent.name: agent.action_names or [name for name, _, _ in agent.inputs]
-            for agent in attached.agents
-        }
+        self.observation_names = {agent.name: agent.names()[0] for agent in attached.agents}
+        self.action_names = {agent.name: agent.names()[1] for agent in attached.agents}
         self._info_names = {name: agent.info_names for name, agent in self.interfaces.items()}
         self._expected: dict[str, Expected] = {
             name: (name, 4 * len(self.observation_spaces[name].low), 4 * len(names))
@@ -161,7 +154,7 @@ class HubGroup:
             return reply
         found = self._feedbacks(reply, self._playing)
         self._named = self._named or self._naming
-        self._playing = [name for name in self._playing if not over(found[name])]
+        self._playing = [name for name in self._playing if not found[name].over]
         return found
 
     def _told(self, name: str, action: Any) -> bytes:

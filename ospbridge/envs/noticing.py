@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium import logger
 
+from ospbridge.observe.printable import printable
 from ospbridge.osp.notices import WorldReset, told_by
 from ospbridge.task.pacing import HINT, unlike
 
@@ -24,7 +25,7 @@ def tell(notices: Iterable[Notice]) -> str:
     """Warn of what these say of the simulator. Returns what is said of a reset by others, empty where none came."""
     told = told_by(notices)
     for remark in told.remarks:
-        logger.warn("%s", remark)
+        logger.warn("%s", printable(remark))
     return told.reset
 
 
@@ -38,7 +39,7 @@ def tell_at_once(conversation: Conversation) -> None:
 def tell_of_doubt(begun: Iterable[Feedback]) -> None:
     """Warn of abandoned episodes that cannot be trusted, which the first feedback of the next ones tells."""
     for reason in dict.fromkeys(feedback.reason for feedback in begun if feedback.reason):
-        logger.warn("%s", reason)
+        logger.warn("%s", printable(reason))
 
 
 def tell_of_unlike_paces(tasks: Iterable[Task]) -> None:

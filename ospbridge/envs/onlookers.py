@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ospbridge.envs.group import NamedGroup
     from ospbridge.envs.panel import Instruments
+    from ospbridge.envs.seat import Seat
     from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
     from ospbridge.record.collecting import EpisodeCollector
 
-__all__ = ["Onlookers", "Place", "panels_of", "places_of", "recorders_of"]
+__all__ = ["Onlookers", "Place", "place_of", "places_of", "try_all"]
 
 K = TypeVar("K")
 
@@ -36,6 +38,18 @@ class Place:
     action_space: Space
     observation_names: list[str]
     action_names: list[str]
+
+
+def place_of(seat: Seat, simulator: str) -> Place:
+    """The agent of a seat."""
+    return Place(
+        simulator,
+        seat.interface,
+        seat.observation_space,
+        seat.action_space,
+        seat.observation_names,
+        seat.action_names,
+    )
 
 
 def places_of(group: NamedGroup, simulator: str) -> list[Place]:
@@ -53,7 +67,7 @@ def places_of(group: NamedGroup, simulator: str) -> list[Place]:
     ]
 
 
-def recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -> dict[K, EpisodeCollector]:
+def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -> dict[K, EpisodeCollector]:
     """One for each, into one directory. Raises ConfigurationError where it cannot be written to."""
     from ospbridge.record.collecting import EpisodeCollector, Recorded, at_once
     from ospbridge.record.writing import EpisodeWriter
@@ -75,13 +89,6 @@ def recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -
     }
 
 
-def panels_of(places: Mapping[K, Place], mode: str, titles: Mapping[K, str]) -> dict[K, Instruments]:
-    """One for each; ``mode`` as ``check_render_mode`` allows it."""
-    from ospbridge.envs.panel import Instruments
-
-    return {key: Instruments(place, mode, title=titles[key]) for key, place in places.items()}
-
-
 class Onlookers(Generic[K]):
     """Recorders raise ConfigurationError where an episode that ends cannot be written."""
 
@@ -89,11 +96,37 @@ class Onlookers(Generic[K]):
         self._recorders = recorders
         self.panels = panels
 
+    @classmethod
+    def of(
+        cls,
+        places: Mapping[K, Place],
+        record: str | os.PathLike[str] | None,
+        mode: str | None,
+        *,
+        title: Callable[[K, str], str] = lambda _, name: name,
+    ) -> Self:
+        """Recorders into the directory ``record``, panels in the render mode ``mode``; none where that is None.
+
+        ``title``: of the panel for a key and the agent's name. Raises ConfigurationError where the directory cannot be
+        written to.
+        """
+        from ospbridge.envs.panel import Instruments
+
+        return cls(
+            {} if record is None else _recorders_of(places, record),
+            {}
+            if mode is None
+            else {
+                key: Instruments(place, mode, title=title(key, place.interface.name))
+                for key, place in places.items()
+            },
+        )
+
     def resetting(self, keys: Iterable[K]) -> None:
         """These are about to be reset: episodes that have not ended are abandoned."""
         if self._recorders:
-            for key in keys:
-                self._recorders[key].end("abandoned", "reset before its end")
+            how = "abandoned", "reset before its end"
+            try_all(partial(self._recorders[key].end, *how) for key in keys)
 
     def began(self, key: K, feedback: Feedback) -> None:
         """A reset brought ``feedback``."""
@@ -122,11 +155,16 @@ class Onlookers(Generic[K]):
 
     def close(self) -> None:
         """What is under way is abandoned, and written. Raises the first error when all have been tried."""
-        errors = []
-        for recorder in self._recorders.values():
-            try:
-                recorder.close()
-            except OspBridgeError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        try_all(recorder.close for recorder in self._recorders.values())
+
+
+def try_all(calls: Iterable[Callable[[], None]]) -> None:
+    """Raises the first error when all have been tried."""
+    errors = []
+    for call in calls:
+        try:
+            call()
+        except OspBridgeError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

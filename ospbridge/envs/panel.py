@@ -1,8 +1,7 @@
 """What ``render`` shows: an instrument panel of an agent's sensors and inputs over time, as text or as a picture.
 
-OSP carries no camera, so none is shown. A panel stands around the seat of an environment that was made with a render
-mode, or is told by an environment of several agents what happens to each; others have none, and pay nothing. Pictures
-need the extra ``video``.
+OSP carries no camera, so none is shown. A panel is told what happens to an agent of an environment that was made with a
+render mode; others have none, and pay nothing. Pictures need the extra ``video``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeError, UsageError
+from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.observe.printable import printable
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.panel_picture import PanelPicture
-    from ospbridge.envs.seat import Seat
+    from ospbridge.errors import OspBridgeError
     from ospbridge.interface import AgentInterface, Feedback, Space
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "HISTORY",
     "Channels",
     "Instruments",
-    "Panel",
     "Shown",
     "check_render_mode",
     "no_render_mode",
@@ -138,7 +136,6 @@ class Instruments:
 
     def __init__(self, shown: Shown, mode: str, *, title: str = "") -> None:
         self.title = printable(title or shown.interface.name)
-        self.mode = mode
         observed, acted = shown.observation_space, shown.action_space
         self.sensors = Channels(
             _names(shown.observation_names, len(observed.low), "sensor"), observed.low, observed.high
@@ -234,42 +231,6 @@ class Instruments:
                 for name, value in zip(infos, self.infos.values(), strict=True)
             ]
         return "\n".join(lines) + "\n"
-
-
-class Panel(Instruments):
-    """A seat whose episodes can be looked at."""
-
-    def __init__(self, seat: Seat, mode: str) -> None:
-        super().__init__(seat, mode)
-        self._seat = seat
-        self.interface = seat.interface
-        self.observation_space = seat.observation_space
-        self.action_space = seat.action_space
-        self.observation_names = seat.observation_names
-        self.action_names = seat.action_names
-
-    def reset(self, seed: int) -> Feedback:
-        """Reset, and show a new episode."""
-        feedback = self._seat.reset(seed)
-        self.began(feedback)
-        return feedback
-
-    def step(self, action: Any) -> Feedback:
-        """One step, shown."""
-        try:
-            feedback = self._seat.step(action)
-        except LocalProtocolError:
-            # Nothing was sent, and the episode goes on.
-            raise
-        except OspBridgeError as error:
-            self.failed(error)
-            raise
-        self.stepped(action, feedback)
-        return feedback
-
-    def close(self) -> None:
-        """Give the agent back."""
-        self._seat.close()
 
 
 def _names(names: Sequence[str], count: int, kind: str) -> Sequence[str]:

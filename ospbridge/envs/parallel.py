@@ -12,9 +12,7 @@ from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.onlookers import places_of
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
-from ospbridge.envs.panel_group import PanelGroup
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.envs.group import Group, NamedGroup
+    from ospbridge.envs.watched import WatchedGroup
     from ospbridge.interface import AgentInterface, Feedback
 
 __all__ = ["AgentsParallelEnv", "parallel_env"]
@@ -106,18 +105,11 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         self._next_notes = made.next_notes
         self._simulator = simulator
         group: Group = made
-        if record is not None:
-            from ospbridge.envs.recording import recorded_group
+        self._watched: WatchedGroup | None = None
+        if record is not None or render_mode is not None:
+            from ospbridge.envs.watched import WatchedGroup
 
-            group = recorded_group(group, record, joining.addresses[0])
-        self._panels: PanelGroup | None = None
-        if render_mode is not None:
-            places = {place.interface.name: place for place in places_of(made, joining.addresses[0])}
-            try:
-                group = self._panels = PanelGroup(group, places, render_mode)
-            except BaseException:
-                group.close()
-                raise
+            group = self._watched = WatchedGroup(made, joining.addresses[0], record, render_mode)
         self._group: Group | None = group
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, group.close)
@@ -188,7 +180,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         except BaseException:
             self.agents = []
             raise
-        self.agents = [name for name in self.agents if not (found[name].terminated or found[name].truncated)]
+        self.agents = [name for name in self.agents if not found[name].over]
         return (
             _own_observations(found),
             _each(found, "reward"),
@@ -221,9 +213,9 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
 
     def render(self) -> Any:
         """All agents' sensors and inputs over time: text for "ansi", uint8[height, width, 3] for "rgb_array"."""
-        if self._panels is None:
+        if self._watched is None or self.render_mode is None:
             raise no_render_mode()
-        return self._panels.render()
+        return self._watched.render()
 
     def close(self) -> None:
         """Give the agents back, within 2 s. Safe to call again."""

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ospbridge.errors import AgentNotFound, UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.task.loading import load
@@ -79,16 +77,10 @@ class EnvScenario:
             return
         for bounded in (True, False):
             task = self.task(agent, bounded=bounded)
-            if _alike(task.observation_space, observation) and _alike(task.action_space, action):
+            if (task.observation_space, task.action_space) == (observation, action):
                 return
         raise UsageError(
             f"the daemon plays another task than that of scenario {self._called!r} "
             f"with agent {agent.name!r}: its spaces differ",
             hint=f"start it with `ospbridge connect --scenario {self._called}`",
         )
-
-
-def _alike(one: Space, other: Space) -> bool:
-    if isinstance(one, BoxSpace) and isinstance(other, BoxSpace):
-        return np.array_equal(one.low, other.low) and np.array_equal(one.high, other.high)
-    return one == other

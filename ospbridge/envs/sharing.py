@@ -13,16 +13,20 @@ import os
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.envs.terms import connect, once_they_are_there
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
     AgentTaken,
+    OutputsIncomplete,
     QueryTimeout,
+    SessionClosed,
     SessionLost,
+    StepUncertain,
     UsageError,
 )
 from ospbridge.interface import chosen
@@ -42,7 +46,10 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.profile import Profile
 
-__all__ = ["SharedSession", "acquire", "acquire_all"]
+__all__ = ["LOSSES", "SharedSession", "acquire", "acquire_all"]
+
+LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
+"""Errors that end an episode, truncated, and after which the session is rebuilt."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +102,19 @@ class SharedSession:
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
 
+    @property
+    def mine(self) -> bool:
+        """This is the process that made it: a forked child must not speak for its parent."""
+        return self.pid == os.getpid()
+
+    def check_process(self) -> None:
+        """Raises SessionClosed in a forked child."""
+        if not self.mine:
+            raise SessionClosed(
+                "this environment belongs to the parent process",
+                hint="make environments in the process that steps them",
+            )
+
     def disown(self) -> None:
         """In a forked child: the session is the parent's."""
         self.session.disown()
@@ -103,7 +123,7 @@ class SharedSession:
 
     def release(self) -> None:
         """One environment fewer; the last one closes the session."""
-        if self.pid != os.getpid():
+        if not self.mine:
             return
         self.users -= 1
         if self.users <= 0:
@@ -305,21 +325,42 @@ def _join(
 
             # Not before: where a session is shared, or refused, another environment may write that very file.
             writer = stack.enter_context(TraceWriter(trace))
-        give_up = monotonic() + terms.wait
-        session = stack.enter_context(connect(terms, writer, wait=terms.wait))
-        try:
-            names = once_they_are_there(
-                lambda: choose(session), give_up, unless=lambda: bool(session.conversation.agents)
-            )
-            interfaces = session.register(*names)
-        except AgentTaken as error:
-            raise _of_another_thread(error, session.server) or error from None
+        session, interfaces = _joined(terms, choose, writer)
         stack.pop_all()
     key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
     shared = SharedSession(terms, session, interfaces, key, session.profile, writer, users=1)
     with _lock:
         _shared[key] = shared
     return shared
+
+
+def _joined(
+    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: TraceWriter | None
+) -> tuple[BlockingSession, tuple[AgentInterface, ...]]:
+    """A session with its agents. A simulator that ends meanwhile is waited for as one that is not there yet."""
+    give_up = monotonic() + terms.wait
+    while True:
+        with ExitStack() as undo:
+            session = undo.enter_context(connect(terms, trace, wait=max(give_up - monotonic(), 0.0)))
+            try:
+                names = once_they_are_there(
+                    partial(choose, session), give_up, unless=partial(_has_agents, session)
+                )
+                interfaces = session.register(*names)
+            except AgentTaken as error:
+                raise _of_another_thread(error, session.server) or error from None
+            except SessionLost:
+                if not session.over or monotonic() >= give_up:
+                    raise
+                absence = Absence(session.server)
+            else:
+                undo.pop_all()
+                return session, interfaces
+        absence.settled()
+
+
+def _has_agents(session: BlockingSession) -> bool:
+    return bool(session.conversation.agents)
 
 
 def _of_another_thread(error: AgentTaken, simulator: Endpoint) -> AgentTaken | None:

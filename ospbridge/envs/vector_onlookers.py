@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ospbridge.envs.onlookers import Onlookers, panels_of, places_of, recorders_of
+from ospbridge.envs.onlookers import Onlookers, places_of
 from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ def looked_on(
     found = [
         place for group, address in zip(groups, addresses, strict=True) for place in places_of(group, address)
     ]
-    places = dict(enumerate(found))
-    titles = {at: f"{at}: {place.interface.name}" for at, place in places.items()}
-    return VectorOnlookers(
-        {} if record is None else recorders_of(places, record),
-        {} if render_mode is None else panels_of(places, render_mode, titles),
+    return VectorOnlookers.of(
+        dict(enumerate(found)), record, render_mode, title=lambda at, name: f"{at}: {name}"
     )

@@ -7,12 +7,13 @@ least tell each other that they do not fit.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
 __all__ = [
     "LONGEST_WAIT",
+    "MOST_NAMED",
     "Again",
     "AnnotatedStep",
     "Attach",
@@ -30,7 +31,11 @@ __all__ = [
 
 LONGEST_WAIT: Final = 10.0
 """Seconds for which an observer's question may stay open."""
+MOST_NAMED: Final = 2**16
+"""Agents that one request may name or act for: of the smallest ones a message could hold twenty millions."""
 
+T = TypeVar("T")
+Few: TypeAlias = Annotated[list[T], msgspec.Meta(max_length=MOST_NAMED)]
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 WeightsNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
@@ -49,10 +54,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
     """Take agents by name or shell glob, one attachment each, all or none; none named: the only free one."""
 
-    agents: list[str] = []
+    agents: Few[str] = []
     annotates: bool = False
     """Every step will be an ``AnnotatedStep``."""
-    meant: list[tuple[str, str]] = []
+    meant: Few[tuple[str, str]] = []
     """Where several agents fit, those of one of these names and types, or globs; daemons before these take all."""
 
 
@@ -62,7 +67,7 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
     ``drawn``: nobody gave that seed; one that another client was given counts.
     """
 
-    agents: list[str]
+    agents: Few[str]
     seed: Seed = 0
     thread: int = 0
     drawn: bool = False
@@ -71,7 +76,7 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """One step: (agent, action as float32 bytes). The action is last, so that a sender can fill it in place."""
 
-    moves: list[tuple[str, bytes]]
+    moves: Few[tuple[str, bytes]]
 
 
 class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
@@ -99,13 +104,13 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 class AnnotatedStep(msgspec.Struct, frozen=True, array_like=True, tag="noted"):
     """One step of environments that annotate: (agent, action as float32 bytes, what it was drawn from)."""
 
-    moves: list[tuple[str, bytes, Note]]
+    moves: Few[tuple[str, bytes, Note]]
 
 
 class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
     """Give agents back; none named: all of this connection."""
 
-    agents: list[str] = []
+    agents: Few[str] = []
 
 
 class OpenLane(msgspec.Struct, frozen=True, array_like=True, tag="lane"):

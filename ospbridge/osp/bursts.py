@@ -27,6 +27,8 @@ __all__ = ["collect"]
 
 MOST_PIECES: Final = 1_000_000
 """More pieces than this no list of a simulator has; an announced count above it is an error."""
+MOST_CHARACTERS: Final = 128_000_000
+"""Of all texts of a list together: a datagram may be full of one, and there may be very many of them."""
 FEW_PIECES: Final = 16
 """So few missing pieces are always worth asking again for."""
 FROM_ONE: Final = 3
@@ -75,6 +77,7 @@ class _Burst:
         "behind",
         "beyond",
         "came",
+        "characters",
         "disputed",
         "doubted",
         "head_came",
@@ -109,6 +112,8 @@ class _Burst:
         self.came: set[int] = set()
         """What has come in this try: servers may send again and again what was not acknowledged."""
         self.pieces: dict[int, Message] = {}
+        self.characters = 0
+        """In the pieces."""
         self.behind = _Behind()
 
     @property
@@ -173,7 +178,7 @@ class _Burst:
 
     def _forget(self) -> None:
         self.doubted = self.beyond = False
-        self.pieces.clear()
+        self._drop_pieces()
         self.came.clear()
         self.behind = _Behind()
 
@@ -205,9 +210,12 @@ class _Burst:
             return False
         if index == 0:
             self.behind = _Behind()
-        if self.pieces.setdefault(index, piece) != piece:
+        kept = self.pieces.setdefault(index, piece)
+        if kept is piece:
+            self._count(piece)
+        elif kept != piece:
             # One of the two is late from another question: believe neither.
-            self.pieces.clear()
+            self._drop_pieces()
             self.m.anomaly(f"{self.what}: piece {index} came in two versions")
         # The question was taken for the acknowledgement of the first piece then, and brought the second one alone.
         self.one_by_one = self.one_by_one or (self.alone and len(self.pieces) == 2)
@@ -215,6 +223,20 @@ class _Burst:
         new = index not in self.came
         self.came.add(index)
         return new
+
+    def _count(self, piece: Message) -> None:
+        self.characters += sum(len(value) for value in vars(piece).values() if isinstance(value, str))
+        if self.characters > MOST_CHARACTERS:
+            raise RemoteProtocolError(
+                f"{self.what}: {len(self.pieces)} of {self.total} pieces have more than {MOST_CHARACTERS} characters",
+                data=piece.encode(),
+                offset=0,
+                hint="no simulator has names of that length; is it the simulator that was meant?",
+            )
+
+    def _drop_pieces(self) -> None:
+        self.pieces.clear()
+        self.characters = 0
 
     def _let_on(self) -> None:
         """Acknowledge a piece that is not the last, where the server awaits that."""

@@ -299,6 +299,12 @@ def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
         entry = None if m.repository_mute else (yield from find_value(m, SEED))
     except QueryTimeout:
         m.mute_questions += 1
+        if not m.repository_mute:
+            # A simulator that was stopped, or busy, may have the variable all the same: the next reset asks again.
+            m.notices.remark(
+                f"{m.peer} did not answer about {SEED}: it has not got the seed {seed}", about=SEED
+            )
+            return
         entry = None
     try:
         done = (yield from write_value(m, SEED, str(seed), sets_pace=False)) if entry else None

@@ -35,7 +35,7 @@ def _step(handler: Handler, data: bytes) -> None:
     if len(data) >= _STEP.size:
         agent_id, count = _STEP.unpack_from(data)
     else:
-        agent_id, count = _int(data, 1), 0
+        agent_id, count = _int(data), 0
     control = handler.controlled.get(agent_id)
     if control is None:
         handler.problem("step of an agent that the client does not control")
@@ -50,7 +50,7 @@ def _step(handler: Handler, data: bytes) -> None:
 
 def _reset(handler: Handler, data: bytes) -> None:
     handler.send(bytes((Code.RESET_SIMULATION_ACK,)))
-    handler.machine.vote_reset(handler, _int(data, 1))
+    handler.machine.vote_reset(handler, _int(data))
 
 
 def _end_communication(handler: Handler, _data: bytes) -> None:
@@ -83,7 +83,7 @@ def _overview(handler: Handler, _data: bytes) -> None:
 
 
 def _info(handler: Handler, data: bytes) -> None:
-    control = handler.known_agent(_int(data, 1))
+    control = handler.known_agent(_int(data))
     if control is None:
         handler.problem("info of an unknown agent")
         handler.send(_COUNTS.pack(Code.AGENT_INFO, 0, 0, 0, 0) + b"\0")
@@ -100,7 +100,7 @@ def _info(handler: Handler, data: bytes) -> None:
 
 
 def _register(handler: Handler, data: bytes) -> None:
-    agent_id = _int(data, 1)
+    agent_id = _int(data)
     control = handler.known_agent(agent_id)
     done = control is not None and control.handler in (None, handler)
     if control is not None and control.handler is None:
@@ -113,7 +113,7 @@ def _register(handler: Handler, data: bytes) -> None:
 
 
 def _deregister(handler: Handler, data: bytes) -> None:
-    agent_id = _int(data, 1)
+    agent_id = _int(data)
     control = handler.controlled.get(agent_id)
     if control is not None:
         handler.release(control)
@@ -137,7 +137,7 @@ def _register_event(handler: Handler, data: bytes) -> None:
 
 def _deregister_event(handler: Handler, data: bytes) -> None:
     """The id is echoed whether it was known or not (observed on a NERD server)."""
-    event_id = _int(data, 1)
+    event_id = _int(data)
     for name, known in list(handler.event_ids.items()):
         if known == event_id:
             handler.forget_event(name)
@@ -160,11 +160,11 @@ def _list_values(handler: Handler, data: bytes) -> None:
 
 
 def _get_value(handler: Handler, data: bytes) -> None:
-    handler.send_value(_int(data, 1))
+    handler.send_value(_int(data))
 
 
 def _set_value(handler: Handler, data: bytes) -> None:
-    value_id = _int(data, 1)
+    value_id = _int(data)
     variable = handler.known_value(value_id)
     status = 2 if variable is None else int(variable.set(handler.string(data, 5)))
     handler.send(_STATUS.pack(Code.SET_VALUE_ACK, value_id, status))
@@ -188,7 +188,7 @@ def _observable(handler: Handler, data: bytes) -> tuple[int, list[int]]:
     A NERD server compares the id at a position only with the known value at that position of its hash; too many
     ids kill it, here they are 0.
     """
-    count = _int(data, 1)
+    count = _int(data)
     there = min(max(count, 0), max(0, (len(data) - 5) // 4))
     ids = struct.unpack_from(f"<{there}i", data, 5) if there else ()
     if handler.profile.register_for_value_works:
@@ -205,9 +205,9 @@ def _send_ids(handler: Handler, code: Code, count: int, ids: list[int]) -> None:
     handler.send_vector(head + struct.pack(f"<{len(ids)}i", *ids), len(head))
 
 
-def _int(data: bytes, offset: int) -> int:
-    """The integer there; 0 where the datagram is too short, as a real server reads it."""
-    return int(INT.unpack_from(data, offset)[0]) if len(data) >= offset + 4 else 0
+def _int(data: bytes) -> int:
+    """The integer behind the code; 0 where the datagram is too short, as a real server reads it."""
+    return int(INT.unpack_from(data, 1)[0]) if len(data) >= 5 else 0
 
 
 COMMANDS: Final[dict[int, Callable[[Handler, bytes], None]]] = {

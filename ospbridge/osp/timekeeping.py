@@ -65,7 +65,10 @@ def _find_clock(m: ClientMachine) -> Exchange[None]:
         # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
         m.anomaly(error.message)
         m.mute_questions += 1
-        entry = None
+        m.clock.value_id = 0
+        # One that was only stopped, or busy, is asked once more.
+        m.clock.known = m.repository_mute
+        return
     m.clock.value_id = entry.id if entry else 0
     m.clock.known = True
 

@@ -64,9 +64,9 @@ class Reader:
 
     __slots__ = ("_end", "cut", "data", "missing", "offset")
 
-    def __init__(self, data: bytes, *, offset: int = 1, end: int | None = None, cut: bool = False) -> None:
+    def __init__(self, data: bytes, *, end: int | None = None, cut: bool = False) -> None:
         self.data = data
-        self.offset = offset
+        self.offset = 1
         self.cut = cut
         self.missing = False
         self._end = len(data) if end is None else end

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ospbridge.errors import UsageError
 from ospbridge.observe.trace_round_trips import round_trips
 from ospbridge.osp.codes import Code
-from ospbridge.plot.looks import MOST_POINTS, Looks, legend
+from ospbridge.plot.looks import MOST_POINTS, Looks, legend, plain_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,7 +102,7 @@ def draw_latencies(times: StepTimes, title: str, looks: Looks) -> Figure:
         name = "median" if percentile == 50 else f"{percentile} %"
         for axes, label in ((left, None), (right, f"{name}: {_milliseconds(value)}")):
             axes.axhline(value, color=looks.text, lw=1.0, ls=style, label=label)
-    _plain_numbers(left)
+    plain_numbers(left.yaxis)
     figure.suptitle(title, x=0.01, ha="left")
     if len(times.lost):
         legend(left)
@@ -112,12 +112,3 @@ def draw_latencies(times: StepTimes, title: str, looks: Looks) -> Figure:
 
 def _milliseconds(value: float) -> str:
     return f"{value:.3g} ms"
-
-
-def _plain_numbers(axes: Any) -> None:
-    """0.5 and 20 are easier to read than powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())

@@ -10,8 +10,6 @@ Colours are those of Okabe and Ito, which people see as different whatever their
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,15 +18,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.observe.printable import printable
+from ospbridge.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "Looks", "drawing", "finite", "legend", "picture_format", "short_name", "write"]
+__all__ = [
+    "FORMATS",
+    "Looks",
+    "drawing",
+    "finite",
+    "legend",
+    "picture_format",
+    "plain_numbers",
+    "short_name",
+    "write",
+]
 
 FORMATS: Final = ("png", "svg")
 DPI: Final = 96
@@ -153,7 +163,8 @@ def write(figure: Figure, path: Path) -> None:
     metadata = {"Date": None, "Creator": "ospbridge"} if ending == "svg" else {"Software": "ospbridge"}
     figure.savefig(buffer, format=ending, dpi=DPI, metadata=metadata)
     try:
-        _replace(path.resolve(), buffer.getvalue())
+        with replaced(path.resolve()) as file:
+            file.write(buffer.getvalue())
     except OSError as error:
         raise ConfigurationError(
             f"cannot write a picture to {path}: {error.strerror}",
@@ -161,19 +172,13 @@ def write(figure: Figure, path: Path) -> None:
         ) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """What was there stays until all of the new one is on the disk. Raises OSError."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), 0o666 & ~mask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def plain_numbers(axis: Axis, *, crowded: bool = False) -> None:
+    """On a logarithmic axis 0.5 and 20 are easier to read than powers of ten; these alone where it is ``crowded``."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0,) if crowded else (1.0, 2.0, 5.0), numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend(axes: Axes) -> None:

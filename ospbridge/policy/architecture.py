@@ -29,12 +29,15 @@ LOG_STD: Final = "pi.log_std"
 CLIP: Final = "pi.log_std_clip_param_const"
 _HEAD: Final = "pi."
 _ENCODERS: Final = ("encoder.actor_encoder.", "encoder.encoder.")
+_OTHER_ENCODERS: Final = ("encoder.", "pi_encoder.")
+"""Of DQN, and of SAC and CQL: nobody here acts from these."""
 _FIRST: Final = ("net.mlp.0.weight", "tokenizer.net.mlp.0.weight")
 """Where observations come in: below the encoder, or before an LSTM."""
 _PLACE: Final = re.compile(r"net\.mlp\.(\d{1,4})\.(weight|bias)")
 _SUPPORTED: Final = (
     "supported are RLlib's own PPO modules without LSTM and CNN (fcnet_hiddens, head_fcnet_hiddens, layer norm, "
-    "vf_share_layers, free_log_std); for any other, export the policy as an ONNX file"
+    "vf_share_layers, free_log_std); for any other, export the policy as an ONNX file or, while RLlib trains it, let "
+    "RLlib's own env runners attach, or your own programs act"
 )
 _MEMORIES: Final = frozenset({"lstm", "gru", "tokenizer"})
 _FORGETFUL: Final = (
@@ -114,7 +117,7 @@ def read_widths(weights: Mapping[str, NDArray[Any]]) -> tuple[int | None, int | 
     """
     taken = [
         weights[key].shape[1]
-        for encoder in _ENCODERS
+        for encoder in (*_ENCODERS, *_OTHER_ENCODERS)
         for key in (encoder + first for first in _FIRST)
         if key in weights and weights[key].ndim == 2
     ]

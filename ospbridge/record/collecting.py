@@ -181,7 +181,9 @@ class EpisodeCollector:
     """The episodes of one agent. ``finished`` is called with each as it ends, and owns its arrays from then on.
 
     One that would take more than ``memory`` bytes is handed over in parts, each of as many steps as fit, and of one at
-    least. What ``finished`` raises is raised by whatever ended the episode, which is over all the same.
+    least. What ``finished`` raises is raised by whatever ended the episode, which is over all the same. But what is no
+    Exception, as Ctrl-C, only interrupts it: it is called with the same again when the next episode begins or ends, or
+    with ``close``.
     """
 
     def __init__(
@@ -201,6 +203,8 @@ class EpisodeCollector:
         """The latest steps, which are not in the columns yet, flat."""
         self._columns: _Columns | None = None
         """Of the episode under way; None: there is none."""
+        self._interrupted: Collected | None = None
+        """An episode that is over, and may not have been taken."""
         self._before = 0
         """Its steps that were handed over already."""
         self._id = ""
@@ -289,6 +293,12 @@ class EpisodeCollector:
         Where something else than its last step ends it, that step counts as truncated: whoever learns from it must not
         take it for one that another follows.
         """
+        if self._interrupted is not None:
+            try:
+                self._take(self._interrupted)
+            except Exception:
+                self.end(how, reason, terminated=terminated, truncated=truncated)
+                raise
         if self._columns is not None and self._kept and len(self._kept) > self._room * EACH:
             self._settle()
         columns, self._columns = self._columns, None
@@ -306,10 +316,7 @@ class EpisodeCollector:
         terminated: bool = False,
         truncated: bool = True,
     ) -> None:
-        if self._pid != os.getpid():
-            # In a forked child the episode under way is the parent's.
-            return
-        self._finished(
+        self._take(
             Collected(
                 self._whose,
                 self._id,
@@ -326,6 +333,17 @@ class EpisodeCollector:
                 kept,
             )
         )
+
+    def _take(self, collected: Collected) -> None:
+        self._interrupted = collected
+        try:
+            # In a forked child what was collected until then is the parent's.
+            if self._pid == os.getpid():
+                self._finished(collected)
+        except Exception:
+            self._interrupted = None
+            raise
+        self._interrupted = None
 
     def close(self) -> None:
         """What is under way is abandoned. Safe to call again."""

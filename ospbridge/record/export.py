@@ -133,18 +133,12 @@ def _chosen(
 def _check_alike(first: RecordedEpisode, other: RecordedEpisode) -> None:
     """A dataset has one space of observations and one of actions. Raises UsageError."""
     for what in ("observation_space", "action_space"):
-        if not _alike(getattr(first, what), getattr(other, what)):
+        if getattr(first, what) != getattr(other, what):
             raise UsageError(
                 f"agents {first.agent!r} and {other.agent!r} differ in their {what.replace('_', ' ')}, "
                 "and a dataset has only one",
                 hint="choose agents that are alike with --agent, one dataset for each kind",
             )
-
-
-def _alike(one: Space, other: Space) -> bool:
-    if isinstance(one, BoxSpace) and isinstance(other, BoxSpace):
-        return np.array_equal(one.low, other.low) and np.array_equal(one.high, other.high)
-    return one == other
 
 
 def _buffer(episode: RecordedEpisode, counts: list[int]) -> Any:

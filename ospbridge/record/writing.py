@@ -42,6 +42,10 @@ class EpisodeWriter:
         """Files so far."""
         self._unsettled = False
         """Names were given that may not be on disk yet."""
+        self._names: dict[tuple[str, int], str] = {}
+        """Those of episodes that ``write`` was interrupted in, as by Ctrl-C, and of the latest one."""
+        self._latest = ("", 0)
+        """Which was on disk when ``write`` returned last."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             # What the rights say is not all that can be in the way.
@@ -53,10 +57,21 @@ class EpisodeWriter:
     def write(self, episode: RecordedEpisode, *, name: str = "") -> None:
         """The episode is on disk when this returns, as ``name`` + SUFFIX, or under a name of its own.
 
+        What Ctrl-C interrupted may be written again: there is one file all the same.
+
         Raises ConfigurationError; nothing half-written is left then.
         """
-        self.put(episode, name=name)
-        self.settle()
+        which = (episode.id, episode.t_started)
+        if which != self._latest:
+            self._names.pop(self._latest, None)
+        name = name or self._name(episode)
+        try:
+            self.put(episode, name=self._names.setdefault(which, name) if episode.id else name)
+            self.settle()
+        except ConfigurationError:
+            self._names.pop(which, None)
+            raise
+        self._latest = which
 
     def put(self, episode: RecordedEpisode, *, name: str = "") -> None:
         """As ``write``, but for the file's name, which ``settle`` brings to disk for all files at once."""

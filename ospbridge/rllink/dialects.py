@@ -20,6 +20,7 @@ import orjson
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink.arrays import packed
+from ospbridge.rllink.counting import check_json, check_msgpack
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.decoding import GZIP_FORMAT, message_of
 from ospbridge.rllink.framing import HEADER_LENGTH, header
@@ -103,7 +104,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def _load(self, body: bytes | bytearray | memoryview) -> Any:
-        """The body as plain data; the errors are those of the library."""
+        """The body as plain data; the errors are those of the library, and Misfit."""
 
     @abstractmethod
     def _episode(self, fragment: EpisodeFragment) -> dict[str, Any] | msgspec.Raw: ...
@@ -185,6 +186,7 @@ class JsonDialect(Dialect):
         return frame + self.LONGEST_FLOAT * floats + self.LONGEST_INTEGER * integers + self.ROW * rows
 
     def _load(self, body: bytes | bytearray | memoryview) -> Any:
+        check_json(body)
         return orjson.loads(body)
 
     def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]:
@@ -241,6 +243,7 @@ class MsgpackDialect(Dialect):
         return self.FRAME + _named(fragment) + 4 * floats + 8 * integers + infos
 
     def _load(self, body: bytes | bytearray | memoryview) -> Any:
+        check_msgpack(body)
         return _unpack.decode(body)
 
     def write(self, fragment: EpisodeFragment) -> None:

@@ -93,14 +93,13 @@ def learn(
     machine: ClientMachine,
     messages: Sequence[Episodes],
     *,
-    must_advance: bool = True,
     on_read: Callable[[], None] = lambda: None,
 ) -> Exchange[Weights]:
     """Send a batch, as ``split`` made it, and wait for the weights that were learned from it.
 
     A real server may answer at once with the old weights and learn afterwards (its driver sets the weights twice); so
-    where the number is still the same it is asked until it is not. ``must_advance`` false takes whatever comes.
-    ``on_read`` is called with the first answer, which proves that the batch was read.
+    where the number is still the same it is asked until it is not. ``on_read`` is called with the first answer, which
+    proves that the batch was read.
     """
     *before, last = messages
     if not isinstance(last, EpisodesAndGetState) or any(isinstance(m, EpisodesAndGetState) for m in before):
@@ -109,7 +108,7 @@ def learn(
     machine.send(*messages)
     reply = yield from _reply(machine, SetState, machine.limits.state, "SET_STATE with new weights")
     on_read()
-    if not must_advance or reply.weights.seq_no != known:
+    if reply.weights.seq_no != known:
         return reply.weights
     return (yield from newer_state(machine, known, until=max(began, machine.sent_at) + machine.limits.state))
 

@@ -60,10 +60,8 @@ class Fields:
             raise Misfit(f"{self.where(names[0])} must be text, got {shown(value)}")
         return value
 
-    def flag(self, *names: str, default: bool | None = None) -> bool:
+    def flag(self, *names: str) -> bool:
         value = self.optional_flag(*names)
-        if value is None:
-            value = default
         if value is None:
             raise self._missing(names)
         return value

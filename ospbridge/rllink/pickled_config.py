@@ -86,6 +86,8 @@ class FoundConfig:
     normalize_actions: bool | None = None
     clip_actions: bool | None = None
     model: FoundModel = FoundModel()
+    defaults: bool = False
+    """What was not said of the network is as RLlib's own defaults have it: the settings do not specify the module."""
     unread: frozenset[str] = frozenset()
     """Counts that were said, but as nothing that is understood."""
     observation_space: Space | OtherSpace | None = None
@@ -140,6 +142,7 @@ def config_in(pickled: bytes) -> FoundConfig:
         normalize_actions=_flag(said, "normalize_actions"),
         clip_actions=_flag(said, "clip_actions"),
         model=_model(model),
+        defaults=isinstance(said.get("_model_config"), dict) and said.get("_rl_module_spec", "") is None,
         unread=frozenset(unread),
         observation_space=_space(said.get("observation_space")),
         action_space=_space(said.get("action_space")),
@@ -244,10 +247,9 @@ def _space(node: Any) -> Space | OtherSpace | None:
                 return None
             return BoxSpace(low, high)
         case "Discrete":
-            n, start = _number(said.get("n")), _number(said.get("start", 0))
-            if not isinstance(n, int) or not isinstance(start, int):
-                return None
-            return DiscreteSpace(n) if 0 < n <= LARGEST_COUNT and start == 0 else None
+            # Whatever it starts with: RLlib's modules and learners count from 0 all the same.
+            n = _number(said.get("n"))
+            return DiscreteSpace(n) if isinstance(n, int) and 0 < n <= LARGEST_COUNT else None
         case name if node.maker.module.startswith(SPACES) and name.isidentifier():
             return OtherSpace(name[:LONGEST_NAME])
     return None

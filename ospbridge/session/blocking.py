@@ -24,7 +24,7 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import turn_back
+from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.crossing import crossed, in_use_elsewhere
@@ -133,20 +133,11 @@ class BlockingSession:
                     sock, probe, machine, lease, trace=trace, leases=leases, freed=freed
                 )
             early = connect_to(sock, handler)
-            host, port = sock.getsockname()[:2]
+            tenure = tenure_of(lease, sock, machine)
         except BaseException:
             turn_back(lease, sock, machine, trace=trace)
             raise
-        conversation = Conversation(
-            server,
-            handler,
-            Endpoint(host, port),
-            found,
-            limits=limits,
-            leases=leases,
-            lease=lease,
-            owed=machine.owed,
-        )
+        conversation = Conversation(server, handler, found, limits=limits, leases=leases, tenure=tenure)
         session = cls(sock, conversation, spin=spin, trace=trace)
         try:
             session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
@@ -199,10 +190,6 @@ class BlockingSession:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
         return self.run(self.conversation.register(names))
 
-    def deregister(self, name: str) -> None:
-        """Give an agent back."""
-        self.run(self.conversation.deregister(name))
-
     def reset(self, seed: int = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
         self._crossed = False
@@ -250,10 +237,6 @@ class BlockingSession:
         """Be told of an event with each step's outcome; False where there is none of that name."""
         return self.run(self.conversation.register_event(name))
 
-    def deregister_event(self, name: str) -> None:
-        """Stop being told of an event."""
-        self.run(self.conversation.deregister_event(name))
-
     def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
         """Variables whose name fits a regular expression, as this server understands it."""
         return self.run(self.conversation.values(expression))
@@ -265,10 +248,6 @@ class BlockingSession:
     def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
         self.run(self.conversation.set(name, content))
-
-    def watch(self, *names: str) -> None:
-        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
-        self.run(self.conversation.watch(names))
 
     def equip(self, tasks: Collection[Task]) -> None:
         """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""

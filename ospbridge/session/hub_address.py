@@ -12,6 +12,7 @@ from ospbridge.errors import ConfigurationError, HubNotFound
 from ospbridge.observe.runtime import found_hub, hubs
 from ospbridge.transport.addresses import NAME_SERVER
 from ospbridge.transport.patient import LocalStream, PatientStream, TlsStream
+from ospbridge.transport.squatting import squatter
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
 from ospbridge.transport.unix import connect_unix, parse_unix
 
@@ -32,7 +33,18 @@ def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
             f"{bridge!r} is not a hub's address",
             hint="write unix:PATH for a daemon on this host, tls://HOST:PORT for one on another",
         )
-    return found_hub() if bridge is None else parse_unix(bridge)
+    return _usual_hub() if bridge is None else parse_unix(bridge)
+
+
+def _usual_hub() -> Path:
+    """No daemon of ours listens in a directory that somebody else has made: whoever does is not believed."""
+    path = found_hub()
+    if (user := squatter(path.parent)) is not None:
+        raise ConfigurationError(
+            f"the hub would be in {path.parent}, which belongs to user {user}: whatever listens there is not believed",
+            hint="set XDG_RUNTIME_DIR to a directory of your own, the same as for the daemon, or name the hub",
+        )
+    return path
 
 
 def hub_stream(address: Path | TlsAddress, seconds: float) -> PatientStream:
@@ -64,7 +76,9 @@ def hub_not_found(address: Path | TlsAddress, error: OSError) -> HubNotFound:
             f"the daemon at {address} lets nobody in: more wait already than it takes",
             hint="see whether it still runs, `ps` shows its state, or start fewer environments at once",
         )
-    others = ", ".join(f"unix:{path}" for path in hubs() if path != address)
+    there = hubs()
+    # One that a dead daemon of several simulators left is named as it should be: those beside it are of others.
+    others = "" if address in there else ", ".join(f"unix:{path}" for path in there)
     return HubNotFound(
         f"no daemon listens at {address} ({error.strerror or error})",
         hint=f"name the simulator's own hub: {others}" if others else "",

@@ -61,8 +61,6 @@ class HubClient:
         self.address = address
         self.timeout = min(timeout, LONGEST_HOLD)
         self.wait = wait
-        self.daemon = ""
-        """Its release and process, for messages."""
         self._spin = spin
         self._exchange: HubExchange | None = None
         self._greeted = False
@@ -90,8 +88,17 @@ class HubClient:
         address.
         """
         client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
-        client.open(wait)
-        return client
+        give_up = monotonic() + wait
+        while True:
+            try:
+                client.open(max(give_up - monotonic(), 0.0))
+            except HubLost:
+                # It ended while it let us in: another may take its place.
+                if not client.hung_up or monotonic() >= give_up:
+                    raise
+                sleep(PAUSE)
+            else:
+                return client
 
     def open(self, patience: float, *, in_line: float | None = None) -> None:
         """Connect and greet, for ``patience`` seconds while nobody listens. Raises HubNotFound, HubLost.
@@ -115,12 +122,11 @@ class HubClient:
         self._greeted = False
         try:
             hello = Hello(VERSION, program(), os.getpid(), process())
-            welcome = self.ask(hello, Welcome, self.timeout)
+            self.ask(hello, Welcome, self.timeout)
         except BaseException:
             self.lose()
             raise
         self._greeted = True
-        self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -152,9 +158,13 @@ class HubClient:
         give_up = monotonic() + self.wait
         while True:
             try:
+                if self.lost:
+                    self.open(max(give_up - monotonic(), 0.0))
                 return self._take(Attach(list(patterns), annotates, kinds))
-            except SimulatorNotFound:
-                if monotonic() >= give_up:
+            except (SimulatorNotFound, HubLost) as error:
+                # A daemon that ended meanwhile may be there again, too.
+                silent = isinstance(error, HubLost) and not self.hung_up
+                if silent or monotonic() >= give_up:
                     self.close()
                     raise
                 sleep(PAUSE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
+from ospbridge.transport.squatting import squatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,9 +85,10 @@ class LeaseFile:
         directory = self._directory or runtime_directory() / "leases"
         path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if directory.stat().st_uid != os.getuid():
-                # Somebody else's, at a place that everybody may write to: what stands there cannot be believed.
+            # Whoever may write to the one above could put another in its place.
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, exist_ok=True)
+            if not _believed(directory):
                 return False
             descriptor = _newly_made(path, lease)
             if descriptor is None:
@@ -152,7 +155,7 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
     """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
     directory = directory or runtime_directory() / "leases"
     try:
-        paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.stat().st_uid == os.getuid() else []
+        paths = sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
     except OSError:
         return
     for path in paths:
@@ -179,6 +182,19 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
         yield lease, LeaseFile(directory, taken_over=(descriptor, path))
 
 
+def _believed(directory: Path) -> bool:
+    """Nobody else decides what stands there, as at a place that everybody may write to. Raises OSError.
+
+    Or in another user's session, whose ``XDG_RUNTIME_DIR`` whoever becomes root by ``su`` may have kept.
+    """
+    ours, above = directory.parent, directory.parent.parent.stat()
+    return (
+        directory.stat().st_uid == os.getuid()
+        and squatter(ours) is None
+        and (above.st_uid in {0, os.geteuid()} or bool(above.st_mode & stat.S_ISVTX))
+    )
+
+
 def _newly_made(path: Path, lease: Lease) -> int | None:
     """A lease that nobody finds before it is locked and says what it has to; None where there is one at ``path``, or
     the file system knows no second names.
@@ -186,7 +202,7 @@ def _newly_made(path: Path, lease: Lease) -> int | None:
     Another session that starts in that moment would take it for one that nobody alive owns.
     """
     unnamed = path.with_name(f"{path.stem}.{os.getpid()}")
-    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _fill(descriptor, lease)
@@ -207,7 +223,7 @@ def _locked(path: Path, make: int = 0) -> int | None:
 
     ``make``: O_CREAT, where there need be none.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | make, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | make, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink > 0:

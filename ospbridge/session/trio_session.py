@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import trio
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import turn_back
+from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.equipping import equip
 from ospbridge.session.lease import LeaseFile
@@ -125,20 +125,11 @@ class TrioSession:
                     sock, probe, machine, lease, trace=trace, tally=tally, leases=leases
                 )
             early = connect_to(sock, handler)
-            host, port = sock.getsockname()[:2]
+            tenure = tenure_of(lease, sock, machine)
         except BaseException:
             turn_back(lease, sock, machine, trace=trace)
             raise
-        conversation = Conversation(
-            server,
-            handler,
-            Endpoint(host, port),
-            found,
-            limits=limits,
-            leases=leases,
-            lease=lease,
-            owed=machine.owed,
-        )
+        conversation = Conversation(server, handler, found, limits=limits, leases=leases, tenure=tenure)
         session = cls(sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
         try:
             session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
@@ -176,21 +167,13 @@ class TrioSession:
         """All agents of the simulator."""
         return await self._run(self.conversation.overview())
 
-    async def describe(self, name: str) -> AgentInterface:
-        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
-        return await self._run(self.conversation.describe(name))
-
-    async def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+    async def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
-        return await self._run(self.conversation.matching(patterns, available=available))
+        return await self._run(self.conversation.matching(patterns))
 
     async def register(self, *names: str) -> tuple[AgentInterface, ...]:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
         return await self._run(self.conversation.register(names))
-
-    async def deregister(self, name: str) -> None:
-        """Give an agent back."""
-        await self._run(self.conversation.deregister(name))
 
     async def reset(self, seed: int = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
@@ -248,29 +231,9 @@ class TrioSession:
         """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
         return await self._run(self.conversation.look_back())
 
-    async def register_event(self, name: str) -> bool:
-        """Be told of an event with each step's outcome; False where there is none of that name."""
-        return await self._run(self.conversation.register_event(name))
-
-    async def deregister_event(self, name: str) -> None:
-        """Stop being told of an event."""
-        await self._run(self.conversation.deregister_event(name))
-
-    async def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
-        """Variables whose name fits a regular expression, as this server understands it."""
-        return await self._run(self.conversation.values(expression))
-
-    async def get(self, name: str) -> ValueReading:
-        """A variable with its content. Raises ValueNotFound."""
-        return await self._run(self.conversation.get(name))
-
     async def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
         await self._run(self.conversation.set(name, content))
-
-    async def watch(self, *names: str) -> None:
-        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
-        await self._run(self.conversation.watch(names))
 
     async def equip(self, tasks: Collection[Task]) -> None:
         """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""

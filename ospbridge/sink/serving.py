@@ -15,6 +15,7 @@ from ospbridge.observe import logs
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
+from ospbridge.transport.crowding import Crowd
 from ospbridge.transport.securing import refusal
 from ospbridge.transport.settling import settle
 from ospbridge.transport.stream_ends import just_ended, last_word
@@ -73,6 +74,9 @@ class Sink:
             env_steps_per_sample=env_steps, force_on_policy=False, server=f"ospbridge sink {__version__}"
         )
         self._batches = 0
+        self._strangers = Crowd(MOST_CLIENTS)
+        """Those whose certificates are yet to be seen."""
+        self._taking_in = trio.Lock()
         self._writing = trio.Lock()
         self._reading = trio.Lock()
 
@@ -93,16 +97,21 @@ class Sink:
             await trio.aclose_forcefully(plain)
             return
         who = f"{host}:{port}"
-        if self.clients >= MOST_CLIENTS:
-            log.warning("a client is turned away", client=who, reason=f"{MOST_CLIENTS} are connected")
-            await trio.aclose_forcefully(plain)
-            return
-        self.clients += 1
+        greeted_by = trio.current_time() + GREET_WITHIN
         stream: Stream = (
             plain if tls is None else trio.SSLStream(plain, tls, server_side=True, https_compatible=True)
         )
+        counts = False
         try:
-            await self._converse(stream, who)
+            if isinstance(stream, trio.SSLStream) and not await self._known(stream, str(host), greeted_by):
+                _turned_away(who, f"{MOST_CLIENTS} have yet to show their certificates")
+                return
+            if self.clients >= MOST_CLIENTS:
+                _turned_away(who, f"{MOST_CLIENTS} are connected")
+                return
+            counts = True
+            self.clients += 1
+            await self._converse(stream, who, greeted_by)
             log.info("a client left", client=who)
         except (RemoteProtocolError, ConfigurationError, LocalProtocolError) as error:
             log.warning("a client is dismissed", client=who, reason=error.message, hint=error.hint)
@@ -118,16 +127,27 @@ class Sink:
             # Whatever it was, the others go on.
             log.exception("a client is dismissed", client=who, reason=f"{type(error).__name__}: {error}")
         finally:
-            self.clients -= 1
+            self.clients -= counts
             await trio.aclose_forcefully(stream)
 
-    async def _converse(self, stream: Stream, who: str) -> None:
-        machine = ServerMachine(self._config, largest=self._largest)
-        greeted_by = trio.current_time() + GREET_WITHIN
-        if isinstance(stream, trio.SSLStream):
-            # Left to reading, a handshake that is broken off would look like a client that leaves in order.
-            with trio.fail_at(greeted_by):
+    async def _known(self, stream: trio.SSLStream[trio.SocketStream], host: str, greeted_by: float) -> bool:
+        """Whether both certificates hold, once they do; False where there is no room for more who have none yet.
+
+        Left to reading, a handshake that is broken off would look like a client that leaves in order.
+        """
+        scope = self._strangers.enter(host)
+        if scope is None:
+            return False
+        try:
+            with scope, trio.fail_at(greeted_by):
                 await stream.do_handshake()
+                return True
+        finally:
+            self._strangers.leave(host, scope)
+        return False
+
+    async def _converse(self, stream: Stream, who: str, greeted_by: float) -> None:
+        machine = ServerMachine(self._config, largest=self._largest)
         while True:
             # The dialect is that of the first whole message.
             with trio.fail_at(greeted_by if machine.dialect is None else float("inf")):
@@ -139,7 +159,9 @@ class Sink:
                 if machine.unfinished + len(data) < LARGE:
                     machine.receive(data)
                 else:
-                    await trio.to_thread.run_sync(machine.receive, data, abandon_on_cancel=True)
+                    # What it stands for may take many times its room: one after the other.
+                    async with self._taking_in:
+                        await trio.to_thread.run_sync(machine.receive, data, abandon_on_cancel=True)
             except RemoteProtocolError as error:
                 # What came before it counts: the machine keeps the error, and it is raised below. The traceback would
                 # be the circle that `_client` speaks of.
@@ -217,6 +239,10 @@ class Sink:
             episodes=sum(fragment.done for fragment in event.fragments),
             mean_return=round(sum(returns) / len(returns), 3) if returns else None,
         )
+
+
+def _turned_away(who: str, reason: str) -> None:
+    log.warning("a client is turned away", client=who, reason=reason)
 
 
 def _returns(fragments: Iterable[EpisodeFragment]) -> list[float]:

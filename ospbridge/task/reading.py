@@ -253,7 +253,10 @@ def _names(table: Table) -> dict[str, Source]:
         kind, colon, name = value.partition(":")
         if not colon or kind not in kinds or not name:
             inner.wrong(
-                short, "'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME'", value, nearest(kind, kinds)
+                short,
+                "'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME'",
+                value,
+                "" if kind in kinds else nearest(kind, kinds),
             )
             continue
         names[short] = source(SourceKind(kind), name)

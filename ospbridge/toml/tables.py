@@ -105,12 +105,12 @@ class Table:
             return default
         return value
 
-    def flag(self, key: str, *, default: bool = False) -> bool:
-        """True or false."""
-        value = self.data.get(key, default)
+    def flag(self, key: str) -> bool:
+        """True or false; false where it does not stand there."""
+        value = self.data.get(key, False)
         if not isinstance(value, bool):
             self.wrong(key, "true or false", value)
-            return default
+            return False
         return value
 
     def whole(self, key: str, default: int, least: int, most: int = LARGEST) -> int:

@@ -6,12 +6,14 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.transport.squatting import squatter
 
 __all__ = ["LOCK", "LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid", "peer_user"]
 
@@ -79,6 +81,20 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
     return pid, user, group
 
 
+def _let_in(path: Path) -> None:
+    """Give a socket's file its mode, but no other file that a link leads to which somebody put in its place."""
+    file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_ISSOCK(os.fstat(file).st_mode):
+            try:
+                Path(f"/proc/self/fd/{file}").chmod(MODE)
+            except FileNotFoundError:
+                # There is no /proc.
+                path.chmod(MODE)
+    finally:
+        os.close(file)
+
+
 class HubSocket:
     """A listening socket of mode 0660 at ``path``, and a lock that tells a live listener from a dead one's file.
 
@@ -96,6 +112,12 @@ class HubSocket:
         before = self._lock
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (user := squatter(self.path.parent)) is not None:
+                raise ConfigurationError(
+                    f"cannot listen at {self.path}: {self.path.parent} belongs to user {user}, who could listen there "
+                    "in this daemon's place",
+                    hint="set XDG_RUNTIME_DIR to a directory of your own, or choose another path with --hub unix:PATH",
+                )
             if not self._lock_stands:
                 self._lock = self._locked()
             try:
@@ -138,7 +160,7 @@ class HubSocket:
     def _locked(self) -> int:
         """A lock on a file beside the socket. Its owner removes it, so what was locked must still be there."""
         while True:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 with suppress(FileNotFoundError):
@@ -168,7 +190,7 @@ class HubSocket:
             # The file gets the socket's mode less the umask: never more than 0660, not even for a moment.
             os.fchmod(sock.fileno(), MODE)
             sock.bind(str(self.path))
-            self.path.chmod(MODE)
+            _let_in(self.path)
             sock.listen(BACKLOG)
         except BaseException:
             sock.close()

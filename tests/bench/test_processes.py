@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+import ospbridge
 from ospbridge.bench.processes import Program, ProgramFailed, lines_of
 
 pytestmark = pytest.mark.loopback
@@ -84,3 +88,22 @@ def test_a_program_that_nobody_hears_writes_to_its_errors() -> None:
     with Program("ospbridge", "--help", heard=False) as program:
         assert program.succeeded()
         assert "Usage: " in program.errors()
+
+
+@pytest.mark.parametrize("from_here", [False, True], ids=["from elsewhere", "from here"])
+def test_a_program_imports_what_lies_in_the_directory_only_where_we_do(
+    from_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have put it there, for instance under /tmp."""
+    root = Path(ospbridge.__file__).parents[1]
+    (tmp_path / "trio.py").write_text("raise SystemExit('this is not trio')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)] if from_here else sys.path[:])
+    with Program(
+        "ospbridge", "sink", "--listen", "127.0.0.1:0", environment={"PYTHONPATH": str(root)}
+    ) as program:
+        if from_here:
+            with pytest.raises(ProgramFailed, match="this is not trio"):
+                program.line(20.0)
+        else:
+            assert program.line(20.0).startswith("127.0.0.1:")

@@ -18,12 +18,11 @@ import ospbridge
 from ospbridge.cli import main
 from ospbridge.record.export import ROOM
 from ospbridge.record.reading import read_recording, recorded_files
-from ospbridge.record.recorder import EpisodeRecorder
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.sink.store import Store
 from tests.envs.daemons import connected
-from tests.record.episodes import feedback, play, whose
+from tests.record.episodes import feedback, play, recorder_into, whose
 from tests.rllink.episodes import episode as fragment
 
 assert ospbridge.__version__
@@ -47,7 +46,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def recording(tmp_path: Path) -> Path:
     """Three episodes with discrete actions: terminated, truncated, abandoned."""
     directory = tmp_path / "recording"
-    recorder = EpisodeRecorder(directory, whose())
+    recorder = recorder_into(directory, whose())
     play(recorder, 5, seed=1, terminated=True)
     play(recorder, 8, seed=2, first=3.0, truncated=True)
     play(recorder, 1, seed=3)
@@ -123,7 +122,7 @@ def test_what_a_daemon_recorded_is_exported_too(
 
 
 def test_vectors_as_actions_are_exported_too(tmp_path: Path, datasets: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path / "r", whose(actions=2))
+    recorder = recorder_into(tmp_path / "r", whose(actions=2))
     recorder.begin(feedback(0))
     for number in range(4):
         recorder.step(
@@ -152,7 +151,7 @@ def test_what_a_sink_recorded_of_an_agent_that_annotates_nothing_is_exported_too
 
 def test_agents_that_differ_need_datasets_of_their_own(tmp_path: Path, datasets: Path) -> None:
     for agent, outputs in (("cart", 3), ("arm", 5)):
-        recorder = EpisodeRecorder(tmp_path / "r", whose(agent, outputs=outputs))
+        recorder = recorder_into(tmp_path / "r", whose(agent, outputs=outputs))
         recorder.begin(feedback(0, outputs=outputs))
         recorder.step(1, feedback(1, outputs=outputs, terminated=True))
     mixed = run(tmp_path / "r", "--minari", "mixed-v0")
@@ -210,7 +209,7 @@ def test_a_disk_without_room_is_told_before_it_is_full(
 def test_an_info_whose_name_is_none_for_a_file_is_exported_all_the_same(
     tmp_path: Path, datasets: Path, name: str
 ) -> None:
-    recorder = EpisodeRecorder(tmp_path / "r", replace(whose(), info_names=(name,)))
+    recorder = recorder_into(tmp_path / "r", replace(whose(), info_names=(name,)))
     told = feedback(0)
     told.info["infos"] = {name: 0.5}
     last = feedback(1, terminated=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 import socket
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import pytest
 import trio
@@ -137,6 +140,40 @@ def pickled() -> bytes:
     assert isinstance(message, SetConfig)
     assert message.pickled is not None
     return message.pickled
+
+
+def test_what_a_pickle_leaves_to_rllib_is_shown_as_that(policy: PolicyFile) -> None:
+    sink = Sink(None, policy, env_steps=500)
+    said = {"_model_config": {"fcnet_hiddens": [8]}, "_rl_module_spec": None}
+    sink._config = SetConfig(pickled=pickle.dumps(said))
+    with served(sink) as address:
+        shown = {line.strip() for line in run(address, "--read-pickle").stdout.splitlines()}
+    rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in shown if "  " in line)
+    assert rows["fcnet_hiddens"] == "[8]"
+    assert rows["fcnet_activation"] == "not said: RLlib's default"
+    assert rows["num_env_runners"] == "not found"
+
+
+@pytest.mark.parametrize(
+    "space, told",
+    [
+        (gymnasium.spaces.MultiDiscrete([2, 2]), "MultiDiscrete"),
+        (gymnasium.spaces.Discrete(4), "one of 4 choices"),
+    ],
+    ids=repr,
+)
+def test_the_actions_are_those_of_the_settings_where_weights_could_be_for_several_kinds(
+    tmp_path: Path, space: Any, told: str
+) -> None:
+    path = tmp_path / "policy.npz"
+    np.savez(path, **module_weights(outputs=4))  # type: ignore[arg-type]  # no options are meant
+    sink = Sink(None, PolicyFile(path), env_steps=500)
+    sink._config = SetConfig(pickled=pickle.dumps({"action_space": space}))
+    with served(sink) as address:
+        by_weights, by_settings = run(address).stdout, run(address, "--read-pickle").stdout
+    assert "one of 4 choices or a box of 2 numbers, drawn from 4 numbers" in by_weights
+    (row,) = (line for line in by_settings.splitlines() if line.startswith("actions"))
+    assert row.removeprefix("actions").strip() == f"{told}, drawn from 4 numbers"
 
 
 def test_a_name_that_would_steer_the_terminal_is_shown_as_it_is(policy: PolicyFile) -> None:

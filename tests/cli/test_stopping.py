@@ -180,6 +180,19 @@ def test_a_stop_while_a_dataclass_is_made_ends_with_the_exit_code_of_any_stop(
     assert (result.returncode, result.stderr) == (130, "\n")
 
 
+def test_ctrl_c_while_the_program_starts_ends_with_the_exit_code_of_any_stop(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "ospbridge", "agents"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (130, "\n")
+
+
 # --- programs that wait to be asked --------------------------------------------------------------------------------
 
 

@@ -224,6 +224,22 @@ async def test_time_that_was_held_after_it_acted_is_not_its_own(
     assert absent.told == [0.25]
 
 
+async def test_time_that_was_held_before_it_acted_gives_the_others_none(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    with conductor.holding(Driver("relay", 1), 500.0, "weights"):
+        await trio.sleep(400)
+    absent = Absent(conductor, a)
+    begun = trio.current_time()
+    assert absent.act(0.25)
+    conductor.barrier.call_all()
+    await absent.wait()
+    assert trio.current_time() - begun == pytest.approx(30.0)
+    assert b.state is State.DONE
+
+
 async def test_who_has_just_acted_is_not_called_as_one_who_has_waited_for_long(
     session: FakeSession, autojump_clock: MockClock
 ) -> None:

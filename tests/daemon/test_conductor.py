@@ -237,16 +237,32 @@ async def test_a_simulator_that_is_not_joined_is_said_to_be_what_is_missing(sess
     assert "restart-communication" not in stuck.hint
 
 
-async def test_a_simulator_that_is_given_up_is_not_said_to_be_joined_by_itself(
-    session: FakeSession, autojump_clock: object
+@pytest.mark.parametrize("waits", [False, True])
+async def test_no_reset_is_awaited_from_a_simulator_that_is_given_up(
+    session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch, *, waits: bool
 ) -> None:
-    conductor = conductor_of(session)
+    conductor = conductor_of(session, quorum=2)
     a = attach(conductor, "a")
-    conductor._keeper.session = None
-    conductor._keeper.ended(SessionLost("lost too often", hint="start the daemon again when it is mended"))
-    with pytest.raises(BarrierStuck, match="not joined: given up: lost too often") as caught:
-        await conductor.reset([a], 1, 1)
-    assert caught.value.hint == "start the daemon again when it is mended"
+
+    async def lost() -> None:
+        await trio.sleep(5.0 if waits else 0.0)
+        conductor._keeper.session = None
+        raise SessionLost("lost too often", hint="start the daemon again when it is mended")
+
+    monkeypatch.setattr(conductor._keeper, "run", lost)
+
+    async def asks() -> None:
+        await trio.sleep(0.0 if waits else 1.0)
+        asked = trio.current_time()
+        with pytest.raises(BarrierStuck, match="not joined: given up: lost too often") as caught:
+            await conductor.reset([a], 1, 1)
+        assert caught.value.hint == "start the daemon again when it is mended"
+        assert trio.current_time() - asked == pytest.approx(5.0 if waits else 0.0)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(asks)
+        with pytest.raises(SessionLost):
+            await conductor.run()
 
 
 async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:

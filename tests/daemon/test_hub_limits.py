@@ -19,6 +19,9 @@ from ospbridge.daemon.hub_answers import MOST_PATTERNS
 from ospbridge.daemon.hub_connection import LONGEST_NAME
 from ospbridge.daemon.hub_server import HubServer
 from ospbridge.errors import AgentTaken, HubError, HubNotFound, LocalProtocolError, OspBridgeError
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.framing import encode
+from ospbridge.hub.requests import Attach, Hello
 from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
@@ -96,6 +99,29 @@ async def test_environments_of_a_container_beside_the_daemons_share_an_agent_wit
         twin.close()
 
 
+@pytest.mark.parametrize("name", ["/named", "\0abstract"])
+async def test_a_client_whose_socket_has_a_name_is_no_other_hosts(
+    name: str, document: UdpSimulator, tmp_path: Path
+) -> None:
+    """It could say of itself whatever it likes."""
+    path = tmp_path / "hub"
+    place = f"{tmp_path}{name}" if name.startswith("/") else f"{name}{tmp_path}"
+    async with serving(document, path):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.bind(place)
+            client.connect(str(path))
+            said, heard = bytearray(), bytearray()
+            for request in (Hello(VERSION, "a client", pid=1), Attach(["agent1"])):
+                encode(request, said)
+                client.sendall(said)
+                heard += await trio.to_thread.run_sync(client.recv, 65536)
+            looking = await connected(path)
+            status = await trio.to_thread.run_sync(looking.status)
+            looking.close()
+    (driver,) = {agent.driver for agent in status.agents if agent.driver}
+    assert driver == f"a client (pid {os.getpid()})"
+
+
 async def test_who_comes_while_too_many_wait_to_be_let_in_waits_too(
     document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +175,32 @@ async def test_who_shows_no_certificate_takes_nobodys_place(
                 await trio.to_thread.run_sync(connect)
             remote_client.close()
     reasons = [line["reason"] for line in logs if line["event"] == "an environment is turned away"]
-    assert reasons == ["2 other hosts have yet to show their certificates"]
+    assert reasons == ["2 of other hosts have yet to show their certificates"]
+
+
+async def test_a_host_that_shows_no_certificates_again_and_again_keeps_no_other_host_out(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_server, "MOST_HANDSHAKES", 2)
+    authority = Authority(tmp_path)
+    mine = authority.issue("environment")
+    address = TlsAddress(Endpoint("127.0.0.1", 0), authority.issue("daemon"))
+    with closing(TlsListener(address)) as remote, ExitStack() as stack:
+        place = remote.socket.getsockname()[:2]
+        async with serving(document, tmp_path / "hub", remote=remote):
+            silent = [
+                stack.enter_context(socket.create_connection(place, 5, source_address=("127.0.0.2", 0)))
+                for _ in range(2)
+            ]
+            client = await trio.to_thread.run_sync(
+                partial(HubClient.connect, f"tls://127.0.0.1:{place[1]}", tls=mine, timeout=10.0)
+            )
+            # Who waits longest has given way, and nobody else.
+            assert await trio.to_thread.run_sync(silent[0].recv, 1) == b""
+            silent[1].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                silent[1].recv(1)
+            client.close()
 
 
 async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(

@@ -183,6 +183,29 @@ async def test_a_connection_that_the_host_denies_costs_the_daemon_nothing(
     assert told == [("metrics are opened again", str(OSError(errno.EPROTO, os.strerror(errno.EPROTO))))]
 
 
+@pytest.mark.trio
+async def test_a_host_that_asks_for_nothing_keeps_no_other_host_from_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "MOST_AT_ONCE", 2)
+    serve = metrics_server.metrics_server(Endpoint("127.0.0.1", 0))
+    with capture_logs() as logs, trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, Overlook([], [], []))
+            while not logs:
+                await trio.sleep(0.01)
+            port = int(logs[0]["url"].rpartition(":")[2].partition("/")[0])
+            silent = [
+                await trio.open_tcp_stream("127.0.0.1", port, local_address="127.0.0.2") for _ in range(2)
+            ]
+            answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
+            assert answered == 200
+            assert await silent[0].receive_some(1) == b""
+            for each in silent:
+                await each.aclose()
+            nursery.cancel_scope.cancel()
+
+
 def documented() -> list[tuple[str, str, str, str]]:
     return re.findall(r"^\| `(ospbridge_\w+)` \| (\w+) \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
 

@@ -106,6 +106,16 @@ async def test_a_browser_is_asked_for_the_token(source: SyntheticSource) -> None
             assert (await ask(dashboard.port, path)).status == 200, path
 
 
+@pytest.mark.parametrize("path, accept", [("/", "*/*"), ("/events", "text/html,*/*")])
+async def test_what_asks_for_no_page_is_told_in_plain_text_how_to_show_the_token(
+    source: SyntheticSource, path: str, accept: str
+) -> None:
+    async with opened(source, token=TOKEN) as dashboard:
+        answer = await ask(dashboard.port, path, Accept=accept)
+        assert (answer.status, answer.headers["content-type"]) == (401, "text/plain; charset=utf-8")
+        assert b"Authorization: Bearer TOKEN" in answer.body
+
+
 async def test_a_browser_that_shows_a_wrong_token_is_told(source: SyntheticSource) -> None:
     async with opened(source, token=TOKEN) as dashboard:
         for path, told in (("/", False), ("/?token=", False), (f"/?token={TOKEN[:-1]}", True)):

@@ -143,6 +143,29 @@ async def test_only_so_many_connections_are_taken(
                     await trio.sleep(0.02)
 
 
+async def test_a_host_that_takes_all_connections_gives_way_to_another(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = type(
+        "Limited", (door.Door,), {"__init__": lambda self, inside: door.Door.__init__(self, inside, most=2)}
+    )
+    monkeypatch.setattr(serving, "Door", limited)
+    async with opened(source) as dashboard:
+        first, second = [
+            await trio.open_tcp_stream("127.0.0.1", dashboard.port, local_address="127.0.0.2")
+            for _ in range(2)
+        ]
+        async with listening_to(dashboard.port):
+            with trio.fail_after(WITHIN):
+                assert await first.receive_some(1) == b""
+            # That one is served still.
+            await second.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with trio.fail_after(WITHIN):
+                assert (await second.receive_some(12)).startswith(b"HTTP/1.1 200")
+        await first.aclose()
+        await second.aclose()
+
+
 class Restless(SyntheticSource):
     """Very many agents, and with each look all of them have changed: some 400 kB."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +62,35 @@ def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_ag
         assert shared.session.machine.lateness.behind == 3.0
         assert shared.session.machine.lateness.reset_took == 4.0
         env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
+@pytest.mark.parametrize("wait", [0.0, 20.0])
+def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_not_there(
+    made: Callable[..., Any], wait: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = BlockingSession.register
+    with ExitStack() as stack:
+        first = stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), port=0))
+        address = first.address
+
+        def come_back() -> None:
+            stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), host=address.host, port=address.port))
+
+        returning = threading.Timer(0.2, come_back)
+
+        def ending(session: BlockingSession, *names: str) -> tuple[AgentInterface, ...]:
+            monkeypatch.undo()
+            first.__exit__(None, None, None)
+            returning.start()
+            return register(session, *names)
+
+        monkeypatch.setattr(BlockingSession, "register", ending)
+        with nullcontext() if wait else pytest.raises(SessionLost, match="connection refused"):
+            env = made(str(address), wait=wait)
+            env.reset(seed=1)
+            env.close()
+        returning.join(10)
 
 
 def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:

@@ -64,7 +64,7 @@ def made(simulator: UdpSimulator, agent: str | None = None, **options: Any) -> g
 
 
 def free_agents(simulator: UdpSimulator) -> list[str]:
-    with BlockingSession.connect(str(simulator.address)) as session:
+    with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
         return [entry.name for entry in session.agents() if entry.available]
 
 

@@ -190,7 +190,7 @@ def test_a_daemon_killed_in_mid_step_leaves_nothing_taken_for_the_next(profile: 
             env.reset(seed=1)
             env.step(np.zeros(1, np.float32))
             env.close()
-        with BlockingSession.connect(str(simulator.address)) as session:
+        with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
             assert all(entry.available for entry in session.agents())
             session.register("agent1")
             session.reset(1)

@@ -19,9 +19,8 @@ from gymnasium.utils.env_checker import check_env
 import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.direct import DirectSeat
-from ospbridge.envs.onlookers import Place
-from ospbridge.envs.panel import HISTORY, Channels, Instruments, Panel
-from ospbridge.envs.panel_group import PanelGroup
+from ospbridge.envs.panel import HISTORY, Channels, Instruments
+from ospbridge.envs.watched import WatchedGroup, WatchedSeat
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import (
     AgentInterface,
@@ -32,6 +31,7 @@ from ospbridge.interface import (
     Space,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session.annotating import NextNote
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -101,6 +101,9 @@ class MadeUpGroup:
         self.interfaces = {"one": seat.interface}
         self.observation_spaces = {"one": seat.observation_space}
         self.action_spaces = {"one": seat.action_space}
+        self.observation_names = {"one": seat.observation_names}
+        self.action_names = {"one": seat.action_names}
+        self.next_notes: dict[str, NextNote] = {}
 
     def reset(self, seed: int) -> dict[str, Feedback]:
         return {"one": self._seat.reset(seed)}
@@ -112,8 +115,8 @@ class MadeUpGroup:
         pass
 
 
-def panel(mode: str, sensors: int, inputs: int, *, steps: int = 3, **options: Any) -> Panel:
-    made = Panel(MadeUpSeat(sensors, inputs, **options), mode)
+def panel(mode: str, sensors: int, inputs: int, *, steps: int = 3, **options: Any) -> WatchedSeat:
+    made = WatchedSeat(MadeUpSeat(sensors, inputs, **options), "x", None, mode)
     made.reset(1)
     for _ in range(steps):
         made.step(np.full(inputs, -0.25, np.float32) if "action" not in options else 1)
@@ -163,30 +166,23 @@ def test_what_a_step_failed_with_is_shown_unless_nothing_was_sent(
     error: OspBridgeError, shown: str, several: bool
 ) -> None:
     seat, action = MadeUpSeat(1, 1), np.zeros(1, np.float32)
-    place = Place(
-        "x",
-        seat.interface,
-        seat.observation_space,
-        seat.action_space,
-        seat.observation_names,
-        seat.action_names,
-    )
-    made = PanelGroup(MadeUpGroup(seat), {"one": place}, "ansi") if several else Panel(seat, "ansi")
+    kind: Any = WatchedGroup if several else WatchedSeat
+    made = kind(MadeUpGroup(seat) if several else seat, "x", None, "ansi")
     made.reset(1)
     seat.error = error
     with pytest.raises(type(error)):
-        made.step({"one": action} if several else action)  # type: ignore[arg-type]  # each takes its own
+        made.step({"one": action} if several else action)
     assert str(made.render()).splitlines()[1] == shown
 
 
 def test_before_the_first_reset_there_is_a_panel_without_numbers() -> None:
-    assert "no episode yet" in str(Panel(MadeUpSeat(2, 2), "ansi").render())
+    assert "no episode yet" in str(Instruments(MadeUpSeat(2, 2), "ansi").render())
 
 
 def test_choices_are_shown_and_numbers_that_a_task_does_not_name_are_counted() -> None:
     seat = MadeUpSeat(3, 2, action=DiscreteSpace(4))
     seat.observation_names = ["one"]
-    made = Panel(seat, "ansi")
+    made = WatchedSeat(seat, "x", None, "ansi")
     made.reset(1)
     made.step(2)
     text = str(made.render())
@@ -249,7 +245,7 @@ def test_traces_keep_the_last_steps_in_order() -> None:
 @pytest.mark.parametrize("sensors, inputs", [(4, 1), (30, 10), (37, 42), (1000, 60), (1, 0)])
 def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs: int) -> None:
     pytest.importorskip("PIL", reason=NEEDS_PILLOW)
-    made = Panel(MadeUpSeat(sensors, inputs), "rgb_array")
+    made = WatchedSeat(MadeUpSeat(sensors, inputs), "x", None, "rgb_array")
     pictures = [made.render()]
     made.reset(1)
     for _ in range(3):
@@ -266,8 +262,9 @@ def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs
 def test_what_is_not_finite_is_no_trouble_to_draw() -> None:
     pytest.importorskip("PIL", reason=NEEDS_PILLOW)
     made = panel("rgb_array", 3, 1)
-    made.sensors.add([np.nan, np.inf, -np.inf])
-    made.sensors.add([1e30, -1e30, 0.0])
+    (shown,) = made.onlookers.panels.values()
+    shown.sensors.add([np.nan, np.inf, -np.inf])
+    shown.sensors.add([1e30, -1e30, 0.0])
     made.render()
 
 

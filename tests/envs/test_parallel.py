@@ -65,7 +65,7 @@ def joined(request: pytest.FixtureRequest, profile: Profile, runtime_directory: 
 
 
 def free_agents(simulator: UdpSimulator) -> list[str]:
-    with BlockingSession.connect(str(simulator.address)) as session:
+    with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
         return [entry.name for entry in session.agents() if entry.available]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.envs.recording import RecordingGroup, RecordingSeat
+from ospbridge.envs.watched import WatchedGroup, WatchedSeat
 from ospbridge.errors import BarrierStuck, ConfigurationError, OspBridgeError
 from ospbridge.interface import AgentInterface, BoxSpace, Feedback, InterfaceValue
 from ospbridge.record.reading import read_recording
@@ -16,6 +16,8 @@ from ospbridge.record.writing import EpisodeWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from ospbridge.session.annotating import NextNote
 
 NAMES = ["a", "b", "c"]
 ACTIONS = dict.fromkeys(NAMES, np.zeros(1, np.float32))
@@ -35,6 +37,9 @@ class FakeGroup:
         self.interfaces = {name: agent(name) for name in NAMES}
         self.observation_spaces = dict.fromkeys(NAMES, BOX)
         self.action_spaces: dict[str, Any] = dict.fromkeys(NAMES, BOX)
+        self.observation_names = {name: ["/out"] for name in NAMES}
+        self.action_names = {name: ["/in"] for name in NAMES}
+        self.next_notes: dict[str, NextNote] = {}
         self.playing = True
         self.error: OspBridgeError | None = None
         self.ends = False
@@ -94,7 +99,7 @@ def test_an_episode_that_cannot_be_written_costs_no_other_agents(
     ending: str, tmp_path: Path, unwritable: list[str]
 ) -> None:
     fake = FakeGroup()
-    group = RecordingGroup(fake, tmp_path, simulator="x")
+    group = WatchedGroup(fake, "x", tmp_path, None)
     group.reset(1)
     group.step(ACTIONS)
     fake.ends = ending == "step"
@@ -115,8 +120,8 @@ def test_the_error_that_ended_the_episodes_is_raised_although_they_cannot_be_wri
     several: bool, tmp_path: Path, unwritable: list[str]
 ) -> None:
     fake = FakeGroup()
-    group = RecordingGroup(fake, tmp_path, simulator="x")
-    seat = RecordingSeat(FakeSeat(fake), tmp_path, simulator="x")
+    group = WatchedGroup(fake, "x", tmp_path, None)
+    seat = WatchedSeat(FakeSeat(fake), "x", tmp_path, None)
 
     def step() -> None:
         group.step(ACTIONS) if several else seat.step(ACTIONS["a"])

@@ -66,7 +66,7 @@ def test_every_step_runs_once_with_the_inputs_of_both(profile: Profile, tmp_path
             for player in players:
                 player.kill()
                 player.communicate()
-        with BlockingSession.connect(str(simulator.address)) as session:
+        with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
             assert all(entry.available for entry in session.agents())
     records = [json.loads(line) for line in ledger_path.read_text().splitlines()]
     assert [record["kind"] for record in records] == ["reset"] + ["step"] * (STEPS + 1)

@@ -437,7 +437,7 @@ def test_another_number_of_agents_is_refused_and_all_are_given_back() -> None:
         with pytest.raises(UsageError, match="num_envs is 2, but 1 agents were found"):
             fleet(addresses[0], 2, agents="cart1")
         for address in addresses:
-            with BlockingSession.connect(address) as session:
+            with BlockingSession.connect(address, reclaim_stale=False) as session:
                 assert all(entry.available for entry in session.agents())
 
 
@@ -495,7 +495,7 @@ def test_closing_a_fleet_gives_all_agents_back_at_once() -> None:
         envs.close()
         assert time.monotonic() - started < 5
         for address in addresses:
-            with BlockingSession.connect(address) as session:
+            with BlockingSession.connect(address, reclaim_stale=False) as session:
                 assert all(entry.available for entry in session.agents())
 
 

@@ -143,5 +143,5 @@ def test_a_vector_environment_that_nobody_closed_gives_its_agents_back_at_exit()
         )
         assert done.stderr == ""
         for address in addresses:
-            with BlockingSession.connect(address) as session:
+            with BlockingSession.connect(address, reclaim_stale=False) as session:
                 assert all(entry.available for entry in session.agents())

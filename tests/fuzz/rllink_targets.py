@@ -140,7 +140,7 @@ EXCHANGES: tuple[Callable[[ClientMachine], Exchange[Any]], ...] = (
     get_state,
     lambda machine: learn(machine, WANTED),
     lambda machine: deliver(machine, WANTED[:1]),
-    lambda machine: learn(machine, WANTED[1:], must_advance=False),
+    lambda machine: learn(machine, WANTED[1:]),
 )
 """What a script's first byte chooses from; when one has ended, the next begins."""
 TIMERS_AT_MOST = 100_000

@@ -223,8 +223,22 @@ def test_a_damaged_message_parses_or_raises(message: HubRequest | HubReply, data
         b"\x93\xa6detach\x90" + b"\x91" * 100_000,
         b"\x92\xa6detach\x91\xa2\xff\xfe",
         b"",
+        b"\x92\xa4step\xdd\x00\x01\x00\x01" + b"\x92\xa0\xc4\x00" * 0x10001,
+        b"\x92\xa5noted\xdd\x00\x01\x00\x01" + b"\x93\xa0\xc4\x00\x92\xc4\x00\xca\x00\x00\x00\x00" * 0x10001,
+        b"\x92\xa6attach\xdd\x00\x01\x00\x01" + b"\xa0" * 0x10001,
+        b"\x92\xa5reset\xdd\x00\x01\x00\x01" + b"\xa0" * 0x10001,
     ],
-    ids=["huge list", "huge bytes", "deep nesting", "no UTF-8", "empty"],
+    ids=[
+        "huge list",
+        "huge bytes",
+        "deep nesting",
+        "no UTF-8",
+        "empty",
+        "too many moves",
+        "too many moves with notes",
+        "too many names",
+        "too many names to reset",
+    ],
 )
 def test_hostile_requests_raise_with_a_hint(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError) as caught:

@@ -14,7 +14,7 @@ from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.recurring import AgainFrame, NumbersFrame
 from ospbridge.hub.replies import HubReply, Numbers
 from ospbridge.hub.requests import Again, HubRequest
-from ospbridge.interface import Feedback
+from ospbridge.interface import Feedback, PlainInfo
 
 
 def framed(message: HubRequest | HubReply) -> bytes:
@@ -112,6 +112,20 @@ def test_what_has_more_to_tell_is_left_to_the_messages(which: int, differs: dict
     assert recurring.frame(movers(feedbacks, [nothing, nothing])) is not None
     feedbacks[which] = feedback_of([1, 2], 0.5, **differs)
     assert recurring.frame(movers(feedbacks, [nothing, nothing])) is None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_info_that_agents_share_is_that_of_its_own_seed_alone(count: int) -> None:
+    infos = [np.arange(2, dtype=np.float32)] * count
+    recurring = NumbersFrame([(2, 2)] * count, 5)
+    shared, others = (PlainInfo(feedback_of([], 0.0, osp_seed=seed).info) for seed in (5, 6))
+    for reward in (0.5, 1.5):
+        feedback = Feedback(np.array([1, reward], np.float32), reward, info=shared)
+        frame = recurring.frame(movers([feedback] * count, infos))
+        assert frame is not None
+        assert bytes(frame) == framed(told([1, reward] * count, [0, 1] * count, [reward] * count))
+    feedback = Feedback(np.zeros(2, np.float32), info=others)
+    assert recurring.frame(movers([feedback] * count, infos)) is None
 
 
 def test_an_observation_of_another_size_is_left_to_the_messages() -> None:

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ospbridge.errors import RemoteProtocolError
-from ospbridge.osp import asking, roster
+from ospbridge.osp import asking, bursts, roster
 from ospbridge.osp.bursts import FROM_ONE
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.listing import list_once
-from ospbridge.osp.messages import AgentInfo, AgentInfoNext, AgentOverviewNext, Message, ValueIds, ValueInfo
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
+    Message,
+    ValueIds,
+    ValueInfo,
+)
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from tests.osp.lister import Lister
@@ -372,3 +380,27 @@ def test_an_agent_with_fewer_than_no_values_is_an_error_of_the_server(counts: tu
     machine.receive(AgentInfo(1, *counts, "agent").encode(), 0.0)
     with pytest.raises(RemoteProtocolError, match="a count of -1 pieces"):
         machine.result()
+
+
+def test_texts_of_a_list_that_have_no_end_are_an_error_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A datagram may be full of one name, and a million of them may be announced."""
+    monkeypatch.setattr(bursts, "MOST_CHARACTERS", 1_000)
+    machine = ClientMachine(DOCUMENT)
+    machine.begin(roster.overview(machine), 0.0)
+    machine.receive(AgentOverview(1_000_000).encode(), 0.0)
+    sent = 0
+    while not machine.finished and sent < AT_MOST:
+        machine.receive(AgentOverviewNext(sent, sent + 1, "Agent", 1, "n" * 95).encode(), 0.0)
+        sent += 1
+    assert sent == 11
+    with pytest.raises(RemoteProtocolError, match="11 of 1000000 pieces have more than 1000 characters"):
+        machine.result()
+
+
+def test_texts_that_were_dropped_again_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bursts, "MOST_CHARACTERS", 50)
+    burst = bursts._Burst(ClientMachine(DOCUMENT), "agents", None)
+    burst.begin(AgentOverview(2), 2)
+    for version in range(10):
+        burst.add(0, AgentOverviewNext(0, 1, "Agent", 1, f"{version}" * 20))
+    assert burst.characters <= 25

@@ -17,7 +17,7 @@ from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import barrier
 from ospbridge.osp.asking import set_value
 from ospbridge.osp.client import MUTE, ClientMachine
-from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE, StepClock
+from ospbridge.osp.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.echo import KEPT, AgentEcho
 from ospbridge.osp.messages import (
@@ -29,6 +29,7 @@ from ospbridge.osp.messages import (
     ResetCommunicationAck,
     ResetSimulationAck,
     ResetSimulationCompleted,
+    SetValue,
     SetValueAck,
     StepCompleted,
     ValueContent,
@@ -39,6 +40,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.resetting import SEED
+from ospbridge.osp.timekeeping import start_clock
 from ospbridge.osp.votes import Vote
 from tests.osp.test_hostile_server import SHORT, brought, give, on_stage
 
@@ -279,6 +281,25 @@ def test_a_session_that_ends_while_a_familiar_completion_is_looked_into_is_told_
     give(machine, ResetCommunicationAck())
     with pytest.raises(SessionEvicted):
         machine.result()
+
+
+def test_a_clock_that_a_simulator_did_not_answer_about_once_is_asked_for_again_and_not_for_ever() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.clock = StepClock()
+    for asked in (1, 2):
+        machine.begin(start_clock(machine), machine.now)
+        until_the_end(machine)
+        machine.result()
+        assert machine.clock.missing == (asked == 2)
+    machine.clock = StepClock()
+    machine.mute_questions = 0
+    machine.begin(start_clock(machine), machine.now)
+    until_the_end(machine)
+    machine.begin(start_clock(machine), machine.now)
+    give(machine, ValueIds(1), ValueInfo(0, CLOCK, "Double", SIMULATION_TIME))
+    while not machine.finished:
+        give(machine, at(0.5))
+    assert machine.clock.base == 0.5
 
 
 def test_a_repository_that_was_silent_before_is_not_asked_how_long_steps_take() -> None:
@@ -608,6 +629,30 @@ def test_a_seed_that_the_simulator_has_no_variable_for_is_told_once_and_never_as
     (question,) = sent(machine)
     assert isinstance(question, GetValue)
     assert question.value_id == CLOCK, "the clock, as without a seed"
+
+
+def test_a_simulator_that_did_not_answer_about_the_seed_once_is_asked_again_by_the_next_reset() -> None:
+    machine = resetting(0, seed=7)
+    while Code.GET_VALUE not in codes(machine):
+        assert machine.deadline is not None
+        sent(machine)
+        machine.handle_timer(machine.deadline)
+    assert not machine.seedless
+    assert Notice(f"{machine.peer} did not answer about {SEED}: it has not got the seed 7") in machine.notices
+    machine.interrupt(TimeoutError())
+    sent(machine)
+    machine.begin(barrier.reset(machine, 8), 0.0)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED))
+    assert SetValue(3, "8") in sent(machine)
+
+
+def test_a_simulator_that_never_answers_about_the_seed_is_not_asked_for_ever() -> None:
+    machine = resetting(0, seed=7)
+    machine.mute_questions = MUTE - 1
+    while not machine.seedless:
+        assert machine.deadline is not None
+        machine.handle_timer(machine.deadline)
+    assert Notice(f"{machine.peer} has no variable {SEED}: seeds have no effect") in machine.notices
 
 
 def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:

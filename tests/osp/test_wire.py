@@ -156,7 +156,7 @@ def test_what_is_whole_is_not_reported_missing() -> None:
 
 def test_an_error_shows_the_offset_and_the_first_bytes() -> None:
     data = bytes(range(100))
-    error = Reader(data, offset=40).error("expected nothing")
+    error = Reader(data).error("expected nothing", 40)
     assert str(error).startswith("expected nothing at offset 40 of 100 bytes [00 01 02")
     assert str(error).endswith("2e 2f ...]")
     assert (error.data, error.offset) == (data, 40)

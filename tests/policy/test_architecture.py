@@ -87,7 +87,7 @@ def test_the_weights_of_another_algorithm_are_refused_with_what_is_supported() -
         ("encoder.encoder.tokenizer.net.mlp.0.weight", "the tokenizer of an LSTM", "use_lstm=False"),
         ("encoder.encoder.gru.weight_ih_l0", "a GRU", "use_lstm=False"),
         ("encoder.encoder.net.0.cnn.1.weight", "a CNN", "export the policy as an ONNX file"),
-        ("pi.something.weight", "no dense layer", "export the policy as an ONNX file"),
+        ("pi.something.weight", "no dense layer", "let RLlib's own env runners attach"),
     ],
 )
 def test_what_is_no_dense_layer_is_refused_by_its_name(key: str, what: str, way_out: str) -> None:

@@ -111,6 +111,23 @@ CNN = {
     "pi.net.mlp.0.weight": (3, 14112),
     "pi.net.mlp.0.bias": (3,),
 }
+DQN = {
+    "encoder.net.mlp.0.weight": (256, 5),
+    "encoder.net.mlp.0.bias": (256,),
+    "af.log_std_clip_param_const": (1,),
+    "af.net.mlp.0.weight": (3, 256),
+    "af.net.mlp.0.bias": (3,),
+    "vf.log_std_clip_param_const": (1,),
+    "vf.net.mlp.0.weight": (1, 256),
+    "vf.net.mlp.0.bias": (1,),
+}
+SAC = {
+    "pi_encoder.net.mlp.0.weight": (256, 5),
+    "pi_encoder.net.mlp.0.bias": (256,),
+    "pi.log_std_clip_param_const": (1,),
+    "pi.net.mlp.0.weight": (4, 256),
+    "pi.net.mlp.0.bias": (4,),
+}
 
 
 @pytest.mark.parametrize(
@@ -124,10 +141,12 @@ CNN = {
             4,
             ("one of 4 choices", "a box of 2 numbers"),
         ),
+        (DQN, 5, None, ()),
+        (SAC, 5, 4, ("one of 4 choices", "a box of 2 numbers")),
         (CNN, None, 3, ("one of 3 choices",)),
         ({name: shape for name, shape in LSTM.items() if not name.startswith("pi.net")}, 5, None, ()),
     ],
-    ids=["LSTM", "free deviations", "layers not shared", "CNN", "no head"],
+    ids=["LSTM", "free deviations", "layers not shared", "DQN", "SAC", "CNN", "no head"],
 )
 def test_a_module_that_nobody_can_act_from_tells_its_widths_where_its_weights_do(
     shapes: dict[str, tuple[int, ...]], observation: int | None, outputs: int | None, actions: tuple[str, ...]

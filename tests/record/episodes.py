@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback, Space
-from ospbridge.record.collecting import EpisodeCollector, Recorded
+from ospbridge.record.collecting import MEMORY, EpisodeCollector, Recorded, at_once
+from ospbridge.record.writing import EpisodeWriter
 
 INFOS = ("/episode/reward", "/Body/X")
 
@@ -28,6 +30,11 @@ def feedback(number: float, *, seed: int = 7, outputs: int = 3, **ended: Any) ->
         info={"osp_seed": seed, "infos": {INFOS[0]: number / 4, INFOS[1]: -number}},
         **ended,
     )
+
+
+def recorder_into(directory: str | Path, whose: Recorded, *, memory: int = MEMORY) -> EpisodeCollector:
+    """What it collects is on disk when whatever ended the episode returns."""
+    return EpisodeCollector(whose, at_once(EpisodeWriter(directory).write), memory=memory)
 
 
 def play(recorder: EpisodeCollector, steps: int, *, seed: int = 7, first: float = 0.0, **ended: Any) -> None:

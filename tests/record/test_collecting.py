@@ -78,6 +78,23 @@ def test_a_part_takes_no_more_than_it_may_with_the_observation_that_it_begins_wi
     assert all(part.nbytes <= 20_000 for part in found)
 
 
+def test_a_part_takes_no_more_than_it_may_with_what_its_actions_were_drawn_from() -> None:
+    found: list[Collected] = []
+    collector = EpisodeCollector(whose(actions=100, outputs=1), found.append, memory=20_000)
+    collector.begin(feedback(0, outputs=1))
+    for number in range(25):
+        collector.step(
+            np.zeros(100),
+            feedback(number, outputs=1),
+            dist_inputs=np.zeros(200, np.float32),
+            drawn=np.ones(100, np.float32),
+        )
+    collector.close()
+    # A step takes 400 bytes for its action and 400 for the drawn one, 804 for what that was drawn from, and 52 beside.
+    assert [len(part) for part in found] == [11, 11, 3]
+    assert all(part.nbytes <= 20_000 for part in found)
+
+
 def test_an_episode_is_over_although_handing_it_over_failed() -> None:
     taken: list[RecordedEpisode] = []
 

@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +19,13 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.record.episode import read_episode
 from ospbridge.record.reading import read_recording, recorded_files
-from ospbridge.record.recorder import EpisodeRecorder
-from tests.record.episodes import INFOS, box, feedback, play, whose
+from ospbridge.record.writing import EpisodeWriter
+from tests.record.episodes import INFOS, box, feedback, play, recorder_into, whose
 
 
 def test_an_episode_is_on_disk_as_soon_as_it_ends_with_all_that_it_was(tmp_path: Path) -> None:
     before = datetime.now(UTC)
-    recorder = EpisodeRecorder(tmp_path / "new" / "folder", whose())
+    recorder = recorder_into(tmp_path / "new" / "folder", whose())
     play(recorder, 3, terminated=True)
     (episode,) = read_recording(tmp_path / "new" / "folder")
     assert len(episode) == 3
@@ -45,7 +46,7 @@ def test_an_episode_is_on_disk_as_soon_as_it_ends_with_all_that_it_was(tmp_path:
 
 
 def test_vectors_as_actions_and_why_the_bridge_ended_it_are_kept(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose("a/b ü", actions=2))
+    recorder = recorder_into(tmp_path, whose("a/b ü", actions=2))
     recorder.begin(feedback(0), weights_seq_no=12)
     recorder.step(np.array([0.5, -0.5], np.float32), feedback(1, truncated=True, reason="it died, über"))
     (episode,) = read_recording(tmp_path)
@@ -57,7 +58,7 @@ def test_vectors_as_actions_and_why_the_bridge_ended_it_are_kept(tmp_path: Path)
 
 
 def test_an_episode_that_did_not_end_is_written_at_the_next_reset_and_when_closed(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 2, seed=1)
     assert list(read_recording(tmp_path)) == []
     play(recorder, 0, seed=2)
@@ -72,7 +73,7 @@ def test_an_episode_that_did_not_end_is_written_at_the_next_reset_and_when_close
 
 
 def test_steps_before_a_reset_and_behind_an_end_are_no_episode(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     recorder.step(0, feedback(1))
     play(recorder, 1, terminated=True)
     recorder.step(0, feedback(2))
@@ -81,14 +82,14 @@ def test_steps_before_a_reset_and_behind_an_end_are_no_episode(tmp_path: Path) -
 
 
 def test_a_long_episode_grows_without_losing_a_step(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 2000, terminated=True)
     (episode,) = read_recording(tmp_path)
     np.testing.assert_array_equal(episode.observations[:, 0], np.arange(2001))
 
 
 def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose(), memory=2000)
+    recorder = recorder_into(tmp_path, whose(), memory=2000)
     play(recorder, 100, truncated=True)
     parts = list(read_recording(tmp_path))
     assert len(parts) > 2
@@ -103,15 +104,45 @@ def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tm
     np.testing.assert_array_equal(together[:, 0], np.arange(101))
 
 
+@pytest.mark.parametrize("behind, calls", [("fsync", 1), ("link", 1), ("fsync", 2), ("settle", 1)])
+def test_an_episode_whose_writing_ctrl_c_interrupts_is_written_all_the_same_and_once(
+    behind: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = recorder_into(tmp_path, whose())
+    place: Any = EpisodeWriter if behind == "settle" else os
+    real = getattr(place, behind)
+    left = 0
+
+    def interrupted(*args: Any, **others: Any) -> None:
+        nonlocal left
+        real(*args, **others)
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, behind, interrupted)
+    left = calls
+    with pytest.raises(KeyboardInterrupt):
+        play(recorder, 2, seed=1, terminated=True)
+    play(recorder, 3, seed=2)
+    left = calls
+    with pytest.raises(KeyboardInterrupt):
+        recorder.step(0, feedback(4, seed=2, truncated=True))
+    recorder.close()
+    first, second = read_recording(tmp_path)
+    assert (first.seed, len(first), first.how) == (1, 2, "terminated")
+    assert (second.seed, len(second), second.how) == (2, 4, "truncated")
+
+
 def test_numpy_reads_the_files_without_pickle(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 2, terminated=True)
     with np.load(recorded_files(tmp_path)[0], allow_pickle=False) as archive:
         assert {"about", "observations", "actions", "rewards", "infos"} <= set(archive.files)
 
 
 def test_recorders_of_one_directory_do_not_meet(tmp_path: Path) -> None:
-    recorders = [EpisodeRecorder(tmp_path, whose(agent)) for agent in ("a b", "a_b")]
+    recorders = [recorder_into(tmp_path, whose(agent)) for agent in ("a b", "a_b")]
     for _ in range(5):
         for recorder in recorders:
             play(recorder, 1, terminated=True)
@@ -121,7 +152,7 @@ def test_recorders_of_one_directory_do_not_meet(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_child_writes_nothing_of_its_parents_episode(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 3)
     child = multiprocessing.get_context("fork").Process(target=recorder.close)
     child.start()
@@ -136,9 +167,8 @@ def test_a_forked_child_writes_nothing_of_its_parents_episode(tmp_path: Path) ->
 
 CRASHING = """
 import os, sys
-from tests.record.episodes import play, whose
-from ospbridge.record.recorder import EpisodeRecorder
-recorder = EpisodeRecorder(sys.argv[1], whose())
+from tests.record.episodes import play, recorder_into, whose
+recorder = recorder_into(sys.argv[1], whose())
 number = 0
 while True:
     number += 1
@@ -168,7 +198,7 @@ def test_after_kill_9_every_finished_episode_can_be_read(tmp_path: Path) -> None
 
 
 def test_what_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 1, terminated=True)
     (tmp_path / ".20260101T000000.000000Z-cart-1-000001.part").write_bytes(b"PK")
     (tmp_path / ".hidden.npz").write_bytes(b"PK")
@@ -177,7 +207,7 @@ def test_what_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "flipped", "other arrays"])
 def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 20, terminated=True)
     (file,) = recorded_files(tmp_path)
     content = bytearray(file.read_bytes())
@@ -202,7 +232,7 @@ def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose())
+    recorder = recorder_into(tmp_path, whose())
     play(recorder, 1, terminated=True)
     (file,) = recorded_files(tmp_path)
     with np.load(file) as archive:
@@ -220,19 +250,19 @@ def test_directories_that_cannot_serve_are_told(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(ConfigurationError, match="cannot be recorded"):
-        EpisodeRecorder(file, whose())
+        recorder_into(file, whose())
 
 
 def test_a_directory_that_vanishes_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     directory = tmp_path / "gone"
-    recorder = EpisodeRecorder(directory, whose())
+    recorder = recorder_into(directory, whose())
     directory.rmdir()
     with pytest.raises(ConfigurationError, match="gone"):
         play(recorder, 1, terminated=True)
 
 
 def test_bounds_survive(tmp_path: Path) -> None:
-    recorder = EpisodeRecorder(tmp_path, whose(actions=3, outputs=1))
+    recorder = recorder_into(tmp_path, whose(actions=3, outputs=1))
     recorder.begin(feedback(0, outputs=1))
     recorder.step(np.zeros(3, np.float32), feedback(1, outputs=1, terminated=True))
     (episode,) = read_recording(tmp_path)

@@ -319,6 +319,19 @@ def test_what_was_forgotten_is_taken_out_with_what_comes(tmp_path: Path) -> None
         assert spool.figures.dropped == 0
 
 
+def test_between_what_was_forgotten_nothing_is_taken_out(tmp_path: Path) -> None:
+    file = tmp_path / "spool"
+    with Spool(file) as spool:
+        put(spool, *"abcdefg")
+        spool.forget([entry for entry in spool.take(steps=ALL, size=ALL) if entry.key in "acdg"])
+        put(spool, "h")
+        assert spool._file.entries == 4
+        assert keys(spool) == ["b", "e", "f", "h"]
+        assert (spool.figures.entries, spool.figures.bytes) == (4, 400)
+    with Spool(file) as again:
+        assert keys(again) == ["b", "e", "f", "h"]
+
+
 def test_forgetting_survives_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
     monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 0.06)

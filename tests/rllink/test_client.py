@@ -183,12 +183,6 @@ def test_weights_that_never_become_new_are_given_up_at_the_limit() -> None:
     assert 3.0 <= pair.now - began < 3.1
 
 
-def test_whoever_takes_any_weights_gets_the_first_that_come() -> None:
-    pair = greeted(stale=1)
-    pair.do(get_state(pair.client))
-    assert seq_of(pair.do(learn(pair.client, batch(), must_advance=False))) == 0
-
-
 def test_newer_weights_can_be_waited_for_without_sending_anything() -> None:
     pair = greeted()
     pair.do(get_state(pair.client))

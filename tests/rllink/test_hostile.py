@@ -240,7 +240,7 @@ def exchange(number: int, machine: ClientMachine) -> Exchange[Any]:
         case 4:
             return deliver(machine, [Episodes((episode(3),))])
         case _:
-            return learn(machine, [Episodes((episode(3),)), batch], must_advance=False)
+            return learn(machine, [Episodes((episode(3),)), batch])
 
 
 @given(STREAMS, CUTS)

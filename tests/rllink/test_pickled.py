@@ -189,6 +189,24 @@ def test_a_module_that_is_not_specified_is_as_the_settings_say(spec: Any) -> Non
     assert config_in(pickle.dumps(settings)).model.fcnet_activation == "silu"
 
 
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "settings, defaults",
+    [
+        ({"_model_config": {}, "_rl_module_spec": None}, True),
+        ({"_model_config": {"fcnet_hiddens": [8]}, "_rl_module_spec": None}, True),
+        ({"_model_config": {}, "_rl_module_spec": Spec()}, False),
+        ({"_model_config": {}}, False),
+        ({"_model_config": 7, "_rl_module_spec": None}, False),
+        ({"_rl_module_spec": None}, False),
+    ],
+)
+def test_a_network_that_nobody_specified_is_one_of_rllibs_defaults(
+    settings: dict[str, Any], defaults: bool, protocol: int
+) -> None:
+    assert config_in(pickle.dumps(settings, protocol)).defaults is defaults
+
+
 def pickled_name(module: str, name: str) -> bytes:
     """A pickle of ``{"_model_config": {"fcnet_activation": NAME}}``, of a class that need not be there."""
     return f"\x80\x02}}X\r\0\0\0_model_config}}X\x10\0\0\0fcnet_activationc{module}\n{name}\nss.".encode(
@@ -246,10 +264,14 @@ def test_spaces_are_found(protocol: int) -> None:
     assert found.action_space == DiscreteSpace(5)
 
 
+def test_choices_are_counted_from_0_as_rllib_does_whatever_their_space_starts_with() -> None:
+    space = gymnasium.spaces.Discrete(5, start=3)
+    assert config_in(pickle.dumps({"action_space": space})).action_space == DiscreteSpace(5)
+
+
 @pytest.mark.parametrize(
     "space",
     [
-        gymnasium.spaces.Discrete(5, start=1),
         gymnasium.spaces.Box(0, 255, (2,), np.uint8),
         {"Box": 1},
         "Box",

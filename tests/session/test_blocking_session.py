@@ -29,6 +29,7 @@ from ospbridge.errors import (
     SimulatorSilent,
 )
 from ospbridge.observe.trace import TraceWriter, read_trace
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking
@@ -221,8 +222,22 @@ def test_a_forgotten_session_gives_its_agents_back(simulator: UdpSimulator) -> N
     session.register("agent1")
     del session
     gc.collect()
-    with BlockingSession.connect(str(simulator.address)) as other:
+    with BlockingSession.connect(simulator.address, reclaim_stale=False) as other:
         assert all(entry.available for entry in other.agents())
+
+
+def test_a_session_at_rest_sees_resets_of_others(simulator: UdpSimulator) -> None:
+    with (
+        BlockingSession.connect(simulator.address) as watcher,
+        BlockingSession.connect(simulator.address) as driver,
+    ):
+        assert watcher.take_notices() == []
+        driver.register("agent1")
+        driver.reset(1)
+        give_up = time.monotonic() + 5
+        while not (notices := watcher.take_notices()) and time.monotonic() < give_up:
+            time.sleep(0.01)
+        assert [type(notice) for notice in notices] == [WorldReset]
 
 
 def test_an_agent_of_another_client_is_taken(simulator: UdpSimulator) -> None:
@@ -366,7 +381,7 @@ def test_after_events_a_nerd_servers_session_leaves_by_giving_back(simulator: Ud
     with BlockingSession.connect(str(simulator.address)) as session:
         session.register("agent1")
         assert session.register_event("/Synthetic/Mark")
-    with BlockingSession.connect(str(simulator.address)) as other:
+    with BlockingSession.connect(simulator.address, reclaim_stale=False) as other:
         assert all(entry.available for entry in other.agents())
 
 

@@ -399,6 +399,23 @@ def test_without_a_daemon_the_error_names_the_path_and_what_to_start() -> None:
     assert "ospbridge connect" in caught.value.hint
 
 
+def test_a_dead_daemon_of_several_simulators_is_to_be_started_again_and_no_other_simulators_hub_named() -> (
+    None
+):
+    left, right = default_hub("left"), default_hub("right")
+    left.parent.mkdir(parents=True, exist_ok=True)
+    for path in (left, right):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+    with pytest.raises(HubNotFound, match="hub-left") as caught:
+        HubClient.connect(f"unix:{left}")
+    assert "ospbridge connect" in caught.value.hint
+    assert "hub-right" not in caught.value.hint
+    with pytest.raises(HubNotFound) as caught:
+        HubClient.connect()
+    assert f"unix:{left}, unix:{right}" in caught.value.hint
+
+
 @pytest.mark.parametrize("address", ["", "hub.sock", "tcp:1.2.3.4:5", "unix:", "unix:/" + 200 * "x"])
 def test_a_wrong_address_is_a_configuration_error(address: str) -> None:
     with pytest.raises(ConfigurationError):
@@ -426,6 +443,28 @@ def test_a_daemon_without_a_simulator_is_waited_for_as_long_as_asked() -> None:
             pass
         with seated(wait=10.0) as seat:
             seat.reset(1)
+
+
+@pytest.mark.parametrize("ended", [Hello, Attach])
+def test_a_daemon_that_ends_while_an_environment_waits_at_it_is_waited_for_as_well(
+    ended: type[HubRequest],
+) -> None:
+    def answer(request: HubRequest) -> Replies:
+        return b"" if isinstance(request, ended) else usual(request)
+
+    started: list[HubSeat] = []
+    waiting = threading.Thread(target=lambda: started.append(HubClient.connect(wait=30.0).attach("cart")))
+    with daemon(answer) as tiny:
+        with pytest.raises(HubLost), seated():
+            pass
+        wait_for(lambda: tiny.ends == 1)
+        waiting.start()
+        wait_for(lambda: tiny.ends > 1)
+    with daemon():
+        waiting.join(30)
+        (seat,) = started
+        assert seat.reset(1).info["osp_seed"] == 1
+        seat.close()
 
 
 def test_a_refused_attachment_leaves_no_connection_behind() -> None:

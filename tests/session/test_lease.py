@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -218,7 +219,10 @@ def test_a_lease_is_as_old_as_its_sessions_last_word_whoever_tried_it_since(tmp_
         b"[]",
         b'{"server": "127.0.0.1"}',
         json.dumps(asdict(replace(LEASE, handler_port=65536))).encode(),
-        json.dumps(asdict(replace(LEASE, agents={"agent": "one"}))).encode(),  # type: ignore[dict-item]  # nor is it
+        json.dumps(asdict(replace(LEASE, local_port=0))).encode(),
+        json.dumps(asdict(LEASE) | {"agents": {"agent": "one"}}).encode(),
+        json.dumps(asdict(LEASE) | {"tries": "one"}).encode(),
+        json.dumps(asdict(LEASE) | {"owed": None}).encode(),
     ],
 )
 def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(
@@ -234,6 +238,38 @@ def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(
     assert descriptors() == before
     assert not strange.exists()
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_lies_in_another_users_directory_is_neither_believed_nor_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = LeaseFile(tmp_path)
+    dead.write(lease())
+    dead.abandon()
+    before = set(tmp_path.iterdir())
+    user = os.getuid()
+    with monkeypatch.context() as another:
+        another.setattr(os, "getuid", lambda: user + 1)
+        assert list(stale_leases(SERVER, tmp_path)) == []
+        mine = LeaseFile(tmp_path)
+        mine.write(lease())
+        assert not mine.held
+    assert set(tmp_path.iterdir()) == before
+    ((_, file),) = stale_leases(SERVER, tmp_path)
+    file.remove()
+
+
+def test_agents_whose_handler_is_silent_are_given_up_after_the_fifth_try(tmp_path: Path) -> None:
+    dead = LeaseFile(tmp_path)
+    dead.write(lease())
+    dead.abandon()
+    tries = 0
+    for found, file in chain.from_iterable(stale_leases(SERVER, tmp_path) for _ in range(9)):
+        assert found.tries == tries
+        tries += 1
+        file.tried(found, heard=False)
+    assert tries == 5
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -> None:

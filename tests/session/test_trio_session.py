@@ -39,7 +39,7 @@ async def test_a_whole_session_steps_and_leaves(profile: Profile) -> None:
                         outcome.outputs, expected(inputs[name], number + 1, 3, seed=7)
                     )
             assert await session.audit() == ""
-        async with await TrioSession.connect(str(simulator.address)) as other:
+        async with await TrioSession.connect(simulator.address, reclaim_stale=False) as other:
             assert all(entry.available for entry in await other.agents())
         with pytest.raises(SessionClosed):
             await session.agents()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 import tracemalloc
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -356,3 +357,38 @@ async def test_a_client_whose_host_vanished_gives_its_place_back(monkeypatch: py
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         idle, every, probes = (int(stream.getsockopt(socket.IPPROTO_TCP, each)) for each in options)
         assert idle + every * probes <= 60
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_large_messages_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each stands for may take many times its room."""
+    monkeypatch.setattr(serving, "LARGE", 100)
+    receive = ServerMachine.receive
+    busy: list[int] = []
+    most = 0
+
+    def watched(machine: ServerMachine, data: bytes) -> None:
+        nonlocal most
+        busy.append(1)
+        most = max(most, len(busy))
+        time.sleep(0.02)
+        try:
+            receive(machine, data)
+        finally:
+            busy.pop()
+
+    monkeypatch.setattr(ServerMachine, "receive", watched)
+    large = said({"type": "PING", "x": "x" * 1000})
+    async with sink() as address, trio.open_nursery() as nursery:
+
+        async def comes() -> None:
+            stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
+            async with stream:
+                await stream.send_all(large)
+                with trio.fail_after(WITHIN):
+                    assert await stream.receive_some(8) == b"00000016"
+
+        for _ in range(4):
+            nursery.start_soon(comes)
+    assert most == 1

@@ -11,6 +11,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from ospbridge.sink import serving
 from tests.daemon.certificates import Authority
 from tests.sink.test_sink import WITHIN, sink
 
@@ -108,3 +109,31 @@ async def test_who_ends_the_handshake_without_a_word_was_lost_and_nothing_worse(
     told = await told_of(Authority(tmp_path).issue("server"), lambda _: None)
     assert (told["event"], told["log_level"]) == ("a client was lost", "info")
     assert "in the TLS handshake" in told["reason"]
+
+
+async def test_a_host_that_shows_no_certificates_again_and_again_keeps_no_other_host_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "MOST_CLIENTS", 2)
+    authority = Authority(tmp_path)
+    context = authority.issue("client").context(server=False)
+    heard = []
+
+    def comes(port: int) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port), WITHIN) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+        ):
+            secured.sendall(b'00000016{"type": "PING"}')
+            heard.append(secured.recv(8))
+
+    async with sink(tls=authority.issue("server").context(server=True)) as address:
+        port = address.endpoint.port
+        silent = [await trio.open_tcp_stream("127.0.0.1", port, local_address="127.0.0.2") for _ in range(2)]
+        with trio.fail_after(WITHIN):
+            await trio.to_thread.run_sync(comes, port)
+            # Who waited longest has given way.
+            assert await silent[0].receive_some(1) == b""
+        for each in silent:
+            await each.aclose()
+    assert heard == [b"00000016"]

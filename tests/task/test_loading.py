@@ -124,6 +124,14 @@ def test_worlds(table: str, world: object) -> None:
             "randomise.'/m': expected two finite numbers, low below high ({ low = 0.5, high = 2.0 })",
         ),
         (
+            'name = "x"\n[randomise]\n"/m" = { low = 1, high = 1 }\n[[agent]]\n',
+            "randomise.'/m': expected two finite numbers, low below high ({ low = 0.5, high = 2.0 })",
+        ),
+        (
+            'name = "x"\n[randomise]\n"/m" = { low = -inf, high = 1 }\n[[agent]]\n',
+            "randomise.'/m': expected two finite numbers, low below high ({ low = 0.5, high = 2.0 })",
+        ),
+        (
             'name = "x"\n[world]\nkind = "gym"\n[[agent]]\n',
             'world.env: a gym world needs an environment (env = "CartPole-v1")',
         ),
@@ -137,6 +145,13 @@ def test_worlds(table: str, world: object) -> None:
             (
                 "agent[0].names.x: expected 'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME', "
                 "got 'outputs:/x' (did you mean 'output'?)"
+            ),
+        ),
+        (
+            AGENT + "[agent.names]\nx = 'output:'\n",
+            (
+                "agent[0].names.x: expected 'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME', "
+                "got 'output:'"
             ),
         ),
         (
@@ -179,7 +194,7 @@ def test_worlds(table: str, world: object) -> None:
             "agent[0].action.low: expected a number, a list of numbers, or a table of numbers by name or glob, got nan",
         ),
         (
-            AGENT + "[agent.observe]\noutputs = ['a', 'a']\n",
+            AGENT + "[agent.observe]\noutputs = ['b', 'a', 'c', 'a']\n",
             "agent[0].observe.outputs: 'a' stands there twice",
         ),
         (AGENT + "[agent.observe]\nscale = 1\n", "agent[0].observe.scale: expected true or false, got 1"),
@@ -201,6 +216,13 @@ def test_worlds(table: str, world: object) -> None:
         (
             AGENT + "[agent.episode]\nreset_observation = 'zeros'\nsettle_steps = 2\n",
             "agent[0].episode.settle_steps: there is no settling with reset_observation = 'zeros' (leave it out)",
+        ),
+        (
+            AGENT + "[agent.episode]\nsettle_steps = 0\n",
+            (
+                "agent[0].episode.settle_steps: an observation needs a step "
+                '(at least 1, or reset_observation = "zeros")'
+            ),
         ),
         (
             AGENT + "env_id = 'a/B-v0'\n[[agent]]\nenv_id = 'a/B-v0'\n",
@@ -454,11 +476,12 @@ def test_what_is_not_there_is_told_with_what_is(name: str, hint: str) -> None:
     "name, told",
     [
         ("", "no scenario is called ''"),
+        ("/proc/self/mem", "cannot be read: Input/output error"),
         ("x" * 5000, "File name too long"),
         ("/dev/null", "/dev/null is not a regular file"),
         ("/", "/ is a directory"),
     ],
-    ids=["empty", "long", "device", "directory"],
+    ids=["empty", "unreadable", "long", "device", "directory"],
 )
 def test_what_can_be_no_scenarios_file_is_told_as_what_it_is(name: str, told: str) -> None:
     with pytest.raises(ScenarioNotFound, match=told):

@@ -71,6 +71,8 @@ outputs = [
         ("max_steps", None),
         ("no TOML", None),
         ("agent 'cart'", None),
+        ("name 'x' is taken", None),
+        ("values.unheard of", None),
         ("", None),
     ],
 )

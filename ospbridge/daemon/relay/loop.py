@@ -105,19 +105,24 @@ class DrivingLoop:
 
     async def _drive(self, attachments: list[Attachment]) -> str:
         """Until an agent is gone for good, or others like them have come. Why it leaves them."""
-        held = self.conductor.lockstep.held
-        actors = self.actors = await self._driving.actors(attachments, str(self.conductor.settings.simulator))
-        while actors is not None and not any(attachment.held.missing for attachment in attachments):
-            if self.conductor.lockstep.held is not held:
+        conductor = self.conductor
+        held = conductor.lockstep.held
+        actors = self.actors = await self._driving.actors(attachments, str(conductor.settings.simulator))
+        while (
+            actors is not None
+            and not conductor.given_up
+            and not any(attachment.held.missing for attachment in attachments)
+        ):
+            if conductor.lockstep.held is not held:
                 # The simulator was joined again.
-                held = self.conductor.lockstep.held
+                held = conductor.lockstep.held
                 if self._more(attachments):
                     return "more agents like it have come"
             if self._gathering.due:
                 await self._pause(actors)
             if await self._reset(actors):
                 await self._episodes(actors)
-        return next(a.held.missing for a in attachments if a.held.missing)
+        return next((a.held.missing for a in attachments if a.held.missing), conductor.connection)
 
     def _more(self, attachments: list[Attachment]) -> bool:
         """Whether agents came that are wanted and free; and all that are wanted are of one kind."""

@@ -156,8 +156,8 @@ class Learner:
         said = {
             "env_steps": steps,
             # An ONNX model, which the older servers send, has its activations inside.
-            "activation": activation or pickled is None,
-            "head_activation": head_activation or pickled is None,
+            "activation": activation or pickled is None or told.defaults,
+            "head_activation": head_activation or pickled is None or told.defaults,
             "normalize_actions": normalize_actions is not None,
             "actions": spaces.action is not None or pickled is None,
         }

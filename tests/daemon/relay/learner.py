@@ -32,6 +32,7 @@ class TinyLearner:
         self.batch = batch
         self.outputs = outputs
         self.activation = "tanh"
+        self.head_activation = "relu"
         self.batches: list[tuple[EpisodeFragment, ...]] = []
         self.seq_no = 0
         self.stale: list[int] = []
@@ -137,7 +138,12 @@ class TinyLearner:
     def _check(self, fragments: tuple[EpisodeFragment, ...]) -> None:
         """Whether these weights decided it."""
         module = NumpyModule(
-            self.weights, inputs=self.outputs, outputs=2, gaussian=True, activation=self.activation
+            self.weights,
+            inputs=self.outputs,
+            outputs=2,
+            gaussian=True,
+            activation=self.activation,
+            head_activation=self.head_activation,
         )
         for fragment in fragments:
             expected = module.forward(fragment.observations[:-1])

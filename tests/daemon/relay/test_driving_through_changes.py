@@ -8,6 +8,7 @@ from collections import Counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -20,7 +21,7 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.task.plain import PlainTask
 from tests.daemon.relay import test_driving
-from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.learner import HIDDEN, TinyLearner
 from tests.daemon.relay.test_driving import WITHIN, away, back, driven, until, upstream, world
 from tests.daemon.stage import FakeSession, agent
 from tests.daemon.test_conductor import attach
@@ -122,6 +123,23 @@ async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_t
     assert learner.wrong == []
 
 
+async def test_a_simulator_that_is_given_up_is_left_and_said_to_be_so_once() -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)):
+            await until(lambda: learner.batches)
+            conductor._keeper.session = None
+            conductor._keeper.ended(SessionLost("lost too often", hint="start the daemon again"))
+            conductor.lockstep.cut_all("lost too often", trio.current_time())
+            conductor._changed()
+            await until(lambda: not conductor.lockstep.attachments)
+            await trio.sleep(2.5)
+            assert not conductor.lockstep.attachments
+    failed = [line for line in logs if line["event"] == "the driver's reset failed"]
+    assert len(failed) <= 1
+
+
 @pytest.mark.parametrize(
     "driven_one, name, patterns",
     [("a", "b", ("a",)), ("a", "odd", ("*",)), ("robot[1]", "robot1", ("robot[1]",))],
@@ -182,6 +200,54 @@ async def test_a_server_that_returns_with_another_activation_is_acted_for_with_t
     assert learner.wrong == []
 
 
+class DeepHead(TinyLearner):
+    """Its policy's head has a hidden layer; its settings may tell that layer's activation."""
+
+    def __init__(self, *, head_activation: str, tells: bool) -> None:
+        super().__init__()
+        self.head_activation = head_activation
+        self.tells = tells
+
+    def _config(self) -> SetConfig:
+        model = {"fcnet_activation": self.activation}
+        if self.tells:
+            model["head_fcnet_activation"] = self.head_activation
+        said = {"train_batch_size_per_learner": self.batch, "_model_config": model}
+        return SetConfig(pickled=pickle.dumps(said, 4))
+
+    def _drawn(self) -> dict[str, Any]:
+        weights = super()._drawn()
+        for part in ("weight", "bias"):
+            weights[f"pi.net.mlp.2.{part}"] = weights[f"pi.net.mlp.0.{part}"]
+        weights["pi.net.mlp.0.weight"] = self._random.normal(size=(HIDDEN, HIDDEN)).astype(np.float32)
+        weights["pi.net.mlp.0.bias"] = self._random.normal(size=HIDDEN).astype(np.float32)
+        return weights
+
+
+@pytest.mark.parametrize(
+    "head_activation, tells, said, assumed",
+    [
+        ("tanh", True, None, []),
+        ("silu", False, "silu", []),
+        ("silu", True, "silu", []),
+        ("relu", False, None, ["relu"]),
+    ],
+    ids=["told by the server", "said by the user", "told and said", "neither"],
+)
+async def test_a_policys_head_is_activated_as_the_user_says_or_the_server_tells(
+    head_activation: str, tells: bool, said: str | None, assumed: list[str]
+) -> None:
+    learner = DeepHead(head_activation=head_activation, tells=tells)
+    _, conductor = world()
+    changes = {"activation": None, "env_steps": None, "read_pickle": True, "head_activation": said}
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **changes)):
+            await until(lambda: len(learner.batches) >= 2)
+    assert learner.wrong == []
+    told = [line["head_activation"] for line in logs if "head_activation" in line]
+    assert told == assumed
+
+
 class Unreadable(Configured):
     """Its settings are of a kind that nobody has met."""
 
@@ -213,6 +279,20 @@ async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_h
     assert reason in told["reason"]
     assert "--rllink-env-steps" in told["hint"]
     assert learner.wrong == []
+
+
+@pytest.mark.parametrize("specified", [True, False])
+async def test_an_activation_that_the_settings_leave_to_rllib_is_no_assumption(specified: bool) -> None:
+    learner = Unreadable()
+    spec = {"module_class": "mine"} if specified else None
+    learner.pickled = pickle.dumps({"train_batch_size": 20, "_model_config": {}, "_rl_module_spec": spec})
+    _, conductor = world()
+    told = {"activation": None, "env_steps": None, "read_pickle": True, "normalize_actions": True}
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, **told)):
+            await until(lambda: len(learner.batches) >= 2)
+    assumed = [line for line in logs if "RLlib's defaults are assumed" in line["event"]]
+    assert [line.get("activation") for line in assumed] == (["tanh"] if specified else [None])
 
 
 @pytest.mark.parametrize("algorithm", ["APPO", "IMPALA", "PPO"])

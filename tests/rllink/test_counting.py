@@ -1,0 +1,85 @@
+"""Values of a body are counted before any is made: a byte may stand for a list, and millions of these fill a memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.rllink import counting
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.messages import Ping
+from ospbridge.rllink.untrusted import Misfit
+
+SIZES = st.sampled_from([0, 1, 2, 4, 8, 15, 16, 31, 32, 255, 256, 65_535, 65_536])
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(-300, 300),
+    st.floats(),
+    SIZES.map(lambda size: "x" * size),
+    SIZES.map(bytes),
+    SIZES.map(lambda size: msgspec.msgpack.Ext(3, bytes(size))),
+)
+LISTS = SIZES.filter(lambda size: size < 70_000).map(lambda size: [0] * size)
+MAPS = SIZES.filter(lambda size: size < 70_000).map(
+    lambda size: {str(number): None for number in range(size)}
+)
+VALUES = st.recursive(
+    st.one_of(SCALARS, LISTS, MAPS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=20), st.dictionaries(st.text(max_size=40), inner, max_size=20)
+    ),
+    max_leaves=20,
+)
+
+
+def count(value: Any) -> int:
+    if isinstance(value, list):
+        return 1 + sum(map(count, value))
+    if isinstance(value, dict):
+        return 1 + sum(1 + count(inner) for inner in value.values())
+    return 1
+
+
+@given(VALUES)
+def test_values_of_msgpack_are_counted_as_they_are(value: Any) -> None:
+    body = msgspec.msgpack.encode(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "LOOKED_AT", 0)
+        patch.setattr(counting, "MOST_VALUES", count(value))
+        counting.check_msgpack(body)
+        patch.setattr(counting, "MOST_VALUES", count(value) - 1)
+        with pytest.raises(Misfit, match="more than"):
+            counting.check_msgpack(body)
+
+
+@given(st.binary())
+def test_of_other_bytes_nothing_is_said(data: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "LOOKED_AT", 0)
+        counting.check_msgpack(data)
+        counting.check_json(data)
+
+
+@pytest.mark.parametrize(
+    "dialect, body",
+    [
+        (MSGPACK, b"\x82\xa4type\xa4PING\xa1x\xdd\x00\x06\x00\x00" + b"\x90" * 0x60000),
+        (JSON, orjson.dumps({"type": "PING", "x": [[]] * 0x60000})),
+    ],
+    ids=["msgpack", "json"],
+)
+def test_a_body_of_empty_lists_is_refused_before_it_is_read(
+    dialect: Dialect, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(dialect.decode(body), Ping)
+    monkeypatch.setattr(counting, "MOST_VALUES", 0x60000)
+    with pytest.raises(RemoteProtocolError, match=f"{len(body)} bytes holds more than {0x60000} values"):
+        dialect.decode(body)
