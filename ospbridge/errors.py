@@ -158,7 +158,7 @@ class TaskError(OspBridgeError):
     """A task cannot judge what a step brought: an expression failed, or a variable is no number."""
 
     exit_code = 78
-    default_hint = "mend the scenario; the next episode begins with a reset"
+    default_hint = "fix the scenario; the next episode begins with a reset"
 
 
 class SimulatorNotFound(OspBridgeError):

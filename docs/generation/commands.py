@@ -40,10 +40,10 @@ TOP: Final = """\
 
 <!-- `python -m docs.generate` writes this page; change the commands' own help instead. -->
 
-All commands have `--help` (`-h`), which prints what stands here. You can also set an option by the environment variable
-beside it; the command line counts first. In the variable of an option that may be repeated, separate the values by
-spaces; write a switch as `1` or `0`. [Exit codes](exit-codes.md) lists what commands end with, and
-[Shell completion](../how-to/shell-completion.md) says how to let a shell complete all this.
+This page lists every command with its options, as `--help` (`-h`) prints them. You can also set an option by the
+environment variable beside it; the command line takes precedence. In the variable of an option that may be repeated,
+separate the values by spaces; write a switch as `1` or `0`. [Exit codes](exit-codes.md) explains what commands end
+with, and [Let your shell complete commands](../how-to/shell-completion.md) how to complete them with Tab.
 """
 
 

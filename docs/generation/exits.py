@@ -23,7 +23,7 @@ CODES: Final = {
         ),
     ),
     EXIT_PROBLEM: (
-        "something to mend",
+        "a problem was found",
         (
             "`ospbridge doctor` found a problem, or a client of `ospbridge trace replay --strict` departed from the "
             "trace. Also, without a message, if the reader of the output stops reading, as in "
@@ -43,7 +43,7 @@ CODES: Final = {
         "the output cannot be written",
         (
             "Standard output goes to a full disk, or to a device that fails. For a pipe that nobody reads any more the "
-            "code is [1](#1-something-to-mend)."
+            "code is [1](#1-a-problem-was-found)."
         ),
     ),
     75: (
@@ -52,7 +52,10 @@ CODES: Final = {
     ),
     78: (
         "a setting cannot work",
-        "A file, address, certificate or package cannot be used. `ospbridge check` ends so if it finds mistakes.",
+        (
+            "A file, address, certificate or package cannot be used. `ospbridge check` ends with this code if it finds "
+            "mistakes."
+        ),
     ),
     EXIT_INTERRUPTED: ("interrupted", "Ctrl-C, as a shell reports it."),
 }

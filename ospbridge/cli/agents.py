@@ -48,7 +48,7 @@ def agents(simulator: SimulatorAccess, as_json: bool) -> None:
 def describe(agent: str, simulator: SimulatorAccess, as_json: bool) -> None:
     """Show the inputs, outputs and infos of an agent.
 
-    AGENT is a name, or a shell pattern that fits exactly one.
+    AGENT is a name, or a shell pattern that matches exactly one.
     """
     with simulator.session() as session:
         interface = session.describe(the_agent(session, agent))

@@ -58,7 +58,7 @@ def check(
     """Find the mistakes of a scenario.
 
     FILE is a TOML file, or the name of a scenario that comes with ospbridge. Each mistake is printed on a line of its
-    own, with its line and key path. Exit code 78 says that there are some. A class that the scenario names is imported.
+    own, with its line and key path; the exit code is then 78. A class that the scenario names is imported.
     """
     from ospbridge.envs.checking import Findings, held_against, importable
     from ospbridge.errors import ScenarioInvalid

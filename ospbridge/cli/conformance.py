@@ -51,13 +51,13 @@ def conformance(
 ) -> None:
     """Probe how a simulator speaks OSP.
 
-    Prints its profile, and of each known deviation from the document of OSP 1.1 whether it was seen, not seen, or could
-    not be tried and why. Nothing that is known to crash a server is done.
+    Prints its profile, and for each known deviation from the document of OSP 1.1 whether it was seen, not seen, or
+    could not be tried and why. It does nothing that is known to crash a server.
 
     It takes up to two free agents for a moment, steps them and resets the world, unless other clients control agents:
-    then it only looks. Best run against a simulator that was just started and that nobody uses.
+    then it only asks questions. Best run against a simulator that was just started and that nobody uses.
 
-    Exit code 0 says that probing finished, whatever was found.
+    The exit code is 0 if probing finished, whatever it found.
     """
     from ospbridge.diagnosis.conformance import Conformance
 

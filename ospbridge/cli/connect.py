@@ -38,9 +38,9 @@ def connect(context: click.Context, /, *, config: Path | None, **_: Any) -> None
     """Run the daemon between a simulator and environments.
 
     It joins the simulator, takes its agents, and lets gymnasium.make("ospbridge/Agent-v0", agent=NAME) drive them
-    from any process of this machine, and with --listen from other hosts. With --record it writes down what they play.
-    With --config it reads a file, which may name several simulators. SIGTERM and Ctrl-C give the agents back and end it
-    with exit code 0; SIGHUP has the file and certificates read again.
+    from any process of this machine, and with --listen from other hosts. With --record it records their episodes. With
+    --config it reads a file, which may name several simulators. On SIGTERM and Ctrl-C it gives the agents back and ends
+    with exit code 0; on SIGHUP it reads the file and certificates again.
     """
     from functools import partial
 

@@ -61,10 +61,10 @@ def doctor(
 ) -> None:
     """Find what keeps ospbridge from working here.
 
-    Looks at what is installed, at the machine, at the places that ospbridge writes to, and at what is named. Each
-    problem comes with its fix. It changes nothing, and only looks at a simulator.
+    Checks what is installed, the machine, the places that ospbridge writes to, and what you name. Each problem comes
+    with its fix. It changes nothing, and only asks a simulator questions.
 
-    Exit code 0 says that all is well, 1 that something needs mending; advice is no problem.
+    The exit code is 0 if there is no problem, else 1; advice is no problem.
     """
     from ospbridge.diagnosis.checks import State
 

@@ -69,14 +69,14 @@ def watch(
 
     NAME is the exact name of an event, for instance /Control/StepCompleted; a simulator cannot list them.
 
-    A simulator tells of events only those who control an agent. So this command controls one, rests it at neutral,
-    and asks for a step whenever the last one is complete: alone it drives the simulator at full speed; beside other
-    clients it steps as they do, and while it runs they cannot reset the world. Steps are counted from its start.
-    Where a completion is lost, or cut in front of its events, nobody knows what occurred in that step; it is told once,
-    and at the end in how many.
+    A simulator reports events only to clients that control an agent. So this command controls one, keeps it at its
+    neutral inputs, and asks for a step whenever the last one is complete: alone it drives the simulator at full speed;
+    beside other clients it steps as they do, and while it runs they cannot reset the world. Steps are counted from its
+    start. If a completion is lost, or cut before its events, the events of that step are unknown; the command says so
+    once, and at the end for how many steps.
 
-    A NERD server whose client registered for an event crashes if that client says goodbye, so the command leaves such
-    a server without a goodbye; its handler stays there until the communication is restarted. That needs --yes.
+    A NERD server crashes if a client that registered for an event says goodbye. So the command leaves such a server
+    without a goodbye; its handler stays there until the communication is restarted. This needs --yes.
 
     Ends after --steps, or by Ctrl-C or SIGTERM with exit code 0.
     """

@@ -31,7 +31,7 @@ __all__ = ["export"]
 def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
     """Make a dataset of recorded episodes.
 
-    DIR is what an environment was given as record=DIR. The dataset is made where Minari keeps its own, under
+    DIR is a directory of recordings (record=DIR, or --record). The dataset is written where Minari keeps its own, below
     $MINARI_DATASETS_PATH if that is set; minari.load_dataset(NAME) loads it.
     """
     from ospbridge.record.export import export_minari

@@ -76,9 +76,9 @@ def plot(  # noqa: PLR0917  # click passes options by name
 ) -> None:
     """Draw recorded episodes, or the times of a trace.
 
-    DIR is what an environment was given as record=DIR: returns and lengths of its episodes are drawn, or with --signal
-    the signals of the latest. FILE is one of its files, of which all signals are drawn, or a trace written with
-    --trace: then it is how long its steps took.
+    DIR is a directory of recordings (record=DIR, or --record): the picture shows the returns and lengths of the
+    episodes, or with --signal the signals of the latest. FILE is one recording, for all its signals, or a trace written
+    with --trace, for the times of its steps.
     """
     from ospbridge.plot.choosing import plot as draw
     from ospbridge.plot.looks import Looks

@@ -30,7 +30,7 @@ __all__ = ["restart_communication"]
 def restart_communication(yes: bool, simulator: SimulatorAccess) -> None:
     """Disconnect every client of a simulator.
 
-    All agents are free afterwards, those of clients that died too. Running clients lose their sessions in mid-episode.
+    All agents are free afterwards, also those of dead clients. Running clients lose their sessions in mid-episode.
     """
     from ospbridge.osp.timing import RESTART_SETTLES
 

@@ -61,9 +61,9 @@ def probe(
 ) -> None:
     """Say what an RLlink server speaks, needs and has.
 
-    It asks for a PONG, the settings and the weights, which changes nothing, and leaves gently. A server of RLlib takes
-    one client at a time and nobody for 5 s after one has left, so probe before a daemon connects, not meanwhile. The
-    exit code is 0 where a server answered, else 69, and 78 for an address or certificates that cannot work.
+    It asks for a PONG, the settings and the weights, which changes nothing. A server of RLlib takes one client at a
+    time and nobody for 5 s after one has left, so probe before a daemon connects, not meanwhile. The exit code is 0 if
+    a server answered, else 69, and 78 for an address or certificates that cannot work.
     """
     import trio
 

@@ -57,9 +57,9 @@ def install(
 ) -> None:
     """Write the unit and an example of a configuration, and let it start at boot.
 
-    The unit runs this very program. A service of the system belongs to nobody: its user exists only while it runs, and
-    members of the group ospbridge may attach. What is there already is not written again, and what somebody has changed
-    is not touched without --force; the configuration never is.
+    The unit runs this installation of ospbridge. The user of a system service exists only while it runs, and members of
+    the group ospbridge may attach. Files that somebody has changed are overwritten only with --force, and the
+    configuration never.
     """
     from ospbridge.errors import ConfigurationError
     from ospbridge.service.systemctl import check_manager, check_permission

@@ -43,7 +43,7 @@ __all__ = ["sink"]
     "--policy",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The policy for who asks: an .onnx file, or an .npz file of weights. Read again when it changes.",
+    help="The policy for clients: an .onnx file, or an .npz file of weights. Read again when it changes.",
 )
 @click.option(
     "--env-steps",
@@ -74,7 +74,7 @@ def sink(  # noqa: PLR0917  # click passes options by name
 ) -> None:
     """Run an RLlink server that records episodes and hands out a policy from a file.
 
-    For those who have no RLlib at hand. It prints its address, speaks both dialects, and learns nothing. SIGTERM and
+    Use it where there is no RLlib. It prints its address, speaks both dialects, and learns nothing. SIGTERM and
     Ctrl-C end it with exit code 0.
     """
     from ospbridge.observe import logs

@@ -46,9 +46,9 @@ def replay(  # noqa: PLR0917  # click passes options by name
 ) -> None:
     """Be the simulator that a trace recorded.
 
-    The first line of output is the address, HOST:PORT. A client that joins there and does what the recorded one did is
-    answered as that one was, datagram for datagram; what it does differently is told on standard error. SIGTERM and
-    Ctrl-C end it with exit code 0.
+    The first line of output is the address, HOST:PORT. A client that joins there and does what the recorded one did
+    gets the same answers, datagram for datagram; differences are reported on standard error. SIGTERM and Ctrl-C end it
+    with exit code 0.
     """
     from ospbridge.cli.progress import bar_of
     from ospbridge.errors import ConfigurationError

@@ -36,8 +36,8 @@ def values() -> None:
 def list_(expression: str, simulator: SimulatorAccess, as_json: bool) -> None:
     """List the values whose name fits a regular expression.
 
-    EXPRESSION is matched by the simulator, and kinds of simulators differ: a server as in the document finds it
-    anywhere in a name, a NERD server wants it to fit the whole name. Left out, it is `.*`: all values.
+    The simulator matches EXPRESSION, and kinds of simulators differ: a server that follows the document finds it
+    anywhere in a name, with a NERD server it must match the whole name. The default is `.*`: all values.
     """
     with simulator.session() as session:
         entries = session.values(expression)
@@ -164,7 +164,7 @@ def watch(
 ) -> None:
     """Print values whenever they change, a line for each change.
 
-    What changes and changes back between two looks is not seen. Ends after --count looks, or by Ctrl-C or SIGTERM
+    It misses values that change and change back between two looks. Ends after --count looks, or by Ctrl-C or SIGTERM
     with exit code 0.
     """
     with suppress(KeyboardInterrupt), stoppable(), simulator.session() as session:
