@@ -12,6 +12,7 @@ import trio
 from ospbridge import __version__
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
@@ -76,6 +77,8 @@ class Sink:
         self._batches = 0
         self._strangers = Crowd(MOST_CLIENTS)
         """Those whose certificates are yet to be seen."""
+        self._crowded = Sparing()
+        self._turned_away = 0
         self._taking_in = trio.Lock()
         self._writing = trio.Lock()
         self._reading = trio.Lock()
@@ -104,10 +107,10 @@ class Sink:
         counts = False
         try:
             if isinstance(stream, trio.SSLStream) and not await self._known(stream, str(host), greeted_by):
-                _turned_away(who, f"{MOST_CLIENTS} have yet to show their certificates")
+                self._turn_away(who, f"{MOST_CLIENTS} have yet to show their certificates")
                 return
             if self.clients >= MOST_CLIENTS:
-                _turned_away(who, f"{MOST_CLIENTS} are connected")
+                self._turn_away(who, f"{MOST_CLIENTS} are connected")
                 return
             counts = True
             self.clients += 1
@@ -129,6 +132,12 @@ class Sink:
         finally:
             self.clients -= counts
             await trio.aclose_forcefully(stream)
+
+    def _turn_away(self, who: str, reason: str) -> None:
+        """Who comes again at once, and again, must not fill the log."""
+        self._turned_away += 1
+        if self._crowded.due():
+            log.warning("a client is turned away", client=who, reason=reason, turned_away=self._turned_away)
 
     async def _known(self, stream: trio.SSLStream[trio.SocketStream], host: str, greeted_by: float) -> bool:
         """Whether both certificates hold, once they do; False where there is no room for more who have none yet.
@@ -239,10 +248,6 @@ class Sink:
             episodes=sum(fragment.done for fragment in event.fragments),
             mean_return=round(sum(returns) / len(returns), 3) if returns else None,
         )
-
-
-def _turned_away(who: str, reason: str) -> None:
-    log.warning("a client is turned away", client=who, reason=reason)
 
 
 def _returns(fragments: Iterable[EpisodeFragment]) -> list[float]:

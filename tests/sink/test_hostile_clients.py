@@ -392,3 +392,23 @@ async def test_large_messages_are_read_one_after_the_other(monkeypatch: pytest.M
         for _ in range(4):
             nursery.start_soon(comes)
     assert most == 1
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "MOST_CLIENTS", 1)
+    with capture_logs() as logs:
+        async with sink() as address:
+            port = address.endpoint.port
+            async with await trio.open_tcp_stream("127.0.0.1", port) as first:
+                await first.send_all(said(PING))
+                with trio.fail_after(WITHIN):
+                    assert await first.receive_some(8) == b"00000016"
+                    for _ in range(3):
+                        async with await trio.open_tcp_stream("127.0.0.1", port) as other:
+                            assert await other.receive_some(1) == b""
+    (told,) = [line for line in logs if line["event"] == "a client is turned away"]
+    assert told["turned_away"] == 1
