@@ -244,7 +244,8 @@ class SessionKeeper:
 
     def _not_joined(self, error: OspBridgeError) -> None:
         self.connection = f"waiting for {awaited(error)}: {error.message}"
-        self.hint = error.hint
+        # What it says of a lost session is for whoever has an environment already.
+        self.hint = "" if isinstance(error, SessionLost) else error.hint
 
     async def _keep(self, session: TrioSession) -> None:
         """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""

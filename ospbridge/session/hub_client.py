@@ -276,7 +276,13 @@ class HubClient:
             why = error.strerror or "the stream ended"
             if self._greeted:
                 return self._lost(why)
-            return HubLost(f"{self.address} does not greet as a hub does: {why}", hint=self._is_it_one)
+            # So it looks as well to who waits to be let in when the daemon ends.
+            ended = (
+                "" if isinstance(error, TimeoutError) else "try again if the daemon has just ended; or else, "
+            )
+            return HubLost(
+                f"{self.address} does not greet as a hub does: {why}", hint=f"{ended}{self._is_it_one}"
+            )
         if isinstance(error, RemoteProtocolError):
             if self._greeted:
                 return self._lost(f"it sent what is no reply: {error.message}")

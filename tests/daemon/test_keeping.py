@@ -13,7 +13,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import keeping
+from ospbridge.daemon import joining, keeping
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import (
@@ -102,6 +102,21 @@ async def test_who_comes_before_the_agents_are_there_is_told_to_wait_for_the_sim
         await until(lambda: conductor.ready)
         (attachment,) = conductor.attach(["agent1"], ONE)
         assert attachment.name == "agent1"
+
+
+async def test_who_comes_while_the_simulator_is_lost_again_and_again_is_not_told_to_reset(
+    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: object, **__: object) -> NoReturn:
+        raise SessionLost("it has gone again")
+
+    monkeypatch.setattr(joining, "_registered", lost)
+    async with running(document) as conductor:
+        await until(lambda: "gone again" in conductor.connection)
+        with pytest.raises(SimulatorNotFound, match="gone again") as caught:
+            conductor.attach(["agent1"], ONE)
+        assert "reset" not in caught.value.hint
+        assert "see its log" in caught.value.hint
 
 
 @pytest.mark.parametrize("kind", [SessionLost, QueryTimeout])

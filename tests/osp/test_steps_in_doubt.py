@@ -646,6 +646,25 @@ def test_a_simulator_that_did_not_answer_about_the_seed_once_is_asked_again_by_t
     assert SetValue(3, "8") in sent(machine)
 
 
+def test_a_simulator_that_was_stopped_before_a_sessions_first_reset_is_not_taken_for_one_without_variables() -> (
+    None
+):
+    machine, _ = on_stage(NERD)
+    machine.clock = StepClock()
+    machine.begin(barrier.reset(machine, 7), 0.0)
+    while Code.RESET_SIMULATION not in codes(machine):
+        silence(machine)
+    give(machine, ResetSimulationAck(), ResetSimulationCompleted())
+    give(machine, ValueIds(1), ValueInfo(0, CLOCK, "Double", SIMULATION_TIME))
+    while not machine.finished:
+        give(machine, at(0))
+    assert machine.result() is True
+    sent(machine)
+    machine.begin(barrier.reset(machine, 8), machine.now)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED))
+    assert SetValue(3, "8") in sent(machine)
+
+
 def test_a_simulator_that_never_answers_about_the_seed_is_not_asked_for_ever() -> None:
     machine = resetting(0, seed=7)
     machine.mute_questions = MUTE - 1
