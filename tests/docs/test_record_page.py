@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from ospbridge.record.collecting import EpisodeCollector, at_once
+from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.writing import EpisodeWriter
 from tests.record.episodes import feedback, whose
 
@@ -33,3 +35,11 @@ def test_its_arrays_are_those_of_a_file_and_its_keys_those_of_about(tmp_path: Pa
         )
         about = orjson.loads(archive["about"].tobytes())
     assert set(about) == set(re.findall(r"`(\w+)`", ROWS["`about`"])) - {"continued"}
+
+
+def test_the_program_that_makes_a_file_for_rllib_names_what_an_episode_has() -> None:
+    (program,) = re.findall(r"<!-- program: parquet -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    compile(program, "record.md", "exec")
+    named = set(re.findall(r"episode\.(\w+)", program)) - {"SingleAgentEpisode"}
+    assert named == {"observations", "actions", "rewards", "terminated", "truncated"}
+    assert named <= {field.name for field in fields(RecordedEpisode)}

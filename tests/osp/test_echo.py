@@ -157,8 +157,8 @@ def test_an_input_that_changes_less_than_can_be_seen_does_not_stand_for_one_that
 def test_a_late_request_is_seen_by_the_input_that_shows_it() -> None:
     echo = agent(2)
     steps = [row(0.5 + at * 1e-6, at / 4 - 0.5) for at in range(4)]
-    for given in steps[:3]:
-        echo.remember(given)
+    for each in steps[:3]:
+        echo.remember(each)
     late, meant = steps[2], steps[3]
     shown = [
         echo.inputs[at].contradiction(float(given[at]), float(given[at]))

@@ -64,10 +64,12 @@ class Relay:
     def status(self) -> UpstreamStatus:
         """How it stands."""
         connection = self.link.connected
+        learner = self.driving.learner if isinstance(self._work, Driving) else None
+        troubles = (self.link.trouble, self._work.trouble, "" if learner is None else learner.trouble)
         told = UpstreamStatus(
             str(self.link.address),
             self.upstream.mode.value,
-            "; ".join(filter(None, (self.link.trouble, self._work.trouble))),
+            "; ".join(filter(None, troubles)),
             connection.dialect.name if connection is not None else "",
         )
         if isinstance(self._work, Observing):
@@ -77,7 +79,7 @@ class Relay:
                 delivered=self._work.delivered,
                 spool=self._work.spool,
             )
-        learner = self.driving.learner
+        assert learner is not None
         return msgspec.structs.replace(
             told,
             weights_seq_no=self.driving.weights_seq_no,

@@ -116,6 +116,8 @@ class Learner:
         """Of those batches."""
         self.discarded = 0
         """Steps that nobody could learn from any more."""
+        self.trouble = ""
+        """Why no weights will come for a batch, as far as its settings tell; empty where some came."""
         self.wanted: Wanted | None = None
         self._upstream = upstream
         self._link = link
@@ -146,6 +148,7 @@ class Learner:
         """What the user said counts most, then what the server says, then RLlib's defaults."""
         upstream = self._upstream
         pickled = config.pickled
+        self.trouble = ""
         told = self._found(pickled) if pickled is not None and upstream.read_pickle else FoundConfig()
         steps = upstream.env_steps or config.env_steps_per_sample or told.env_steps_per_sample
         activation = upstream.activation or told.model.fcnet_activation
@@ -193,6 +196,7 @@ class Learner:
             )
         self._unreadable = reason
         if found.algorithm in ASYNCHRONOUS:
+            self.trouble = f"its algorithm is {found.algorithm}, which sends no weights for a batch"
             log.error(
                 "the upstream's algorithm does not answer a driver",
                 upstream=str(self._link.address),
@@ -283,6 +287,7 @@ class Learner:
     def _count(self, steps: int) -> None:
         self.batches += 1
         self.steps += steps
+        self.trouble = ""
 
     async def _taught(self, connection: Connection, steps: int) -> Weights:
         """The weights that were learned from a batch which was read over another connection. Raises as ``_learned``."""

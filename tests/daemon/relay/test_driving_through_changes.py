@@ -309,10 +309,18 @@ async def test_an_algorithm_that_never_answers_a_driver_is_told(
     given.train_batch_size = 20
     learner = Unreadable()
     learner.pickled = pickle.dumps(given)
+    learner.thinks = 0.2
     _, conductor = world()
     with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port, read_pickle=True)):
+        async with (
+            learner.listening() as port,
+            driven(conductor, upstream(port, read_pickle=True)) as relay,
+        ):
+            await until(lambda: relay.status.weights_seq_no == 0)
+            assert (algorithm in relay.status.trouble) == (algorithm != "PPO")
             await until(lambda: len(learner.batches) >= 2)
+            # It did answer, whatever was to be expected.
+            assert relay.status.trouble == ""
     told = [line for line in logs if line["event"] == "the upstream's algorithm does not answer a driver"]
     assert [line["algorithm"] for line in told] == ([] if algorithm == "PPO" else [algorithm])
     assert all("PPO" in line["hint"] for line in told)
