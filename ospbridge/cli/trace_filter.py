@@ -63,9 +63,8 @@ def filter_(file: Path, target: Path, choice: Choice, invert: bool, force: bool)
 
 def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> None:
     """The whole file or none. Raises UsageError for a file that must not be replaced."""
-    from tempfile import NamedTemporaryFile
-
     from ospbridge.errors import ConfigurationError, UsageError
+    from ospbridge.replacing import replaced
 
     try:
         if target.exists() and target.samefile(file):
@@ -79,26 +78,10 @@ def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> 
             raise UsageError(
                 f"{target} exists already", hint="write to another file, or replace it with --force"
             )
-        with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
-            try:
-                part.writelines(lines)
-                # A disk that is full by now is noticed before the file that was there is replaced.
-                part.flush()
-                Path(part.name).chmod(0o666 & ~_umask())
-                Path(part.name).replace(target)
-            except BaseException:
-                Path(part.name).unlink(missing_ok=True)
-                raise
+        with replaced(target) as part:
+            part.writelines(lines)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write a trace to {target}: {error.strerror}",
             hint="name a file in a directory that exists and may be written to",
         ) from error
-
-
-def _umask() -> int:
-    import os
-
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -10,8 +10,6 @@ Colours are those of Okabe and Ito, which people see as different whatever their
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.observe.printable import printable
+from ospbridge.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,27 +163,13 @@ def write(figure: Figure, path: Path) -> None:
     metadata = {"Date": None, "Creator": "ospbridge"} if ending == "svg" else {"Software": "ospbridge"}
     figure.savefig(buffer, format=ending, dpi=DPI, metadata=metadata)
     try:
-        _replace(path.resolve(), buffer.getvalue())
+        with replaced(path.resolve()) as file:
+            file.write(buffer.getvalue())
     except OSError as error:
         raise ConfigurationError(
             f"cannot write a picture to {path}: {error.strerror}",
             hint="name a file in a directory that exists and may be written to",
         ) from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """What was there stays until all of the new one is on the disk. Raises OSError."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), 0o666 & ~mask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def plain_numbers(axis: Axis, *, crowded: bool = False) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.replacing import replaced
 
 __all__ = ["PlacedFile", "Standing"]
 
@@ -75,21 +75,15 @@ class PlacedFile:
 
     def write(self) -> None:
         """All of it or nothing. Raises ConfigurationError."""
-        temporary = None
         try:
             self._make_directories()
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(self.content)
+            with replaced(self.path, mode=self.mode) as file:
                 if self.group is not None:
                     # A group that is not there, and a user who may not give files away.
                     with suppress(LookupError, PermissionError):
-                        shutil.chown(temporary, group=self.group)
-                os.fchmod(file.fileno(), self.mode)
-            Path(temporary).replace(self.path)
+                        shutil.chown(file.fileno(), group=self.group)
+                file.write(self.content.encode("utf-8", "surrogateescape"))
         except OSError as error:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
             raise ConfigurationError(
                 f"{self.path} cannot be written: {error.strerror}", hint="look at its directory"
             ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,24 @@ def test_a_group_that_is_not_there_is_done_without(tmp_path: Path) -> None:
     file = PlacedFile(tmp_path / "a.toml", "", keep=True, group="no-such-group-here")
     file.write()
     assert file.path.is_file()
+
+
+def test_one_whose_writing_is_interrupted_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "chown", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        PlacedFile(tmp_path / "a.toml", "a = 1\n", group="root").write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_no_utf8_can_be_in_it(tmp_path: Path) -> None:
+    file = PlacedFile(tmp_path / "a.service", os.fsdecode(b"ExecStart=/opt/b\xfcro/ospbridge\n"))
+    file.write()
+    assert file.standing() is Standing.SAME
 
 
 def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
