@@ -35,7 +35,7 @@ class Kind(Enum):
 
 
 ABSENT: Any = None
-"""The value of a key that stands nowhere and has no default."""
+"""The value of a key that stands nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,6 @@ class Key:
 
     name: str
     kind: Kind
-    default: Any = ABSENT
-    """As it would stand in the file."""
     words: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None

@@ -10,7 +10,6 @@ __all__ = ["Holds"]
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    began: float
     until: float
     reason: str
 
@@ -27,7 +26,7 @@ class Holds:
     def begin(self, who: object, now: float, seconds: float, reason: str) -> None:
         """``who`` holds the world for ``seconds`` at most."""
         self._count(now)
-        self._holds[who] = _Hold(now, now + seconds, reason)
+        self._holds[who] = _Hold(now + seconds, reason)
 
     def end(self, who: object, now: float) -> None:
         """``who`` does so no more. Safe to call again."""

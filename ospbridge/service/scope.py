@@ -25,10 +25,6 @@ class Scope:
     """Where the system's files are."""
 
     @property
-    def name(self) -> str:
-        return "user" if self.user else "system"
-
-    @property
     def systemctl(self) -> tuple[str, ...]:
         return ("systemctl", "--user") if self.user else ("systemctl",)
 

@@ -61,8 +61,6 @@ class HubClient:
         self.address = address
         self.timeout = min(timeout, LONGEST_HOLD)
         self.wait = wait
-        self.daemon = ""
-        """Its release and process, for messages."""
         self._spin = spin
         self._exchange: HubExchange | None = None
         self._greeted = False
@@ -115,12 +113,11 @@ class HubClient:
         self._greeted = False
         try:
             hello = Hello(VERSION, program(), os.getpid(), process())
-            welcome = self.ask(hello, Welcome, self.timeout)
+            self.ask(hello, Welcome, self.timeout)
         except BaseException:
             self.lose()
             raise
         self._greeted = True
-        self.daemon = f"ospbridge {welcome.software}, pid {welcome.pid}"
 
     # --- requests --------------------------------------------------------------------------------------------------
 
