@@ -18,7 +18,8 @@ from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End
 from ospbridge.osp.surplus import SurplusMachine
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import hold_place, look_at, turn_back
+from ospbridge.session.arriving import turn_back
+from ospbridge.session.blocking_connecting import find_handler
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.session.tenure import Tenure
@@ -55,10 +56,7 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
     lease = LeaseFile()
     try:
         with closing(closed_port_probe(server.family, address)) as closed:
-            greetings = _converse(sock, closed, machine, lease, trace)
-        handler, found = machine.adopted, machine.profile
-        assert handler is not None
-        assert found is not None
+            handler, found = find_handler(sock, closed, machine, lease, trace=trace, leases=None, freed=[])
         connect_to(sock, handler)
         host, port = sock.getsockname()[:2]
         tenure = Tenure(
@@ -70,7 +68,7 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
             found,
             address,
             handler,
-            greetings[handler],
+            machine.greeting,
             tenure=tenure,
             others=others,
             trace=trace,
@@ -78,42 +76,6 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
     except BaseException:
         turn_back(lease, sock, machine, trace=trace)
         raise
-
-
-def _converse(
-    sock: socket.socket,
-    closed: socket.socket,
-    machine: ConnectMachine,
-    lease: LeaseFile,
-    trace: TraceWriter | None,
-) -> dict[Endpoint, bytes]:
-    """Drive the machine until a handler is adopted; the answers to its INITs, by their source."""
-    greetings: dict[Endpoint, bytes] = {}
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    poll.register(closed.fileno(), select.POLLIN)
-    while machine.adopted is None:
-        for data, destination in machine.outgoing:
-            _send(sock, data, destination, trace)
-        machine.outgoing.clear()
-        left = machine.deadline - monotonic()
-        if left <= 0.0:
-            machine.handle_timer(monotonic())
-            continue
-        poll.poll(ceil(left * 1000))
-        look_at(closed, machine)
-        with suppress(BlockingIOError):
-            data, address = sock.recvfrom(LARGEST_DATAGRAM)
-            source = Endpoint(str(address[0]), int(address[1]))
-            if trace is not None:
-                trace.received(data, source.port)
-            if data[:1] == bytes((Code.INIT_COMMUNICATION_ACK,)):
-                greetings.setdefault(source, data)
-            machine.receive(data, source, monotonic())
-            hold_place(lease, sock, machine)
-    for data, destination in machine.outgoing:
-        _send(sock, data, destination, trace)
-    return greetings
 
 
 def _send(sock: socket.socket, data: bytes, destination: Endpoint, trace: TraceWriter | None) -> None:

@@ -67,6 +67,8 @@ class ConnectMachine:
         self.adopted: Endpoint | None = None
         """The handler, once it is time to connect to it."""
         self.profile = profile
+        self.greeting = b""
+        """The INIT_ACK of our handler, as it came."""
         self.surplus: list[Endpoint] = []
         self.deadline: float
         self.paused_until: float | None = None
@@ -150,6 +152,7 @@ class ConnectMachine:
         if self._marked and reply.form is InitForm.INTS and data.endswith(END):
             spoken = replace(spoken, end_marker=True)
         self._answer = (source, spoken)
+        self.greeting = data
         if now > self._last_sent > self._started:
             # It was asked again before it answered, and takes as long for the second answer.
             self._collecting += min(now - self._started, SLOWEST)
