@@ -18,11 +18,10 @@ from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End
 from ospbridge.osp.surplus import SurplusMachine
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import turn_back
+from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.blocking_connecting import find_handler
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.seeing_off import SeeingOff
-from ospbridge.session.tenure import Tenure
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
@@ -58,10 +57,7 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
         with closing(closed_port_probe(server.family, address)) as closed:
             handler, found = find_handler(sock, closed, machine, lease, trace=trace, leases=None, freed=[])
         connect_to(sock, handler)
-        host, port = sock.getsockname()[:2]
-        tenure = Tenure(
-            lease, address, local=Endpoint(host, port), handler=handler, profile=found, owed=machine.owed
-        )
+        tenure = tenure_of(lease, sock, machine)
         others = SeeingOff.beside(sock, address, found, machine.owed, trace=trace)
         return Line(
             sock,

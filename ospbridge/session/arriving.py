@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.connecting import ConnectMachine
     from ospbridge.session.lease import LeaseFile
 
-__all__ = ["hold_place", "look_at", "turn_back"]
+__all__ = ["hold_place", "look_at", "tenure_of", "turn_back"]
 
 
 def look_at(probe: socket.socket, machine: ConnectMachine) -> None:
@@ -38,16 +38,22 @@ def hold_place(lease: LeaseFile, sock: socket.socket, machine: ConnectMachine) -
     """Keep a lease of the handler that has answered, though it is not adopted yet."""
     if machine.answered is None or lease.held:
         return
+    tenure_of(lease, sock, machine).renew({})
+
+
+def tenure_of(lease: LeaseFile, sock: socket.socket, machine: ConnectMachine) -> Tenure:
+    """That of the handler that has answered, as far as is known of it by now."""
+    assert machine.answered is not None
     handler, profile = machine.answered
     host, port = sock.getsockname()[:2]
-    Tenure(
+    return Tenure(
         lease,
         machine.server,
         local=Endpoint(host, port),
         handler=handler,
         profile=profile,
         owed=machine.owed,
-    ).renew({})
+    )
 
 
 def turn_back(

@@ -24,7 +24,7 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import turn_back
+from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.crossing import crossed, in_use_elsewhere
@@ -133,20 +133,11 @@ class BlockingSession:
                     sock, probe, machine, lease, trace=trace, leases=leases, freed=freed
                 )
             early = connect_to(sock, handler)
-            host, port = sock.getsockname()[:2]
+            tenure = tenure_of(lease, sock, machine)
         except BaseException:
             turn_back(lease, sock, machine, trace=trace)
             raise
-        conversation = Conversation(
-            server,
-            handler,
-            Endpoint(host, port),
-            found,
-            limits=limits,
-            leases=leases,
-            lease=lease,
-            owed=machine.owed,
-        )
+        conversation = Conversation(server, handler, found, limits=limits, leases=leases, tenure=tenure)
         session = cls(sock, conversation, spin=spin, trace=trace)
         try:
             session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.straight import StraightWay
     from ospbridge.osp.timing import Limits
-    from ospbridge.session.lease import LeaseFile
 
 __all__ = ["Conversation"]
 
@@ -65,17 +64,14 @@ class Conversation:
         self,
         server: Endpoint,
         handler: Endpoint,
-        local: Endpoint,
         profile: Profile,
         *,
         limits: Limits,
         leases: Path | None = None,
-        lease: LeaseFile | None = None,
-        owed: int = 0,
+        tenure: Tenure | None = None,
     ) -> None:
         self.server = server
         self.handler = handler
-        self.local = local
         limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
         self.machine = ClientMachine(profile, limits=limits, jitter=random.random, peer=str(server))
         self.agents: tuple[AgentEntry, ...] = ()
@@ -87,11 +83,7 @@ class Conversation:
         """Names of the variables that each step's outcome carries."""
         self._votes: tuple[Vote, ...] = ()
         self._leases = leases
-        self._tenure = (
-            None
-            if lease is None
-            else Tenure(lease, server, local=local, handler=handler, profile=profile, owed=owed)
-        )
+        self._tenure = tenure
         self._renew_lease()
 
     # --- agents ----------------------------------------------------------------------------------------------------

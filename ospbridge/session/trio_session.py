@@ -14,7 +14,7 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import turn_back
+from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.equipping import equip
 from ospbridge.session.lease import LeaseFile
@@ -125,20 +125,11 @@ class TrioSession:
                     sock, probe, machine, lease, trace=trace, tally=tally, leases=leases
                 )
             early = connect_to(sock, handler)
-            host, port = sock.getsockname()[:2]
+            tenure = tenure_of(lease, sock, machine)
         except BaseException:
             turn_back(lease, sock, machine, trace=trace)
             raise
-        conversation = Conversation(
-            server,
-            handler,
-            Endpoint(host, port),
-            found,
-            limits=limits,
-            leases=leases,
-            lease=lease,
-            owed=machine.owed,
-        )
+        conversation = Conversation(server, handler, found, limits=limits, leases=leases, tenure=tenure)
         session = cls(sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
         try:
             session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)

@@ -253,9 +253,7 @@ class Client:
         if machine.adopted is not None:
             self._connecting = None
             assert machine.profile is not None
-            self._conversation = Conversation(
-                MAIN, machine.adopted, self.address, machine.profile, limits=self.limits
-            )
+            self._conversation = Conversation(MAIN, machine.adopted, machine.profile, limits=self.limits)
 
     def vanish(self) -> None:
         """Its socket is closed: what is still on its way to it meets nobody."""
