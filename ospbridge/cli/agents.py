@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.options import json_option, simulator_options
-from ospbridge.cli.output import Column, note, print_json, print_table, ranges, short_float
+from ospbridge.cli.output import Column, note, numbered, print_json, print_table, ranges, short_float
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
@@ -87,7 +87,7 @@ def _print_interface(interface: AgentInterface) -> None:
         for kind, values in kinds
         for index, value in enumerate(values)
     ]
-    counts = ", ".join(f"{len(values)} {kind}{'' if len(values) == 1 else 's'}" for kind, values in kinds)
+    counts = ", ".join(numbered(len(values), kind) for kind, values in kinds)
     columns = (
         Column("KIND"),
         Column("INDEX", right=True),

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.completion import scenarios
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, SimulatorAccess, SimulatorAddress, json_option
+from ospbridge.cli.options import (
+    SimulatorAccess,
+    SimulatorAddress,
+    json_option,
+    profile_option,
+    timeout_option,
+    trace_option,
+)
 from ospbridge.cli.output import note, print_json
 from ospbridge.cli.stopping import stoppable
 from ospbridge.observe.printable import printable
@@ -33,27 +39,9 @@ __all__ = ["check"]
     metavar="HOST:PORT",
     help="Look there too whether all agents, names, values and events exist.",
 )
-@click.option(
-    "--profile",
-    type=click.Choice(["auto", "document", "nerd"]),
-    default="auto",
-    show_default=True,
-    help="Which kind of OSP server it is; auto finds out.",
-)
-@click.option(
-    "--timeout",
-    type=NumberRange(0, LONGEST, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when no simulator has answered within this time.",
-)
-@click.option(
-    "--trace",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write every datagram with its meaning to FILE.",
-)
+@profile_option("Which kind of OSP server it is; auto finds out.")
+@timeout_option()
+@trace_option()
 @json_option(
     'Print {"file", "mistakes", "lines", "agents", "unchecked"}: lists of texts; lines has the number of the line of '
     "each mistake, or null."

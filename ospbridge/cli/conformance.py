@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, SILENCE, SimulatorAddress, json_option, tracing
+from ospbridge.cli.options import (
+    SILENCE,
+    SimulatorAddress,
+    json_option,
+    timeout_option,
+    trace_option,
+    tracing,
+)
 from ospbridge.cli.output import Column, note, print_json, print_table
 from ospbridge.cli.stopping import stoppable, uninterrupted
 
@@ -34,20 +40,8 @@ DEVIATIONS: Final = 25
     is_flag=True,
     help="Try also what needs a second client, or ends the sessions of all clients.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write every datagram with its meaning to FILE.",
-)
-@click.option(
-    "--timeout",
-    type=NumberRange(0, LONGEST, min_open=True),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when no simulator has answered within this time.",
-)
+@trace_option()
+@timeout_option()
 @json_option(
     'Print {"simulator", "profile", "agents", "deviations"}; each deviation is {"id", "title", "document", "server", '
     '"verdict", "detail", "invasive"} with the verdict "seen", "not seen" or "not tried".'

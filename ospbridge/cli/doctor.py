@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, SimulatorAddress, json_option, waiting_told
-from ospbridge.cli.output import Column, note, print_json, print_table
+from ospbridge.cli.hub_options import tls_options
+from ospbridge.cli.options import SimulatorAddress, json_option, timeout_option, waiting_told
+from ospbridge.cli.output import Column, note, numbered, print_json, print_table
 from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -39,23 +39,14 @@ LOOPBACK: Final = ("127.", "::1", "localhost")
     metavar="ADDRESS",
     help="See whether a daemon answers at this hub: unix:PATH, or tls://HOST:PORT on another host.",
 )
-@click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM.")
-@click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM.")
-@click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from.")
+@tls_options
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Check this configuration of `ospbridge connect`, and the simulators that it names.",
 )
-@click.option(
-    "--timeout",
-    type=NumberRange(0, LONGEST, min_open=True),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when a simulator or daemon has not answered within this time.",
-)
+@timeout_option(5.0, when="a simulator or daemon has not answered")
 @json_option(
     'Print a list of {"subject", "state", "detail", "fix"} with the state "ok", "advice", "problem" or "skipped".'
 )
@@ -63,9 +54,7 @@ def doctor(
     *,
     simulator: Endpoint | None,
     hub: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    tls_ca: str | None,
+    tls: TlsFiles | None,
     config: Path | None,
     timeout: float,
     as_json: bool,
@@ -79,11 +68,6 @@ def doctor(
     """
     from ospbridge.diagnosis.checks import State
 
-    tls = None
-    if tls_cert or tls_key or tls_ca:
-        from ospbridge.transport.tls import TlsFiles
-
-        tls = TlsFiles.of(tls_cert, tls_key, tls_ca)
     with stoppable(), waiting_told("looking around"):
         found = list(_checks(simulator, hub, tls, config, timeout))
     if as_json:
@@ -185,4 +169,4 @@ def _show(found: list[Check]) -> None:
             note(f"{check.state.value}: {check.subject}: {check.fix}")
     problems = sum(check.state is State.PROBLEM for check in found)
     if problems:
-        note(f"{problems} problem{'s' * (problems != 1)} to mend")
+        note(f"{numbered(problems, 'problem')} to mend")

@@ -9,7 +9,7 @@ import click
 
 from ospbridge.cli.completion import scenarios
 from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, SimulatorAddress, with_options
+from ospbridge.cli.options import LONGEST, SimulatorAddress, profile_option, trace_option, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,13 +32,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         show_default=True,
         help="The simulator to join.",
     ),
-    click.option(
-        "--profile",
-        type=click.Choice(["auto", "document", "nerd"]),
-        default="auto",
-        show_default=True,
-        help="Which kind of OSP server it is; auto finds out.",
-    ),
+    profile_option("Which kind of OSP server it is; auto finds out."),
     click.option(
         "--agent",
         "agents",
@@ -130,12 +124,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         default=True,
         help="Poll for datagrams; --no-spin sleeps instead: slower steps, an idle processor.",
     ),
-    click.option(
-        "--trace",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Write every datagram, decoded, to FILE.",
-    ),
+    trace_option("Write every datagram, decoded, to FILE."),
     click.option(
         "--record",
         type=click.Path(path_type=Path),

@@ -37,7 +37,10 @@ __all__ = [
     "SimulatorAddress",
     "json_option",
     "log_options",
+    "profile_option",
     "simulator_options",
+    "timeout_option",
+    "trace_option",
     "tracing",
     "waiting_told",
     "with_options",
@@ -149,6 +152,36 @@ def waiting_told(what: str) -> Iterator[None]:
         timer.cancel()
 
 
+def profile_option(help_text: str) -> Decorator:
+    """``--profile``, with what it says."""
+    return click.option(
+        "--profile",
+        type=click.Choice(["auto", "document", "nerd"]),
+        default="auto",
+        show_default=True,
+        help=help_text,
+    )
+
+
+def trace_option(help_text: str = "Write every datagram with its meaning to FILE.") -> Decorator:
+    """``--trace``, with what it writes."""
+    return click.option(
+        "--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=help_text
+    )
+
+
+def timeout_option(default: float = 10.0, *, when: str = "no simulator has answered") -> Decorator:
+    """``--timeout``, with the seconds that it usually is, and when it counts."""
+    return click.option(
+        "--timeout",
+        type=NumberRange(0, LONGEST, min_open=True),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"Give up when {when} within this time.",
+    )
+
+
 _SIMULATOR_OPTIONS: Final = (
     click.option(
         "--simulator",
@@ -158,27 +191,11 @@ _SIMULATOR_OPTIONS: Final = (
         metavar="HOST:PORT",
         help="Address of the simulator.",
     ),
-    click.option(
-        "--profile",
-        type=click.Choice(["auto", "document", "nerd"]),
-        default="auto",
-        show_default=True,
-        help="Kind of OSP server: as the document of OSP 1.1 says, as the NERD toolkit has it, or find out.",
+    profile_option(
+        "Kind of OSP server: as the document of OSP 1.1 says, as the NERD toolkit has it, or find out."
     ),
-    click.option(
-        "--trace",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Write every datagram with its meaning to FILE.",
-    ),
-    click.option(
-        "--timeout",
-        type=NumberRange(0, LONGEST, min_open=True),
-        default=10.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Give up when no simulator has answered within this time.",
-    ),
+    trace_option(),
+    timeout_option(),
 )
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, CloseNames, json_option, waiting_told, with_options
+from ospbridge.cli.options import CloseNames, json_option, timeout_option, waiting_told, with_options
 from ospbridge.cli.output import Column, note, number, print_json, print_table
 from ospbridge.cli.server_options import dialect_option, largest_option, server_address, tls_options
 
@@ -42,14 +41,7 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Read the settings in the pickle that newer servers send, without executing any of it.",
 )
-@click.option(
-    "--timeout",
-    type=NumberRange(0, LONGEST, min_open=True),
-    default=20.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when the server has not answered within this time.",
-)
+@timeout_option(20.0, when="the server has not answered")
 @json_option(
     'Print {"address", "tls", "dialect", "releases", "server", "waited_s", "pong_s", "config", "weights", "troubles"}; '
     "what the server did not tell is null."

@@ -9,6 +9,7 @@ import click
 
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 from ospbridge.cli.numbers import NumberRange
+from ospbridge.cli.options import json_option
 from ospbridge.cli.output import numbered
 from ospbridge.observe.printable import printable
 
@@ -37,7 +38,7 @@ PAUSE = 0.1
     help="Wait until the daemon's agents are ready.",
 )
 @tls_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 def status(
     *,
     hub: str | None,

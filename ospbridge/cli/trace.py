@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import CloseNames
+from ospbridge.cli.options import CloseNames, json_option
 from ospbridge.cli.output import note, numbered
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
@@ -31,9 +31,7 @@ def trace() -> None:
 
 @trace.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print each record as a line of JSON, its meaning in `note`."
-)
+@json_option("Print each record as a line of JSON, its meaning in `note`.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
 @choosing
 @click.option(

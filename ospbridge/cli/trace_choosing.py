@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ospbridge.cli.options import with_options
 from ospbridge.osp.codes import Code
 
 if TYPE_CHECKING:
@@ -50,11 +51,9 @@ class Choice:
         return self == Choice()
 
 
-def choosing(command: F) -> F:
+def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options; its parameter ``choice`` has what they choose."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, _OPTIONS)
 
 
 def _codes(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> frozenset[int]:
