@@ -55,7 +55,7 @@ class Curves(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, agent: AgentDescription) -> Curves:
         space = agent.observation_space()
-        names = agent.observation_names or [name for name, _, _ in agent.outputs]
+        names, _ = agent.names()
         observation = list(zip(names, space.low.tolist(), space.high.tolist(), strict=False))
         return cls(
             _bounded(observation),

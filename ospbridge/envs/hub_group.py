@@ -37,14 +37,8 @@ class HubGroup:
         self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
         self.observation_spaces = {agent.name: agent.observation_space() for agent in attached.agents}
         self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
-        self.observation_names = {
-            agent.name: agent.observation_names or [name for name, _, _ in agent.outputs]
-            for agent in attached.agents
-        }
-        self.action_names = {
-            agent.name: agent.action_names or [name for name, _, _ in agent.inputs]
-            for agent in attached.agents
-        }
+        self.observation_names = {agent.name: agent.names()[0] for agent in attached.agents}
+        self.action_names = {agent.name: agent.names()[1] for agent in attached.agents}
         self._info_names = {name: agent.info_names for name, agent in self.interfaces.items()}
         self._expected: dict[str, Expected] = {
             name: (name, 4 * len(self.observation_spaces[name].low), 4 * len(names))

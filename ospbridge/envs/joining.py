@@ -7,8 +7,9 @@ agents is the business of its kind. What only one of these ways needs is importe
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gymnasium import logger
 
@@ -24,15 +25,16 @@ from ospbridge.osp.timing import Limits, seconds_of
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from ospbridge.envs.group import DirectGroup
+    from ospbridge.envs.group import DirectGroup, Group
     from ospbridge.envs.hub_group import HubGroup
     from ospbridge.session.hub_client import HubClient
     from ospbridge.session.hub_seat import HubSeat
 
 __all__ = ["Joining", "several"]
 
+G = TypeVar("G", bound="Group")
 EXAMPLES: Final = {
     "simulator": "127.0.0.1:45454",
     "bridge": "unix:/run/ospbridge/hub.sock",
@@ -146,23 +148,14 @@ class Joining:
 
     def direct_groups(self, agents: str | Sequence[str]) -> list[DirectGroup]:
         """All free agents of each simulator that fit, taken. Raises as ``direct_seat`` does."""
-        groups: list[DirectGroup] = []
-        with ExitStack() as undo:
-            for at, simulator in enumerate(self._simulators):
-                groups.append(self._direct_group(simulator, agents, self._trace_of(at)))
-                undo.callback(groups[-1].close)
-            undo.pop_all()
-        return groups
+        return _all_or_none(
+            partial(self._direct_group, simulator, agents, self._trace_of(at))
+            for at, simulator in enumerate(self._simulators)
+        )
 
     def hub_groups(self, agents: str | Sequence[str]) -> list[HubGroup]:
         """All agents of each daemon that fit, taken. Raises as ``hub_seat`` does."""
-        groups: list[HubGroup] = []
-        with ExitStack() as undo:
-            for bridge in self._bridges or (None,):
-                groups.append(self._hub_group(bridge, agents))
-                undo.callback(groups[-1].close)
-            undo.pop_all()
-        return groups
+        return _all_or_none(partial(self._hub_group, bridge, agents) for bridge in self._bridges or (None,))
 
     def _direct_group(self, simulator: str, agents: str | Sequence[str], trace: Path | None) -> DirectGroup:
         from ospbridge.envs.group import DirectGroup
@@ -217,6 +210,17 @@ class Joining:
         return HubClient.connect(
             bridge, timeout=self._limits.connect, wait=self._wait, spin=self.spin, tls=files
         )
+
+
+def _all_or_none(takes: Iterable[Callable[[], G]]) -> list[G]:
+    """The groups; where one cannot be had, those before it are given back."""
+    groups: list[G] = []
+    with ExitStack() as undo:
+        for take in takes:
+            groups.append(take())
+            undo.callback(groups[-1].close)
+        undo.pop_all()
+    return groups
 
 
 def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:

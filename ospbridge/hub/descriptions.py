@@ -72,6 +72,13 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
             [] if list(action_names) == [name for name, _, _ in inputs] else list(action_names),
         )
 
+    def names(self) -> tuple[list[str], list[str]]:
+        """What the numbers of an observation and of an action are."""
+        return (
+            self.observation_names or [name for name, _, _ in self.outputs],
+            self.action_names or [name for name, _, _ in self.inputs],
+        )
+
     def interface(self) -> AgentInterface:
         """As the rest of the package knows it. Local ids belong to the daemon's session, so the id is 0."""
         inputs, outputs, infos = (

@@ -45,8 +45,7 @@ class HubSeat:
         self.outputs_normalised = attached.outputs_normalised
         self.observation_space = agent.observation_space()
         self.action_space = agent.action_space()
-        self.observation_names = agent.observation_names or [name for name, _, _ in agent.outputs]
-        self.action_names = agent.action_names or [name for name, _, _ in agent.inputs]
+        self.observation_names, self.action_names = agent.names()
         self._description = agent
         self._info_names = self.interface.info_names
         self._step_limit, self._reset_limit = answer_limits(attached)
