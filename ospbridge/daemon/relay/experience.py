@@ -43,7 +43,6 @@ class Experience:
         "_terminated",
         "_truncated",
         "_weights",
-        "episode_return",
         "steps",
     )
 
@@ -70,8 +69,6 @@ class Experience:
         self._weights = 0
         self.steps = 0
         """Of the fragment under way."""
-        self.episode_return = 0.0
-        """Of the episode so far, its earlier fragments included."""
         self._allot(FIRST_ROWS, observations, dist_inputs)
 
     def _allot(self, rows: int, observations: int, dist_inputs: int) -> None:
@@ -103,7 +100,6 @@ class Experience:
         self._started = 0
         self._terminated = self._truncated = False
         self._weights = weights_seq_no
-        self.episode_return = 0.0
         self._observations[0] = observation
 
     def add(
@@ -126,7 +122,6 @@ class Experience:
         self._inputs[at] = dist_inputs
         self._observations[at + 1] = observation
         self._rewards[at] = reward
-        self.episode_return += reward
         self._terminated = terminated
         self._truncated = truncated and not terminated
         self.steps = at + 1
