@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
     from types import FrameType
 
 __all__ = ["deaf", "deferred", "heeded", "run_until_asked", "stoppable", "uninterrupted"]
@@ -74,7 +74,7 @@ class _Ignored:
         if self._waiting:
             self._waiting = False
             signal.setitimer(signal.ITIMER_REAL, *self._timer)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL if self._handler is None else self._handler)
+            _put_back({signal.SIGALRM: self._handler})
 
 
 @contextlib.contextmanager
@@ -102,9 +102,13 @@ def _handling(numbers: tuple[signal.Signals, ...], handler: Any) -> Iterator[Non
     try:
         yield
     finally:
-        for number, old in before.items():
-            # None: a handler that was not set from Python cannot be put back.
-            signal.signal(number, signal.SIG_DFL if old is None else old)
+        _put_back(before)
+
+
+def _put_back(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        # None: one that was not set from Python cannot be put back.
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def deaf(*numbers: signal.Signals) -> None:
@@ -138,8 +142,7 @@ def run_until_asked(main: Callable[[AsyncIterator[int]], Awaitable[None]], *numb
     try:
         trio.run(listening)
     except BaseException:
-        for number, old in before.items():
-            signal.signal(number, signal.SIG_DFL if old is None else old)
+        _put_back(before)
         raise
     deaf(*numbers)
 

@@ -48,7 +48,6 @@ LONGEST: Final = 180.0
 class Report:
     """What was found: of each deviation, by number."""
 
-    server: Endpoint
     profile: Profile
     agents: tuple[str, ...]
     findings: tuple[tuple[Deviation, Finding], ...]
@@ -93,7 +92,6 @@ class Conformance:
             else:
                 found[deviation.id] = self._finding(deviation)
         return Report(
-            self._stage.server,
             self._stage.profile,
             agents,
             tuple((deviation, found[deviation.id]) for deviation in DEVIATIONS),
