@@ -21,6 +21,7 @@ from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolErro
 from ospbridge.hub.requests import Note
 from ospbridge.policy.distributions import DiagGaussian
 from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.record.episode import RecordedEpisode
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.weights import Weights
 
@@ -234,7 +234,14 @@ class Player:
 def alike(
     seen: dict[str, list[Any]], found: RecordedEpisode | EpisodeFragment, *, noted: bool = True
 ) -> bool:
-    """Bit for bit."""
+    """Bit for bit, and with the end that it saw; one that somebody else ended was cut behind its last step."""
+    *before, last = seen["ends"]
+    ends = [*before, last if any(last) else (False, True)]
+    told = [*before, (found.terminated, found.truncated)]
+    if isinstance(found, RecordedEpisode):
+        told = list(zip(found.terminated.tolist(), found.truncated.tolist(), strict=True))
+    if told != ends:
+        return False
     columns = [("observations", found.observations), ("actions", found.actions), ("rewards", found.rewards)]
     if noted:
         assert found.action_dist_inputs is not None
