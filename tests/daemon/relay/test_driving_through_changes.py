@@ -377,6 +377,34 @@ async def test_a_batch_that_was_answered_with_old_weights_is_not_sent_again_over
     assert learner.wrong == []
 
 
+class Replaced(Answering):
+    """Another run answers behind it, which has other weights and numbers them anew."""
+
+    replaced = False
+
+    async def _answer(self, machine: Any, event: Any, stream: trio.SocketStream, batch: Any) -> bool:
+        if self.connections == 2 and not self.replaced:
+            self.replaced = True
+            self.forget()
+        return await super()._answer(machine, event, stream, batch)
+
+
+async def test_a_batch_that_a_server_of_another_run_knows_nothing_of_is_told_as_discarded() -> None:
+    learner = Replaced(forgetful=True)
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+            await until(lambda: len(learner.batches) >= 5)
+            found = relay.driving.learner
+            assert found.discarded >= 20
+            # As many as it learned from, of which the last may be under way.
+            assert found.batches <= len(learner.batches)
+    (told,) = (line for line in logs if line["event"] == "a batch is discarded")
+    assert "the server has weights of another run" in told["reason"]
+    assert set(learner.read.values()) == {1}
+    assert learner.wrong == []
+
+
 async def test_nor_is_it_where_acting_goes_on_meanwhile() -> None:
     learner = Answering()
     session, conductor = world()
