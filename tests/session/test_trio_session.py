@@ -69,7 +69,7 @@ async def test_cancelling_a_step_leaves_the_session_to_be_rebuilt_and_its_agents
         with pytest.raises(StepUncertain, match="outstanding"):
             await session.reset(2)
         await session.aclose()
-        async with await TrioSession.connect(str(simulator.address)) as other:
+        async with await TrioSession.connect(simulator.address, reclaim_stale=False) as other:
             assert (await other.agents())[0].available
 
 
