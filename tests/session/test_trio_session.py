@@ -142,3 +142,18 @@ async def test_other_tasks_that_take_their_time_are_no_silence_of_the_simulator(
                 nursery.start_soon(hog)
                 await session.reset(seed)
             assert not session.machine.disturbed
+
+
+@pytest.mark.trio
+async def test_steps_that_carry_variables_are_none_that_are_taken_at_once() -> None:
+    with UdpSimulator(SyntheticWorld(1, 1, values=3), port=0) as simulator:
+        async with await TrioSession.connect(simulator.address) as session:
+            await session.register("agent")
+            await session.reset(1)
+            assert [vote.name for vote in session.votes_at_once] == ["agent"]
+            name = "/Synthetic/Value/00001"
+            await session.watch(name)
+            assert session.votes_at_once == ()
+            told = (await session.step({"agent": [0.0]}))["agent"].values
+            assert list(told) == [name]
+        assert session.votes_at_once == ()
