@@ -701,19 +701,22 @@ async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
     assert any(entry["event"] == "the upstream does not take what it is sent" for entry in logs)
 
 
-async def test_an_upstream_that_takes_nothing_loses_nothing(conductor: Conductor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("episodes", [1, 3])
+async def test_an_upstream_that_takes_nothing_loses_nothing(
+    conductor: Conductor, tmp_path: Path, episodes: int
+) -> None:
     server, closed = Server(lambda _: bool(closed)), [True]
     async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
         player = Player(conductor)
-        for _ in range(3):
+        for _ in range(episodes):
             await player.play()
         await until(lambda: server.connections >= 25)
         assert "lost again and again" in relay.status.trouble
-        assert status(relay).entries == 3
+        assert status(relay).entries == episodes
         closed.clear()
         await all_arrived(relay)
-        assert (relay.status.delivered, relay.status.discarded) == (15, 0)
-    assert len({fragment.id for fragment in server.arrived}) == 3
+        assert (relay.status.delivered, relay.status.discarded) == (5 * episodes, 0)
+    assert len({fragment.id for fragment in server.arrived}) == episodes
 
 
 @pytest.mark.parametrize(
