@@ -11,6 +11,7 @@ import trio
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.errors import BarrierStuck
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import FakeSession, agent, inputs
 from tests.daemon.test_conductor import attach, conductor_of
@@ -235,6 +236,21 @@ async def test_a_reset_goes_on_without_who_holds_longer_than_it_may(
     assert trio.current_time() - began == pytest.approx(begins, abs=0.1)
     assert conductor.lockstep.playing == [b]
     assert a.state is State.ATTACHED
+
+
+@pytest.mark.trio
+async def test_time_that_was_held_before_a_reset_was_asked_for_is_not_added_to_its_time(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, _ = seated(session)
+    await conductor.reset([a], 9, 1)
+    with conductor.holding(holder, 500.0, "waits for weights"):
+        await trio.sleep(400)
+    began = trio.current_time()
+    # The episode of the other agent goes on, and the reset limit is 60 s.
+    with pytest.raises(BarrierStuck):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() - began == pytest.approx(60.0)
 
 
 @pytest.mark.trio

@@ -222,7 +222,7 @@ def test_a_simulator_that_cannot_be_had_leaves_those_before_it_free() -> None:
             other.register("agent")
             with pytest.raises(ospbridge.errors.AgentTaken):
                 vector(simulator=[str(one.address), str(taken.address)])
-        with BlockingSession.connect(str(one.address)) as session:
+        with BlockingSession.connect(one.address, reclaim_stale=False) as session:
             assert [entry.available for entry in session.agents()] == [True]
 
 

@@ -100,6 +100,20 @@ def test_variables_are_watched_from_episode_to_episode(profile: Profile) -> None
     assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.75"
 
 
+@BOTH
+@pytest.mark.parametrize("clock", [True, False])
+def test_a_variable_is_found_again_by_whoever_is_the_first_to_ask_for_it(
+    profile: Profile, clock: bool
+) -> None:
+    rebuilt = Rebuilt(profile, clock=clock)
+    rebuilt.client.do(rebuilt.talk.get(GAIN))
+    rebuilt.rebuild(1)
+    rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
+    rebuilt.rebuild(2)
+    rebuilt.pair.server.repository.variables[GAIN].set("0.5")
+    assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.5"
+
+
 def test_an_unknown_id_may_be_answered_with_nothing_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rebuilt = Rebuilt(DOCUMENT)
 

@@ -7,7 +7,7 @@ import io
 import struct
 import zipfile
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,6 +21,8 @@ from tests.record.episodes import box
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }"
 
@@ -114,6 +116,35 @@ def test_a_part_that_is_no_array_is_told_as_damage_of_its_file(tmp_path: Path, n
         for part in whole_one.namelist():
             archive.writestr(part, b"text" if part == f"{name}.npy" else whole_one.read(part))
     with pytest.raises(ConfigurationError, match=r"a\.npz.*not all that it holds are arrays"):
+        read_episode(path)
+
+
+@pytest.mark.parametrize(
+    "name, array",
+    [
+        ("observations", np.zeros((3, 2), np.float32)),
+        ("observations", np.zeros((4, 2))),
+        ("actions", np.zeros(2, np.int64)),
+        ("actions", np.zeros(3, np.float32)),
+        ("rewards", np.zeros((3, 1))),
+        ("terminated", np.zeros(3, np.int64)),
+        ("truncated", np.zeros(4, np.bool_)),
+        ("infos", np.zeros((4, 2))),
+        ("action_logp", np.zeros(2, np.float32)),
+        ("action_logp", np.zeros(3)),
+        ("action_dist_inputs", np.zeros((2, 5), np.float32)),
+        ("action_dist_inputs", np.zeros((3, 5, 1), np.float32)),
+        ("action_dist_inputs", np.zeros((3, 5))),
+        ("drawn_actions", np.zeros((3, 1), np.float32)),
+    ],
+)
+def test_an_array_that_does_not_fit_the_others_is_told_as_damage_of_its_file(
+    tmp_path: Path, name: str, array: NDArray[Any]
+) -> None:
+    path = tmp_path / "a.npz"
+    with np.load(io.BytesIO(whole())) as archive:
+        np.savez(path, allow_pickle=False, **dict(archive) | {name: array})
+    with pytest.raises(ConfigurationError, match=rf"a\.npz.*: {name} is {array.dtype}.*, expected "):
         read_episode(path)
 
 

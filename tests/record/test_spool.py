@@ -820,6 +820,23 @@ def test_a_damaged_entry_that_cannot_be_taken_out_gives_way_all_the_same(tmp_pat
         assert (figures.entries, figures.bytes, figures.no_room, figures.trouble) == (4, 4 * BIG, 3, "")
 
 
+def test_a_damaged_entry_that_cannot_be_taken_out_stays_uncounted_while_the_disk_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
+    with Spool(page_damaged(tmp_path), limit=4 * BIG) as spool:
+        for name in "efg":
+            put(spool, name, size=BIG)
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_insert_all", refused)
+            assert spool.put("h", 10, b"h" * BIG)
+            until(lambda: spool.figures.trouble)
+            assert (spool.figures.entries, spool.figures.bytes) == (4, 4 * BIG)
+        assert spool.settle(10)
+        assert keys(spool) == ["e", "f", "g", "h"]
+        assert (spool.figures.entries, spool.figures.bytes) == (4, 4 * BIG)
+
+
 @pytest.mark.parametrize(
     "gone", ["its directory", "it alone", "replaced", "replaced by a spool in use before"]
 )

@@ -69,7 +69,7 @@ async def test_cancelling_a_step_leaves_the_session_to_be_rebuilt_and_its_agents
         with pytest.raises(StepUncertain, match="outstanding"):
             await session.reset(2)
         await session.aclose()
-        async with await TrioSession.connect(str(simulator.address)) as other:
+        async with await TrioSession.connect(simulator.address, reclaim_stale=False) as other:
             assert (await other.agents())[0].available
 
 
@@ -142,3 +142,18 @@ async def test_other_tasks_that_take_their_time_are_no_silence_of_the_simulator(
                 nursery.start_soon(hog)
                 await session.reset(seed)
             assert not session.machine.disturbed
+
+
+@pytest.mark.trio
+async def test_steps_that_carry_variables_are_none_that_are_taken_at_once() -> None:
+    with UdpSimulator(SyntheticWorld(1, 1, values=3), port=0) as simulator:
+        async with await TrioSession.connect(simulator.address) as session:
+            await session.register("agent")
+            await session.reset(1)
+            assert [vote.name for vote in session.votes_at_once] == ["agent"]
+            name = "/Synthetic/Value/00001"
+            await session.watch(name)
+            assert session.votes_at_once == ()
+            told = (await session.step({"agent": [0.0]}))["agent"].values
+            assert list(told) == [name]
+        assert session.votes_at_once == ()

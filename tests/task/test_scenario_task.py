@@ -227,6 +227,11 @@ def test_what_is_observed_comes_in_the_order_of_the_globs_then_infos_then_values
     assert tried.values == ("/on", "/v")
     seen = tried.begin(outcome(1.0, 2.0, 3.0, infos=[4.0], on="T", v="(5,6.5,7)"), seed=1).observation
     assert seen.tolist() == [3.0, 1.0, 4.0, 1.0, 6.5]
+    # No value announces a range.
+    assert box(tried.observation_space) == (
+        [-np.inf, -1.0, 0.0, -np.inf, -np.inf],
+        [np.inf, 1.0, 1.0, np.inf, np.inf],
+    )
 
 
 def test_ranges_are_scaled_to_one_and_what_has_none_is_left_alone() -> None:

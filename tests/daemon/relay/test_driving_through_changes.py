@@ -17,6 +17,7 @@ from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.errors import SessionLost
+from ospbridge.interface import BoxSpace
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.task.plain import PlainTask
@@ -248,6 +249,46 @@ async def test_a_policys_head_is_activated_as_the_user_says_or_the_server_tells(
     assert told == assumed
 
 
+class Clipping(TinyLearner):
+    """Acts in numbers as they are; its settings tell whether they are limited to the action space, if anything."""
+
+    tells: bool | None = None
+
+    def _config(self) -> SetConfig:
+        said = {
+            "train_batch_size_per_learner": self.batch,
+            "_model_config": {"fcnet_activation": self.activation},
+            "normalize_actions": False,
+            "clip_actions": self.tells,
+        }
+        return SetConfig(pickled=pickle.dumps({key: one for key, one in said.items() if one is not None}, 4))
+
+
+@pytest.mark.parametrize(
+    "tells, said, clipped",
+    [(True, None, True), (None, True, True), (True, False, False), (None, None, False)],
+    ids=["told by the server", "said by the user", "denied by the user", "neither"],
+)
+async def test_actions_are_limited_to_their_space_as_the_user_says_or_the_server_tells(
+    tells: bool | None, said: bool | None, clipped: bool
+) -> None:
+    learner = Clipping()
+    learner.tells = tells
+    session, conductor = world()
+    narrow = BoxSpace(np.full(1, -0.25, np.float32), np.full(1, 0.25, np.float32))
+    conductor.lockstep.held["a"].task.action_space = narrow
+    changes = {"activation": None, "env_steps": None, "read_pickle": True, "clip_actions": said}
+    async with learner.listening() as port, driven(conductor, upstream(port, **changes)):
+        await until(lambda: len(learner.batches) >= 2)
+    assert learner.wrong == []
+    given = np.array([step["a"] for step in session.steps])
+    drawn = np.concatenate([fragment.actions[:, 0] for batch in learner.batches for fragment in batch])
+    assert np.abs(drawn).max() > 0.25
+    assert bool(np.abs(given).max() <= 0.25) is clipped
+    expected = np.clip(drawn, -0.25, 0.25) if clipped else drawn
+    assert np.abs(given[:, None] - expected).min(axis=0).max() < 1e-5
+
+
 class Unreadable(Configured):
     """Its settings are of a kind that nobody has met."""
 
@@ -412,6 +453,34 @@ async def test_a_batch_that_was_answered_with_old_weights_is_not_sent_again_over
         assert relay.driving.learner.discarded == 0
         assert relay.driving.learner.batches >= 5
     assert learner.connections == 2
+    assert set(learner.read.values()) == {1}
+    assert learner.wrong == []
+
+
+class Replaced(Answering):
+    """Another run answers behind it, which has other weights and numbers them anew."""
+
+    replaced = False
+
+    async def _answer(self, machine: Any, event: Any, stream: trio.SocketStream, batch: Any) -> bool:
+        if self.connections == 2 and not self.replaced:
+            self.replaced = True
+            self.forget()
+        return await super()._answer(machine, event, stream, batch)
+
+
+async def test_a_batch_that_a_server_of_another_run_knows_nothing_of_is_told_as_discarded() -> None:
+    learner = Replaced(forgetful=True)
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+            await until(lambda: len(learner.batches) >= 5)
+            found = relay.driving.learner
+            assert found.discarded >= 20
+            # As many as it learned from, of which the last may be under way.
+            assert found.batches <= len(learner.batches)
+    (told,) = (line for line in logs if line["event"] == "a batch is discarded")
+    assert "the server has weights of another run" in told["reason"]
     assert set(learner.read.values()) == {1}
     assert learner.wrong == []
 

@@ -74,6 +74,16 @@ def test_an_episode_that_is_taken_under_way_goes_on_where_it_was() -> None:
     assert (second.terminated, second.truncated) == (False, True)
 
 
+def test_whoever_takes_without_new_weights_leaves_those_in_force() -> None:
+    experience = lived()
+    experience.begin(observed(0), weights_seq_no=7)
+    found = []
+    for at in range(2):
+        step(experience, at)
+        found.append(experience.take())
+    assert [None if each is None else each.weights_seq_no for each in found] == [7, 7]
+
+
 def test_nothing_lived_is_nothing_to_take() -> None:
     experience = lived()
     assert experience.take() is None
