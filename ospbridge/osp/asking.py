@@ -18,6 +18,10 @@ from ospbridge.errors import (
 from ospbridge.osp.attention import Question
 from ospbridge.osp.client import ClientMachine, Exchange, Reply
 from ospbridge.osp.messages import (
+    DeregisterFromEvent,
+    DeregisterFromEventAck,
+    DeregisterFromValue,
+    DeregisterFromValueAck,
     End,
     EndAck,
     GetValue,
@@ -41,6 +45,7 @@ __all__ = [
     "SETTLING",
     "answering",
     "ask",
+    "deregister_event",
     "end",
     "get_value",
     "observe",
@@ -48,6 +53,7 @@ __all__ = [
     "reset_communication",
     "set_value",
     "settled_value",
+    "unobserve",
 ]
 
 T = TypeVar("T")
@@ -147,6 +153,17 @@ def register_event(m: ClientMachine, name: str) -> Exchange[int]:
     return answer.event_id
 
 
+def deregister_event(m: ClientMachine, event_id: int) -> Exchange[None]:
+    """Stop being told of an event."""
+    yield from ask(
+        m,
+        DeregisterFromEvent(event_id),
+        answering(DeregisterFromEventAck, lambda x: x.event_id == event_id),
+        what=f"event {m.events.get(event_id, event_id)!r}",
+    )
+    m.events.pop(event_id, None)
+
+
 def get_value(
     m: ClientMachine, value_id: int, *, stray: Callable[[Reply], None] | None = None
 ) -> Exchange[str | None]:
@@ -225,6 +242,15 @@ def observe(m: ClientMachine, ids: dict[int, str]) -> Exchange[tuple[int, ...]]:
     confirmed = tuple(i for i in answer.answered(len(ids)) if i in ids)
     m.observed.update({i: ids[i] for i in confirmed})
     return confirmed
+
+
+def unobserve(m: ClientMachine, ids: tuple[int, ...]) -> Exchange[None]:
+    """Stop having variables pushed."""
+    if not m.profile.values_are_pushed:
+        raise LocalProtocolError(f"values are not pushed by a server of profile {m.profile.name!r}")
+    yield from ask(m, DeregisterFromValue(ids), answering(DeregisterFromValueAck), what=f"{len(ids)} values")
+    for value_id in ids:
+        m.observed.pop(value_id, None)
 
 
 def end(m: ClientMachine, *, limit: float | None = None) -> Exchange[bool]:

@@ -190,6 +190,10 @@ class BlockingSession:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
         return self.run(self.conversation.register(names))
 
+    def deregister(self, name: str) -> None:
+        """Give an agent back."""
+        self.run(self.conversation.deregister(name))
+
     def reset(self, seed: int = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
         self._crossed = False
@@ -237,6 +241,10 @@ class BlockingSession:
         """Be told of an event with each step's outcome; False where there is none of that name."""
         return self.run(self.conversation.register_event(name))
 
+    def deregister_event(self, name: str) -> None:
+        """Stop being told of an event."""
+        self.run(self.conversation.deregister_event(name))
+
     def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
         """Variables whose name fits a regular expression, as this server understands it."""
         return self.run(self.conversation.values(expression))
@@ -248,6 +256,10 @@ class BlockingSession:
     def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
         self.run(self.conversation.set(name, content))
+
+    def watch(self, *names: str) -> None:
+        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
+        self.run(self.conversation.watch(names))
 
     def equip(self, tasks: Collection[Task]) -> None:
         """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""

@@ -277,6 +277,12 @@ class Conversation:
         event_id = yield from asking.register_event(self.machine, name)
         return event_id != 0
 
+    def deregister_event(self, name: str) -> Exchange[None]:
+        """Stop being told of an event."""
+        for event_id, known in tuple(self.machine.events.items()):
+            if known == name:
+                yield from asking.deregister_event(self.machine, event_id)
+
     def values(self, expression: str = ".*") -> Exchange[tuple[ValueEntry, ...]]:
         """Variables whose name fits a regular expression."""
         return (yield from list_values(self.machine, expression))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import trio
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome
+from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.profile import Profile, profile_named
@@ -167,13 +167,21 @@ class TrioSession:
         """All agents of the simulator."""
         return await self._run(self.conversation.overview())
 
-    async def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
+    async def describe(self, name: str) -> AgentInterface:
+        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
+        return await self._run(self.conversation.describe(name))
+
+    async def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
-        return await self._run(self.conversation.matching(patterns))
+        return await self._run(self.conversation.matching(patterns, available=available))
 
     async def register(self, *names: str) -> tuple[AgentInterface, ...]:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
         return await self._run(self.conversation.register(names))
+
+    async def deregister(self, name: str) -> None:
+        """Give an agent back."""
+        await self._run(self.conversation.deregister(name))
 
     async def reset(self, seed: int = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
@@ -231,9 +239,29 @@ class TrioSession:
         """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
         return await self._run(self.conversation.look_back())
 
+    async def register_event(self, name: str) -> bool:
+        """Be told of an event with each step's outcome; False where there is none of that name."""
+        return await self._run(self.conversation.register_event(name))
+
+    async def deregister_event(self, name: str) -> None:
+        """Stop being told of an event."""
+        await self._run(self.conversation.deregister_event(name))
+
+    async def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
+        """Variables whose name fits a regular expression, as this server understands it."""
+        return await self._run(self.conversation.values(expression))
+
+    async def get(self, name: str) -> ValueReading:
+        """A variable with its content. Raises ValueNotFound."""
+        return await self._run(self.conversation.get(name))
+
     async def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
         await self._run(self.conversation.set(name, content))
+
+    async def watch(self, *names: str) -> None:
+        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
+        await self._run(self.conversation.watch(names))
 
     async def equip(self, tasks: Collection[Task]) -> None:
         """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""

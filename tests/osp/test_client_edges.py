@@ -30,6 +30,8 @@ from ospbridge.osp.messages import (
     AgentInfoNext,
     AgentOverview,
     AgentOverviewNext,
+    DeregisterFromEventAck,
+    DeregisterFromValueAck,
     EndAck,
     GetValueIds,
     InitAck,
@@ -260,9 +262,12 @@ def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> 
         machine.result()
 
 
-def test_values_are_not_observed_where_the_server_pushes_none() -> None:
+@pytest.mark.parametrize(
+    "exchange", [lambda m: asking.observe(m, {1: "/x"}), lambda m: asking.unobserve(m, (1,))]
+)
+def test_values_are_not_observed_where_the_server_pushes_none(exchange: Any) -> None:
     machine = ClientMachine(NERD)
-    machine.begin(asking.observe(machine, {1: "/x"}), 0.0)
+    machine.begin(exchange(machine), 0.0)
     with pytest.raises(LocalProtocolError, match="not pushed by a server of profile 'nerd'"):
         machine.result()
     assert not machine.outgoing
@@ -300,6 +305,25 @@ def test_a_handler_that_is_gone_in_the_middle_of_a_question_is_a_lost_session() 
     with pytest.raises(SessionLost, match="connection refused"):
         machine.result()
     assert isinstance(machine.lost, SessionLost)
+
+
+def test_an_event_that_was_given_back_is_forgotten_and_its_name_may_have_another_id() -> None:
+    machine, _ = on_stage(NERD)
+    machine.events = {3: "/a", 4: "/b"}
+    machine.begin(asking.deregister_event(machine, 3), 0.0)
+    give(machine, DeregisterFromEventAck(4), DeregisterFromEventAck(3))
+    assert machine.finished
+    machine.result()
+    assert machine.events == {4: "/b"}
+
+
+def test_values_that_are_observed_no_more_are_forgotten() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.observed = {3: "/a", 4: "/b", 5: "/c"}
+    machine.begin(asking.unobserve(machine, (3, 5)), 0.0)
+    give(machine, DeregisterFromValueAck((3, 5)))
+    machine.result()
+    assert machine.observed == {4: "/b"}
 
 
 def test_only_the_ids_that_were_confirmed_are_observed() -> None:

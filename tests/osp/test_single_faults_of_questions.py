@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from ospbridge.errors import SessionLost
+from ospbridge.osp import asking
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -46,6 +47,8 @@ def events(client: Client) -> None:
     assert client.do(talk.register_event(EVENT))
     assert not client.do(talk.register_event("/No/Such"))
     assert list(talk.machine.events.values()) == [EVENT]
+    client.do(talk.deregister_event(EVENT))
+    assert not talk.machine.events
 
 
 def variables(client: Client) -> None:
@@ -54,7 +57,10 @@ def variables(client: Client) -> None:
     assert client.do(talk.get("/Synthetic/Value/00003")).value == "7.5"
     client.do(talk.watch(["/Synthetic/Value/00003", "/Synthetic/Value/00004"]))
     if talk.machine.profile.values_are_pushed:
-        assert len(talk.machine.observed) == 2
+        ids = tuple(talk.machine.observed)
+        assert len(ids) == 2
+        client.do(asking.unobserve(talk.machine, ids))
+        assert not talk.machine.observed
 
 
 def restart(client: Client) -> None:

@@ -160,7 +160,7 @@ def test_a_living_session_without_agents_keeps_its_place(simulator: UdpSimulator
 def test_a_session_that_gave_its_agent_back_keeps_the_lease_of_its_place(simulator: UdpSimulator) -> None:
     session = BlockingSession.connect(simulator.address)
     session.register("agent")
-    session.run(session.conversation.deregister("agent"))
+    session.deregister("agent")
     session.disown()
     ((lease, file),) = stale_leases(simulator.address)
     assert lease.agents == {}

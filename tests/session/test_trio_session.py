@@ -152,7 +152,7 @@ async def test_steps_that_carry_variables_are_none_that_are_taken_at_once() -> N
             await session.reset(1)
             assert [vote.name for vote in session.votes_at_once] == ["agent"]
             name = "/Synthetic/Value/00001"
-            await session._run(session.conversation.watch([name]))
+            await session.watch(name)
             assert session.votes_at_once == ()
             told = (await session.step({"agent": [0.0]}))["agent"].values
             assert list(told) == [name]
