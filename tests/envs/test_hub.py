@@ -164,7 +164,9 @@ def test_two_processes_step_their_agents_once_each_with_both_inputs(
 def test_a_daemon_killed_in_mid_step_leaves_nothing_taken_for_the_next(profile: Profile, hub: Path) -> None:
     world = SyntheticWorld(1, 1, agents=2, think=0.5)
     with UdpSimulator(world, port=0, profile=profile) as simulator:
+        started = time.monotonic()
         with connected(simulator.address, hub) as daemon:
+            first_start = time.monotonic() - started
             code = (
                 "import sys, gymnasium, numpy as np, ospbridge\n"
                 "env = gymnasium.make('ospbridge/Agent-v0', bridge=sys.argv[1], agent='agent1')\n"
@@ -182,10 +184,11 @@ def test_a_daemon_killed_in_mid_step_leaves_nothing_taken_for_the_next(profile: 
             time.sleep(0.7)
             os.kill(daemon.pid, signal.SIGKILL)
             _, said = player.communicate(timeout=30)
-            assert "HubLost" in said or player.returncode == 0
+            assert "HubLost" in said
         started = time.monotonic()
         with connected(simulator.address, hub):
-            assert time.monotonic() - started < 6
+            # Whoever waited for the simulator to give up on the dead one would take far longer than any start.
+            assert time.monotonic() - started < 10 * first_start
             env = attached(hub, "agent2")
             env.reset(seed=1)
             env.step(np.zeros(1, np.float32))
