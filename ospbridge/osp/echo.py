@@ -61,6 +61,16 @@ class InputSeen:
     def usable(self) -> bool:
         return self.doubts < DOUBTS_AT_MOST
 
+    @property
+    def blur(self) -> float:
+        """What is read of two numbers that are given closer to each other than this may be taken for either."""
+        (given_1, read_1), (given_2, read_2) = (
+            (self.points[0], self.points[-1]) if self.points else ((0.0, 0.0),) * 2
+        )
+        if read_1 == read_2:
+            return 0.0
+        return self._tolerance(self._span) * abs((given_2 - given_1) / (read_2 - read_1))
+
     def clamped(self, given: float) -> float:
         return min(max(given, self.low), self.high) if self.low < self.high else given
 
@@ -115,9 +125,14 @@ class InputSeen:
         """As far as can be known: what is read was rounded, which tells the less the farther away it was given."""
         expected = self._expected(given)
         assert expected is not None
-        # The points may be rounded as well as what is read of this one.
-        lost = 2.0 * (self.printing.absolute + self.printing.relative * max(abs(read), self._span))
-        return abs(read - expected) <= (CLOSE * self._span + lost) * max(1.0, self._far(given))
+        return abs(read - expected) <= self._tolerance(max(abs(read), self._span)) * max(
+            1.0, self._far(given)
+        )
+
+    def _tolerance(self, largest: float) -> float:
+        # The points may be rounded as well as what is read of another one.
+        lost = 2.0 * (self.printing.absolute + self.printing.relative * largest)
+        return CLOSE * self._span + lost
 
     def _far(self, given: float) -> float:
         """How far from the first point, as a multiple of how far the other one is."""
@@ -182,7 +197,7 @@ class AgentEcho:
     def telling(self, given: NDArray[np.float32]) -> list[int]:
         """Which inputs tell ``given`` from the others that were given lately; the fewest that will do."""
         at = self._favourite
-        if at >= 0 and self._usable(at) and given[at].item() not in self._seen:
+        if at >= 0 and self._usable(at) and self._stands_out(at, given[at].item()):
             return [at]
         chosen = self._chosen(given)
         self._favourite = chosen[0] if len(chosen) == 1 else -1
@@ -191,6 +206,11 @@ class AgentEcho:
             for body in self.recent:
                 self._count(body, 1)
         return chosen
+
+    def _stands_out(self, at: int, value: float) -> bool:
+        """The favourite had no value lately that could be taken for this one."""
+        blur = self.inputs[at].blur
+        return value not in self._seen and not any(abs(value - seen) <= blur for seen in self._seen)
 
     def _usable(self, at: int) -> bool:
         return self.ids[at] is not None and self.inputs[at].usable
@@ -206,7 +226,12 @@ class AgentEcho:
     def _chosen(self, given: NDArray[np.float32]) -> list[int]:
         usable = np.array([self._usable(at) for at in range(len(self.inputs))])
         others = np.frombuffer(b"".join(self.recent), np.float32).reshape(len(self.recent), len(given))
-        differs = (others != given) & usable
+        unlike = (others != given) & usable
+        # Numbers so close that what is read of one is taken for the other tell nothing, unless there is nothing else.
+        blur = np.array([seen.blur for seen in self.inputs])
+        with np.errstate(all="ignore"):
+            differs = unlike & ~(np.abs(others - given) <= blur)
+        differs |= unlike & ~differs.any(axis=1, keepdims=True)
         chosen: list[int] = []
         while len(chosen) < READ_AT_MOST and len(differs):
             at = int(differs.sum(axis=0).argmax())

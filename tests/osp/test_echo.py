@@ -142,6 +142,29 @@ def test_one_input_that_differs_from_all_before_is_enough() -> None:
     assert echo.telling(row(0, 0.2, 0)) == [1]
 
 
+def test_an_input_that_changes_less_than_can_be_seen_does_not_stand_for_one_that_changes_more() -> None:
+    echo = agent(2)
+    for at in range(3):
+        echo.remember(row(0.5 + at * 1e-6, at / 4))
+    assert echo.telling(row(0.500003, 0.75)) == [1]
+    assert echo.telling(row(0.500003, 0.5)) == [1, 0], "where nothing else tells them apart"
+    echo.remember(row(-0.5, 0.5))
+    assert echo.telling(row(0.25, 0.5)) == [0]
+    echo.remember(row(0.25, 0.5))
+    assert echo.telling(row(0.250001, 0.75)) == [1]
+
+
+def test_a_late_request_is_seen_by_the_input_that_shows_it() -> None:
+    echo = agent(2)
+    steps = [row(0.5 + at * 1e-6, at / 4 - 0.5) for at in range(4)]
+    for inputs in steps[:3]:
+        echo.remember(inputs)
+        for at, seen_there in enumerate(echo.inputs):
+            assert not contradicts(seen_there, float(inputs[at]), float(inputs[at]))
+    late, meant = steps[2:]
+    assert any(contradicts(echo.inputs[at], float(meant[at]), float(late[at])) for at in echo.telling(meant))
+
+
 def test_choices_that_share_numbers_take_as_many_inputs_as_tell_them_apart() -> None:
     echo = agent(2)
     for choice in ((1, 1), (1, -1), (-1, 1)):
