@@ -499,12 +499,15 @@ numbers = st.one_of(st.floats(-3, 3, width=32), st.sampled_from([np.nan, np.inf,
 
 
 def said(call: Callable[[], Any]) -> Any:
-    """What it returned, or raised."""
+    """What it returned, and of which types, or raised."""
     try:
         found = call()
     except (TaskError, LocalProtocolError) as error:
         return type(error), error.message
-    return msgspec.structs.asdict(found) if isinstance(found, Feedback) else found
+    if not isinstance(found, Feedback):
+        return found
+    told = msgspec.structs.asdict(found)
+    return told, [type(each).__name__ for each in told.values()]
 
 
 @pytest.mark.parametrize("table", TABLES)
