@@ -8,7 +8,7 @@ import json
 import os
 import re
 import socket
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ parser = pytest.importorskip(
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -150,6 +150,19 @@ def test_a_taken_address_is_told_and_the_daemon_goes_on(tmp_path: Path) -> None:
         assert "--metrics" in line["hint"]
 
 
+@asynccontextmanager
+async def served() -> AsyncIterator[list[Any]]:
+    """Metrics of nothing, and what is logged; the first line names their address."""
+    serve = metrics_server.metrics_server(Endpoint("127.0.0.1", 0))
+    with capture_logs() as logs, trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, Overlook([], [], []))
+            while not logs:
+                await trio.sleep(0.01)
+            yield logs
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.trio
 async def test_a_connection_that_the_host_denies_costs_the_daemon_nothing(
     monkeypatch: pytest.MonkeyPatch,
@@ -167,18 +180,12 @@ async def test_a_connection_that_the_host_denies_costs_the_daemon_nothing(
 
     monkeypatch.setattr(trio.SocketListener, "accept", denying)
     monkeypatch.setattr(metrics_server, "AGAIN_AFTER", 0.01)
-    serve = metrics_server.metrics_server(Endpoint("127.0.0.1", 0))
-    with capture_logs() as logs, trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, Overlook([], [], []))
-            while not logs:
-                await trio.sleep(0.01)
-            answered = 0
-            while answered != 200:
-                with suppress(OSError, http.client.HTTPException):
-                    answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
-                await trio.sleep(0.01)
-            nursery.cancel_scope.cancel()
+    async with served() as logs:
+        answered = 0
+        while answered != 200:
+            with suppress(OSError, http.client.HTTPException):
+                answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
+            await trio.sleep(0.01)
     told = [(line["event"], line.get("reason", "")) for line in logs[1:]]
     assert told == [("metrics are opened again", str(OSError(errno.EPROTO, os.strerror(errno.EPROTO))))]
 
@@ -188,22 +195,14 @@ async def test_a_host_that_asks_for_nothing_keeps_no_other_host_from_asking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics_server, "MOST_AT_ONCE", 2)
-    serve = metrics_server.metrics_server(Endpoint("127.0.0.1", 0))
-    with capture_logs() as logs, trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, Overlook([], [], []))
-            while not logs:
-                await trio.sleep(0.01)
-            port = int(logs[0]["url"].rpartition(":")[2].partition("/")[0])
-            silent = [
-                await trio.open_tcp_stream("127.0.0.1", port, local_address="127.0.0.2") for _ in range(2)
-            ]
-            answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
-            assert answered == 200
-            assert await silent[0].receive_some(1) == b""
-            for each in silent:
-                await each.aclose()
-            nursery.cancel_scope.cancel()
+    async with served() as logs:
+        port = int(logs[0]["url"].rpartition(":")[2].partition("/")[0])
+        silent = [await trio.open_tcp_stream("127.0.0.1", port, local_address="127.0.0.2") for _ in range(2)]
+        answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
+        assert answered == 200
+        assert await silent[0].receive_some(1) == b""
+        for each in silent:
+            await each.aclose()
 
 
 def documented() -> list[tuple[str, str, str, str]]:

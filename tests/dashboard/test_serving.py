@@ -122,13 +122,17 @@ async def test_only_so_many_pages_are_kept_up_to_date(
                 await trio.sleep(0.02)
 
 
-async def test_only_so_many_connections_are_taken(
-    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page takes two connections."""
     limited = type(
         "Limited", (door.Door,), {"__init__": lambda self, inside: door.Door.__init__(self, inside, most=2)}
     )
     monkeypatch.setattr(serving, "Door", limited)
+
+
+@pytest.mark.usefixtures("room_for_two")
+async def test_only_so_many_connections_are_taken(source: SyntheticSource) -> None:
     async with opened(source) as dashboard:
         async with listening_to(dashboard.port), listening_to(dashboard.port):
             with pytest.raises((EOFError, trio.BrokenResourceError)):
@@ -143,13 +147,8 @@ async def test_only_so_many_connections_are_taken(
                     await trio.sleep(0.02)
 
 
-async def test_a_host_that_takes_all_connections_gives_way_to_another(
-    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limited = type(
-        "Limited", (door.Door,), {"__init__": lambda self, inside: door.Door.__init__(self, inside, most=2)}
-    )
-    monkeypatch.setattr(serving, "Door", limited)
+@pytest.mark.usefixtures("room_for_two")
+async def test_a_host_that_takes_all_connections_gives_way_to_another(source: SyntheticSource) -> None:
     async with opened(source) as dashboard:
         first, second = [
             await trio.open_tcp_stream("127.0.0.1", dashboard.port, local_address="127.0.0.2")
