@@ -10,7 +10,7 @@ import pytest
 from ospbridge.envs.noticing import tell, tell_of_doubt
 from ospbridge.errors import AgentNotFound, ScenarioInvalid
 from ospbridge.interface import Feedback
-from ospbridge.osp.notices import Notice
+from ospbridge.osp.client.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable

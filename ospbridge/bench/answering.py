@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
-    from ospbridge.osp.server_repository import Clock
+    from ospbridge.osp.server.repository import Clock
 
 __all__ = ["LARGEST", "Answer", "Line", "Loop", "spins_for"]
 

@@ -134,7 +134,7 @@ def _watch(
     was_reset: bool,
     as_json: bool,
 ) -> None:
-    from ospbridge.osp.notices import WorldReset
+    from ospbridge.osp.client.notices import WorldReset
 
     step = lost = 0
     try:

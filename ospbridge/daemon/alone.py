@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.keeping import SessionKeeper
     from ospbridge.daemon.lockstep import LockStep
     from ospbridge.daemon.measures import Measures
-    from ospbridge.osp.votes import Vote
+    from ospbridge.osp.step.votes import Vote
 
 __all__ = ["Alone"]
 

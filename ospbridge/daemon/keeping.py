@@ -17,7 +17,7 @@ from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.patience import Patience
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
-from ospbridge.osp.lateness import Lateness
+from ospbridge.osp.step.lateness import Lateness
 from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.budget import Budget

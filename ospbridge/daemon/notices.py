@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.observe import logs
-from ospbridge.osp.notices import told_by
+from ospbridge.osp.client.notices import told_by
 
 if TYPE_CHECKING:
     from ospbridge.session.trio_session import TrioSession

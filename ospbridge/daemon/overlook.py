@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.hub_server import HubServer
+    from ospbridge.daemon.hub.server import HubServer
     from ospbridge.daemon.relay.relay import Relay
     from ospbridge.hub.status import StatusReply
 

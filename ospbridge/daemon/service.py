@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.hub_server import HubServer
+from ospbridge.daemon.hub.server import HubServer
 from ospbridge.daemon.notifying import Notifier
 from ospbridge.daemon.overlook import Overlook
 from ospbridge.daemon.recording import Recording

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ospbridge.diagnosis.line import SILENCE, Line
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.surplus import SurplusMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End
-from ospbridge.osp.surplus import SurplusMachine
 from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.blocking_connecting import find_handler

@@ -12,7 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, RemoteProtocolError, SessionLost
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
+from ospbridge.osp.client.unasked import LISTED
 from ospbridge.osp.messages import (
     DeregisterFromAgent,
     DeregisterFromAgentAck,
@@ -27,8 +29,6 @@ from ospbridge.osp.messages import (
     decode_reply,
 )
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.unanswered import WRITES_OTHERWISE
-from ospbridge.osp.unasked import LISTED
 from ospbridge.session.blocking_connecting import see_off
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentEntry, Endpoint
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
     from ospbridge.osp.profile import Profile
     from ospbridge.session.seeing_off import SeeingOff
     from ospbridge.session.tenure import Tenure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.errors import QueryTimeout
-from ospbridge.osp.bursts import collect
+from ospbridge.osp.client.bursts import collect
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentOverview,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.diagnosis.stage import Stage
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
     from ospbridge.osp.messages import Message
 
 __all__ = ["AGAINST", "ROUNDS", "foreign_deregister", "list_acks", "mostly", "own_agent_flag", "unknown_info"]

@@ -15,8 +15,8 @@ import numpy as np
 from ospbridge.diagnosis.greeting import join
 from ospbridge.diagnosis.line import SILENCE
 from ospbridge.errors import AgentTaken, IncompleteListing, QueryTimeout
-from ospbridge.osp import roster
-from ospbridge.osp.listing import list_once, list_values
+from ospbridge.osp.client import roster
+from ospbridge.osp.client.listing import list_once, list_values
 from ospbridge.osp.messages import (
     GetValue,
     NextSimulationStep,

@@ -13,7 +13,7 @@ from ospbridge.diagnosis.stage import neutral
 from ospbridge.diagnosis.values import cut_list, forget, observing
 from ospbridge.errors import QueryTimeout
 from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.restore import find_interface_values
+from ospbridge.osp.step.restore import find_interface_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
+from ospbridge.osp.client.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import SourceKind

@@ -27,8 +27,8 @@ from ospbridge.transport.addresses import parse_endpoint, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ospbridge.envs.group import DirectGroup, Group
-    from ospbridge.envs.hub_group import HubGroup
+    from ospbridge.envs.groups.group import DirectGroup, Group
+    from ospbridge.envs.groups.hub_group import HubGroup
     from ospbridge.session.hub_client import HubClient
     from ospbridge.session.hub_seat import HubSeat
 
@@ -158,7 +158,7 @@ class Joining:
         return _all_or_none(partial(self._hub_group, bridge, agents) for bridge in self._bridges or (None,))
 
     def _direct_group(self, simulator: str, agents: str | Sequence[str], trace: Path | None) -> DirectGroup:
-        from ospbridge.envs.group import DirectGroup
+        from ospbridge.envs.groups.group import DirectGroup
 
         rules = self._rules
         with rules.blamed(agents):
@@ -170,7 +170,7 @@ class Joining:
             raise
 
     def _hub_group(self, bridge: str | None, agents: str | Sequence[str]) -> HubGroup:
-        from ospbridge.envs.hub_group import HubGroup
+        from ospbridge.envs.groups.hub_group import HubGroup
 
         rules, annotates = self._rules, self._annotates
         client = self._client(bridge)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from gymnasium import logger
 
 from ospbridge.observe.printable import printable
-from ospbridge.osp.notices import WorldReset, told_by
+from ospbridge.osp.client.notices import WorldReset, told_by
 from ospbridge.task.pacing import HINT, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ospbridge.interface import Feedback
-    from ospbridge.osp.notices import Notice
+    from ospbridge.osp.client.notices import Notice
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 

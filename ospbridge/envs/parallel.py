@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ospbridge.envs.group import Group, NamedGroup
+    from ospbridge.envs.groups.group import Group, NamedGroup
     from ospbridge.envs.watched import WatchedGroup
     from ospbridge.interface import AgentInterface, Feedback
 

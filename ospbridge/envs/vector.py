@@ -16,19 +16,19 @@ from gymnasium.vector.utils import batch_space
 
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.arguments import told_apart
-from ospbridge.envs.beginning_again import groups_in_mask, mask_in, mode_named
 from ospbridge.envs.copying import not_copied
-from ospbridge.envs.fleet import Turn
-from ospbridge.envs.fleet_making import fleet_of
-from ospbridge.envs.group_seats import seats_of
-from ospbridge.envs.infos import InfoColumns, in_columns
+from ospbridge.envs.groups.beginning_again import groups_in_mask, mask_in, mode_named
+from ospbridge.envs.groups.fleet import Turn
+from ospbridge.envs.groups.fleet_making import fleet_of
+from ospbridge.envs.groups.group_seats import seats_of
+from ospbridge.envs.groups.infos import InfoColumns, in_columns
+from ospbridge.envs.groups.rows import FeedbackRows
+from ospbridge.envs.groups.vector_onlookers import looked_on
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
-from ospbridge.envs.rows import FeedbackRows
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
-from ospbridge.envs.vector_onlookers import looked_on
 from ospbridge.errors import LocalProtocolError, SessionClosed
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.envs.fleet import Fleet
-    from ospbridge.envs.group import Found
-    from ospbridge.envs.group_seats import GroupSeats
-    from ospbridge.envs.vector_onlookers import VectorOnlookers
+    from ospbridge.envs.groups.fleet import Fleet
+    from ospbridge.envs.groups.group import Found
+    from ospbridge.envs.groups.group_seats import GroupSeats
+    from ospbridge.envs.groups.vector_onlookers import VectorOnlookers
 
 __all__ = ["OspVectorEnv"]
 

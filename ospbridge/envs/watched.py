@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ospbridge.envs.onlookers import Onlookers, place_of, places_of, try_all
+from ospbridge.envs.groups.onlookers import Onlookers, place_of, places_of, try_all
 from ospbridge.errors import LocalProtocolError, OspBridgeError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ospbridge.envs.group import Found, NamedGroup
+    from ospbridge.envs.groups.group import Found, NamedGroup
     from ospbridge.envs.seat import Seat
     from ospbridge.interface import Feedback
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
 
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.connecting import ConnectMachine
+    from ospbridge.osp.client.connecting import ConnectMachine
     from ospbridge.session.lease import LeaseFile
 
 __all__ = ["hold_place", "look_at", "tenure_of", "turn_back"]

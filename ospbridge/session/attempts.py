@@ -13,7 +13,7 @@ from ospbridge.errors import StepUncertain
 
 if TYPE_CHECKING:
     from ospbridge.errors import OspBridgeError
-    from ospbridge.osp.client import ClientMachine
+    from ospbridge.osp.client.machine import ClientMachine
 
 __all__ = ["Attempts", "costs_nothing"]
 

@@ -20,8 +20,8 @@ from ospbridge.interface import (
     ValueEntry,
     ValueReading,
 )
-from ospbridge.osp.client import Exchange
-from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import tenure_of, turn_back
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.notices import Notice
+    from ospbridge.osp.client.notices import Notice
     from ospbridge.task.base import Task
 
 __all__ = ["BlockingSession"]

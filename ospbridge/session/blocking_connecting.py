@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.connecting import ConnectMachine
+    from ospbridge.osp.client.connecting import ConnectMachine
     from ospbridge.osp.profile import Profile
     from ospbridge.session.lease import LeaseFile
     from ospbridge.session.reclaim import Successor

@@ -29,13 +29,14 @@ from ospbridge.interface import (
     ValueEntry,
     ValueReading,
 )
-from ospbridge.osp import asking, barrier, roster
-from ospbridge.osp.client import ClientMachine, Exchange
-from ospbridge.osp.leaving import leave
-from ospbridge.osp.listing import find_value, list_values
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.leaving import leave
+from ospbridge.osp.client.listing import find_value, list_values
+from ospbridge.osp.client.machine import ClientMachine, Exchange
+from ospbridge.osp.client.renumbering import forget_ids, write_value
 from ospbridge.osp.messages import StepCompletedAck
-from ospbridge.osp.renumbering import forget_ids, write_value
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step import barrier
+from ospbridge.osp.step.votes import Vote
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from ospbridge.osp.notices import Notice
+    from ospbridge.osp.client.notices import Notice
     from ospbridge.osp.profile import Profile
-    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.step.straight import StraightWay
     from ospbridge.osp.timing import Limits
 
 __all__ = ["Conversation"]

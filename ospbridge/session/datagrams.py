@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client import ClientMachine
-    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.client.machine import ClientMachine
+    from ospbridge.osp.step.straight import StraightWay
 
 __all__ = ["BRISK", "IDLE", "LONG", "MOST_AT_ONCE", "SELDOM", "Datagrams"]
 

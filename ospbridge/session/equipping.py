@@ -9,7 +9,7 @@ from ospbridge.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
     from ospbridge.session.conversation import Conversation
     from ospbridge.task.base import Task
 

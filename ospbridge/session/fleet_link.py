@@ -22,7 +22,7 @@ from ospbridge.session.spinning import Spinning
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.session.link import Link
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionEvicted, SessionLost
 from ospbridge.interface import Endpoint
-from ospbridge.osp import asking, roster
-from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.machine import ClientMachine, Exchange
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
 from ospbridge.session.lease import stale_leases

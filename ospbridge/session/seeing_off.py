@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.surplus import SurplusMachine
+from ospbridge.osp.client.surplus import SurplusMachine
 from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.transport.udp import LARGEST_DATAGRAM, open_beside, send_to
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client import ClientMachine, Exchange
-    from ospbridge.osp.straight import StraightWay
-    from ospbridge.osp.votes import Vote
+    from ospbridge.osp.client.machine import ClientMachine, Exchange
+    from ospbridge.osp.step.straight import StraightWay
+    from ospbridge.osp.step.votes import Vote
     from ospbridge.session.spinning import Spinning
 
 __all__ = ["TrioLink"]

@@ -10,8 +10,8 @@ import trio
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
-from ospbridge.osp.client import Exchange
-from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
 from ospbridge.session.arriving import tenure_of, turn_back
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.notices import Notice
-    from ospbridge.osp.votes import Vote
+    from ospbridge.osp.client.notices import Notice
+    from ospbridge.osp.step.votes import Vote
     from ospbridge.task.base import Task
 
 __all__ = ["TrioSession"]

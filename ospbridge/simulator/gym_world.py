@@ -19,7 +19,7 @@ import numpy as np
 
 from ospbridge.errors import ConfigurationError, WorldFailed
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.server_repository import double_variable
+from ospbridge.osp.server.repository import double_variable
 from ospbridge.osp.world import WorldAgent
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from ospbridge.osp.messages import Init
-from ospbridge.osp.server import NO_INIT, OTHER_INIT, SILENT, CloseHandler, OpenHandler, Send
+from ospbridge.osp.server.machine import NO_INIT, OTHER_INIT, SILENT, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.replay_handler import ReplayHandler, Told, What
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from ospbridge.osp.profile import InitForm
-    from ospbridge.osp.server import Effect
+    from ospbridge.osp.server.machine import Effect
     from ospbridge.simulator.replay_script import Script, Vote
 
 __all__ = ["ReplayMachine", "Told", "What"]

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ospbridge.interface import DEFAULT_PORT, Endpoint
-from ospbridge.osp.server import PROBING, CloseHandler, OpenHandler, Send
+from ospbridge.osp.server.machine import PROBING, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.faults import FaultPlan, FaultyLine
 from ospbridge.simulator.listening import bound, enlarge
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ospbridge.osp.server import Effect
+    from ospbridge.osp.server.machine import Effect
 
 __all__ = ["Answerer", "UdpServer"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT
 from ospbridge.osp.profile import DOCUMENT, Profile
-from ospbridge.osp.server import ServerMachine
+from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.simulator.checking import check_world
 from ospbridge.simulator.serving import UdpServer
 

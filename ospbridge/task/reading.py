@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.osp.clock import ITERATIONS, TIME_STEP_SIZE
+from ospbridge.osp.client.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
 from ospbridge.task.magnitudes import LARGEST_FLOAT32, as_inputs, check_size, numbers_of, positive
 from ospbridge.task.scenario import (

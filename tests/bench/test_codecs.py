@@ -21,8 +21,8 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.straight import StraightWay
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step.straight import StraightWay
+from ospbridge.osp.step.votes import Vote
 from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.reading import read

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.osp.codes import Code
-from ospbridge.osp.server_commands import COMMANDS
+from ospbridge.osp.server.commands import COMMANDS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.server_handler import Handler
+    from ospbridge.osp.server.handler import Handler
     from ospbridge.osp.world import World
     from tests.cli.conftest import Served
 

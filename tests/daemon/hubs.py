@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.hub_server import HubServer
+from ospbridge.daemon.hub.server import HubServer
 from ospbridge.daemon.settings import Settings
 from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.framing import Incoming, encode

@@ -9,7 +9,7 @@ import trio
 
 from ospbridge.daemon.attachment import Driver
 from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
-from ospbridge.osp.clock import StepClock
+from ospbridge.osp.client.clock import StepClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ import trio
 
 from ospbridge.daemon.attachment import State
 from ospbridge.errors import LocalProtocolError, SessionLost, TaskError
-from ospbridge.osp.notices import Anomaly, WorldReset
+from ospbridge.osp.client.notices import Anomaly, WorldReset
 from tests.daemon.stage import ONE, TWO, FakeSession, inputs
 from tests.daemon.test_conductor import attach, conductor_of, play, told
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from ospbridge.daemon import hub_watch
 from ospbridge.daemon.alone import Alone
+from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.hub.replies import Feedbacks, Refusal
 from ospbridge.hub.requests import Again, Attach, Reset, Step
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.hub.test_watch import acting, again, in_thread, observed, play, status, values, wanted
 from tests.daemon.hubs import Line, serving
-from tests.daemon.test_hub_watch import acting, again, in_thread, observed, play, status, values, wanted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ospbridge.hub.status import StatusReply
     from ospbridge.osp.profile import Profile
-    from ospbridge.osp.server_agent import AgentControl
+    from ospbridge.osp.server.agent import AgentControl
 
 pytestmark = pytest.mark.loopback
 WITHIN = 20.0

@@ -32,7 +32,7 @@ from ospbridge.errors import (
     ValueRejected,
 )
 from ospbridge.interface import DrawnSeed, Endpoint, Feedback
-from ospbridge.osp.notices import Anomaly, Notice, WorldReset
+from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.timing import Limits
 from ospbridge.session.attempts import BEGINNINGS
 from ospbridge.task.plain import PlainTask

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon import hub_stream, hub_watch
+from ospbridge.daemon.hub import stream as hub_stream
+from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import HubLost, LocalProtocolError, OspBridgeError, SessionClosed
 from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.replies import Feedbacks, LaneOpened, Numbers, Refusal

@@ -26,7 +26,7 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server_commands import COMMANDS
+from ospbridge.osp.server.commands import COMMANDS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.simulator.arena import ArenaWorld
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.conformance import Report
     from ospbridge.diagnosis.findings import Deviation
-    from ospbridge.osp.server_handler import Handler
+    from ospbridge.osp.server.handler import Handler
     from ospbridge.osp.world import World
 
 pytestmark = pytest.mark.loopback

@@ -6,11 +6,11 @@ import pytest
 
 from ospbridge.diagnosis.line import Line
 from ospbridge.errors import RemoteProtocolError
-from ospbridge.osp import roster
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client import roster
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.messages import AgentOverview
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.unanswered import WRITES_OTHERWISE
 
 
 class Bundling(Line):

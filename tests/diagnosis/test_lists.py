@@ -12,8 +12,8 @@ from ospbridge.diagnosis.findings import Verdict
 from ospbridge.diagnosis.greeting import Server
 from ospbridge.diagnosis.reading import list_acks
 from ospbridge.diagnosis.stage import Stage
-from ospbridge.osp import server_commands
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server import commands as server_commands
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ospbridge.osp.server_repository import double_variable
+from ospbridge.osp.server.repository import double_variable
 from ospbridge.simulator.arena import ArenaWorld
 
 

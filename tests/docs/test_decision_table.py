@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ospbridge.osp.clock import Moved
+from ospbridge.osp.client.clock import Moved
+from ospbridge.osp.client.resetting import LONGEST, USUAL, USUAL_UNSEEN
 from ospbridge.osp.codes import COMMAND_CLASS
-from ospbridge.osp.echo import READ_AT_MOST
-from ospbridge.osp.lateness import LATEST
-from ospbridge.osp.lost_completions import UNSEEN
 from ospbridge.osp.profile import PROFILES
-from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Row
-from ospbridge.osp.resetting import LONGEST, USUAL, USUAL_UNSEEN
+from ospbridge.osp.step.echo import READ_AT_MOST
+from ospbridge.osp.step.lateness import LATEST
+from ospbridge.osp.step.lost_completions import UNSEEN
+from ospbridge.osp.step.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "exactly-once.md"
 MOVED = {

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 
 import ospbridge
 from ospbridge.cli import main
-from ospbridge.osp import profile, server_repository
+from ospbridge.osp import profile
+from ospbridge.osp.server import repository as server_repository
 from ospbridge.osp.world import World
 
 assert ospbridge.__version__

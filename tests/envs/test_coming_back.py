@@ -13,7 +13,7 @@ import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.envs.group import DirectGroup
+from ospbridge.envs.groups.group import DirectGroup
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,

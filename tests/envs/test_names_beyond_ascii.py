@@ -12,7 +12,7 @@ import pytest
 
 import ospbridge
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.server_repository import text_variable
+from ospbridge.osp.server.repository import text_variable
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator

@@ -12,8 +12,8 @@ import pytest
 import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.noticing import tell_at_once
-from ospbridge.osp import resetting
-from ospbridge.osp.notices import Anomaly, Notice, WorldReset
+from ospbridge.osp.client import resetting
+from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator

@@ -15,7 +15,7 @@ import pytest
 
 import ospbridge
 from ospbridge.errors import AgentNotFound, AgentsInUse, LocalProtocolError, SessionClosed, UsageError
-from ospbridge.osp.client import Exchange
+from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.world import World
 from ospbridge.record.reading import read_recording

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.envs.hub_rows import LONG, HubRows
-from ospbridge.envs.infos import InfoColumns, in_columns
-from ospbridge.envs.rows import ActionRows, FeedbackRows
+from ospbridge.envs.groups.hub_rows import LONG, HubRows
+from ospbridge.envs.groups.infos import InfoColumns, in_columns
+from ospbridge.envs.groups.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.replies import AgentFeedback, Feedbacks, HubReply, Numbers, Refusal

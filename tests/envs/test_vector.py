@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import ospbridge
-from ospbridge.envs.beginning_again import mode_named
+from ospbridge.envs.groups.beginning_again import mode_named
 from ospbridge.errors import (
     AgentsInUse,
     AgentTaken,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ospbridge.envs.infos import in_columns
+from ospbridge.envs.groups.infos import in_columns
 from tests.envs.vectors import assert_same
 
 

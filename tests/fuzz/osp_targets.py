@@ -9,16 +9,17 @@ import numpy as np
 
 from ospbridge.errors import OspBridgeError, RemoteProtocolError, SimulatorNotFound
 from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue
-from ospbridge.osp import asking, barrier, roster
-from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.listing import list_values
+from ospbridge.osp.client.machine import ClientMachine, Exchange
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import ConnectMachine
-from ospbridge.osp.listing import list_values
 from ospbridge.osp.messages import Message, Truncated, decode_reply, decode_request
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.step import barrier
+from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.votes import Vote
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.fuzz.scripts import bending, read
 from tests.fuzz.target import Target

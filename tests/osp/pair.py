@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client import Exchange
-from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile
-from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.world import World
 from ospbridge.session.conversation import Conversation

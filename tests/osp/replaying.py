@@ -24,14 +24,15 @@ import numpy as np
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue
-from ospbridge.osp import asking, barrier, roster
 from ospbridge.osp import messages as osp
-from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.listing import list_values
+from ospbridge.osp.client.machine import ClientMachine, Exchange
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import ConnectMachine
-from ospbridge.osp.listing import list_values
 from ospbridge.osp.profile import DOCUMENT, NERD, SeedBy
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step import barrier
+from ospbridge.osp.step.votes import Vote
 
 PATIENT = replace(NERD, patience=1.1, seed_by=SeedBy.RESET)
 ACKS = {

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ospbridge.interface import InterfaceValue
+from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.profile import InitForm
-from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
-from ospbridge.osp.server_repository import double_variable
-from ospbridge.osp.unasked import RESET_COMPLETED
+from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server.repository import double_variable
 from ospbridge.osp.world import Variable, WorldAgent
 
 if TYPE_CHECKING:

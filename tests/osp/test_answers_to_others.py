@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge.errors import AgentTaken, RemoteProtocolError
-from ospbridge.osp import asking, barrier, roster
-from ospbridge.osp.client import OVERDUE_AT_MOST, ClientMachine
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.listing import _Part
+from ospbridge.osp.client.machine import OVERDUE_AT_MOST, ClientMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.listing import _Part
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoNext,
@@ -32,12 +32,13 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.step import barrier
 from tests.osp.test_hostile_server import give, on_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 QUESTIONS: dict[str, tuple[Callable[[ClientMachine], Exchange[Any]], Message, Message, Any]] = {
     "register": (

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ospbridge.errors import RemoteProtocolError
-from ospbridge.osp import asking, bursts, roster
-from ospbridge.osp.bursts import FROM_ONE
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client import asking, bursts, roster
+from ospbridge.osp.client.bursts import FROM_ONE
+from ospbridge.osp.client.listing import list_once
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.listing import list_once
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoNext,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 AT_MOST: Final = 1000
 LATENCY: Final = 1e-4

@@ -29,15 +29,15 @@ from ospbridge.errors import (
     VersionRefused,
 )
 from ospbridge.interface import Endpoint, ValueEntry
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.notices import WorldReset
+from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import ConnectMachine
 from ospbridge.osp.messages import End, Init, InitAck
-from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
-from ospbridge.osp.restore import find_interface_values
+from ospbridge.osp.step.restore import find_interface_values
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.unasked import RESET_COMPLETED
 from ospbridge.osp.world import ValueKind, Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import MAIN, Client, Datagram, Pair

@@ -19,12 +19,13 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import Endpoint, ValueEntry
-from ospbridge.osp import asking, barrier, roster
-from ospbridge.osp.client import ClientMachine
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.clock import SIMULATION_TIME
+from ospbridge.osp.client.connecting import COLLECT, ConnectMachine
+from ospbridge.osp.client.listing import find_value, list_values
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connecting import COLLECT, ConnectMachine
-from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentInfoNext,
@@ -45,16 +46,16 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
-from ospbridge.osp.remembering import COMPLETIONS_KEPT
-from ospbridge.osp.restore import restore
-from ospbridge.osp.timekeeping import start_clock
+from ospbridge.osp.step import barrier
+from ospbridge.osp.step.remembering import COMPLETIONS_KEPT
+from ospbridge.osp.step.restore import restore
 from ospbridge.osp.timing import Limits, Waits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import MAIN, Pair
 from tests.osp.test_hostile_server import SHORT, brought, give, joined, on_stage
 
 if TYPE_CHECKING:
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 

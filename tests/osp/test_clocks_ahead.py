@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import OutputsIncomplete, StepUncertain
-from ospbridge.osp import lost_completions
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server import ServerMachine
+from ospbridge.osp.server.machine import ServerMachine
+from ospbridge.osp.step import lost_completions
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 OUTPUTS = 3

@@ -8,18 +8,18 @@ import pytest
 
 from ospbridge.errors import IncompleteListing
 from ospbridge.interface import ValueEntry
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.client.clock import SIMULATION_TIME
+from ospbridge.osp.client.listing import find_value, list_values
 from ospbridge.osp.codes import Code
-from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import Message, ValueIds, ValueInfo
 from ospbridge.osp.profile import DOCUMENT, NERD
-from ospbridge.osp.restore import list_all
+from ospbridge.osp.step.restore import list_all
 from tests.osp.test_hostile_server import give, on_stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ospbridge.osp.client import ClientMachine, Exchange
+    from ospbridge.osp.client.machine import ClientMachine, Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ospbridge.errors import StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.codes import Code
-from ospbridge.osp.echo import AgentEcho, InputSeen
-from ospbridge.osp.lateness import LATEST
 from ospbridge.osp.messages import ValueIds
 from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step.echo import AgentEcho, InputSeen
+from ospbridge.osp.step.lateness import LATEST
+from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair

@@ -19,8 +19,8 @@ from ospbridge.errors import (
     SimulatorSilent,
     StepUncertain,
 )
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.messages import ResetSimulation
-from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -29,7 +29,7 @@ from tests.osp.pair import Client, Pair
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 LIMITS = Limits(connect=10, query=3, listing=6, step=5, reset=6)
 BOUND = 20.0

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import OutputsIncomplete, StepUncertain
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.codes import Code
-from ospbridge.osp.holding import SHORTEST
-from ospbridge.osp.lateness import RULE
-from ospbridge.osp.notices import WorldReset
-from ospbridge.osp.overcounting import TOLD_WITHIN
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step.holding import SHORTEST
+from ospbridge.osp.step.lateness import RULE
+from ospbridge.osp.step.overcounting import TOLD_WITHIN
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair

@@ -20,11 +20,13 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.interface import AgentInterface, InterfaceValue
-from ospbridge.osp import asking, barrier, roster
-from ospbridge.osp.client import OVERDUE_AT_MOST, ClientMachine
-from ospbridge.osp.clock import SIMULATION_TIME, Moved, StepClock
+from ospbridge.osp.client import asking, roster
+from ospbridge.osp.client.clock import SIMULATION_TIME, Moved, StepClock
+from ospbridge.osp.client.listing import find_value, list_values
+from ospbridge.osp.client.machine import OVERDUE_AT_MOST, ClientMachine
+from ospbridge.osp.client.timekeeping import start_clock
+from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
-from ospbridge.osp.listing import find_value, list_values
 from ospbridge.osp.messages import (
     AgentOverview,
     AgentOverviewNext,
@@ -38,17 +40,16 @@ from ospbridge.osp.messages import (
     ValueInfo,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.timekeeping import start_clock
+from ospbridge.osp.step import barrier
+from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.unasked import RESET_COMPLETED
-from ospbridge.osp.votes import Vote
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 SHORT = Limits(query=2, listing=4, step=3, reset=4)

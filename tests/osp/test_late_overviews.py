@@ -18,7 +18,7 @@ from tests.osp.pair import Client, Datagram, Pair
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 LIMITS = Limits(query=3, listing=6, step=6, reset=6)

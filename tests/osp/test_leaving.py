@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.osp import server_commands
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server import commands as server_commands
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import LATENCY, Client, Datagram, Pair
 
 if TYPE_CHECKING:
-    from ospbridge.osp.server_handler import Handler
+    from ospbridge.osp.server.handler import Handler
 
 MANY = [f"agent {number}" for number in range(64)]
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)

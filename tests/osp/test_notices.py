@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ospbridge.osp.notices import KEPT, Notices, WorldReset, told_by
+from ospbridge.osp.client.notices import KEPT, Notices, WorldReset, told_by
 
 
 def test_a_reset_by_others_outlasts_a_flood_of_anomalies() -> None:

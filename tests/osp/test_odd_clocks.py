@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.osp.clock import SIMULATION_TIME, Moved, StepClock
+from ospbridge.osp.client.clock import SIMULATION_TIME, Moved, StepClock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
-from ospbridge.osp.lateness import RULE
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step.lateness import RULE
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
 

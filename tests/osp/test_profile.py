@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import (
     DOCUMENT,
@@ -18,7 +19,6 @@ from ospbridge.osp.profile import (
     SeedBy,
     profile_named,
 )
-from ospbridge.osp.unasked import RESET_COMPLETED
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from ospbridge.osp.clock import Moved, StepClock
+from ospbridge.osp.client.clock import Moved, StepClock
 from ospbridge.osp.codes import COMMAND_CLASS, Code, CommandClass
 from ospbridge.osp.messages import REQUESTS
-from ospbridge.osp.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Evidence, decide
+from ospbridge.osp.step.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Evidence, decide
 
 EVERYTHING = [
     Evidence(acknowledged, moved, *rest)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain, ValueNotFound
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server_commands import COMMANDS
+from ospbridge.osp.server.commands import COMMANDS
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ospbridge.osp.server_handler import Handler
+    from ospbridge.osp.server.handler import Handler
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 GAIN = "/Sim/agent/motor/0"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import OspBridgeError, StepUncertain
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.client.clock import SIMULATION_TIME
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ResetSimulationAck, ValueContent
-from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair, no_fault

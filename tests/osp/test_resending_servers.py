@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import OutputsIncomplete, StepUncertain
-from ospbridge.osp.clock import SIMULATION_TIME
+from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld, expected

@@ -10,10 +10,10 @@ import pytest
 
 from ospbridge.errors import OutputsIncomplete
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.messages import StepCompleted, Truncated
 from ospbridge.osp.profile import NERD
-from ospbridge.osp.restore import find_interface_values, restore
+from ospbridge.osp.step.restore import find_interface_values, restore
 from ospbridge.simulator.synthetic import MARK, SyntheticWorld
 from tests.osp.pair import Client, Pair
 from tests.osp.test_client import joined

@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from ospbridge.errors import SessionLost
-from ospbridge.osp import asking
-from ospbridge.osp.client import Exchange
+from ospbridge.osp.client import asking
+from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Fault, Pair, no_fault

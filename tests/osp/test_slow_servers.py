@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import SessionLost
-from ospbridge.osp.asking import LAST_WORD
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.asking import LAST_WORD
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.notices import Anomaly, WorldReset
 from ospbridge.osp.codes import Code
-from ospbridge.osp.lateness import RULE, Lateness
 from ospbridge.osp.messages import ResetSimulationAck
-from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step.lateness import RULE, Lateness
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Hang, Pair

@@ -14,12 +14,13 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
-from ospbridge.osp import barrier
-from ospbridge.osp.asking import set_value
-from ospbridge.osp.client import MUTE, ClientMachine
-from ospbridge.osp.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
+from ospbridge.osp.client.asking import set_value
+from ospbridge.osp.client.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
+from ospbridge.osp.client.machine import MUTE, ClientMachine
+from ospbridge.osp.client.notices import Notice, WorldReset
+from ospbridge.osp.client.resetting import SEED
+from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
-from ospbridge.osp.echo import KEPT, AgentEcho
 from ospbridge.osp.messages import (
     AgentOverview,
     AgentOverviewNext,
@@ -37,11 +38,10 @@ from ospbridge.osp.messages import (
     ValueInfo,
     decode_request,
 )
-from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.resetting import SEED
-from ospbridge.osp.timekeeping import start_clock
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step import barrier
+from ospbridge.osp.step.echo import KEPT, AgentEcho
+from ospbridge.osp.step.votes import Vote
 from tests.osp.test_hostile_server import SHORT, brought, give, on_stage
 
 CLOCK = 5

@@ -11,8 +11,8 @@ import pytest
 from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.straight import StraightWay
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step.straight import StraightWay
+from ospbridge.osp.step.votes import Vote
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain
+from ospbridge.osp.client.notices import Anomaly
 from ospbridge.osp.codes import Code
-from ospbridge.osp.notices import Anomaly
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.server import ServerMachine
+from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
 

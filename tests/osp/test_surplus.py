@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.surplus import TRIES, SurplusMachine
+from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.messages import End, EndAck, InitAck
 from ospbridge.osp.profile import DOCUMENT, NERD, InitForm
-from ospbridge.osp.surplus import TRIES, SurplusMachine
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile

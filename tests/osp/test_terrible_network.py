@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -24,7 +24,7 @@ from tests.osp.pair import LATENCY, Client, Datagram, Pair
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 pytestmark = pytest.mark.exhaustive
 

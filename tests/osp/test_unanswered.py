@@ -8,19 +8,19 @@ import pytest
 
 from ospbridge.errors import QueryTimeout, RemoteProtocolError, SimulatorSilent
 from ospbridge.interface import Endpoint
-from ospbridge.osp import asking, listing, roster
-from ospbridge.osp.client import ClientMachine
-from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.client import asking, listing, roster
+from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.messages import AgentOverview, RegisterForEventAck, ValueIds
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.unanswered import WRITES_OTHERWISE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 AT_MOST: Final = 1000
 MAIN: Final = Endpoint("127.0.0.1", 45454)

@@ -9,7 +9,7 @@ from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.messages import NextSimulationStep
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step.votes import Vote
 
 
 def vote(profile: Profile = DOCUMENT, *, inputs: int = 3) -> Vote:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.server import CloseHandler, OpenHandler, ServerMachine
+from ospbridge.osp.server.machine import CloseHandler, OpenHandler, ServerMachine
 
 if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.loopback
 
 VICTIM = """
 import sys, time
-from ospbridge.osp import connecting
+from ospbridge.osp.client import connecting
 from ospbridge.session.arriving import hold_place
 from ospbridge.session.blocking import BlockingSession
 connecting.COLLECT = float(sys.argv[2])

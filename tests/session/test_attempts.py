@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, StepUncertain
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.attempts import BEGINNINGS, TRIES, Attempts, costs_nothing
 

@@ -29,7 +29,7 @@ from ospbridge.errors import (
     SimulatorSilent,
 )
 from ospbridge.observe.trace import TraceWriter, read_trace
-from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking

@@ -17,7 +17,7 @@ import trio
 
 import ospbridge
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.hub_server import HubServer
+from ospbridge.daemon.hub.server import HubServer
 from ospbridge.daemon.settings import Settings
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.session.blocking import BlockingSession

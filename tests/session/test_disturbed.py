@@ -13,7 +13,7 @@ import pytest
 
 from ospbridge.errors import SimulatorNotFound
 from ospbridge.interface import Endpoint
-from ospbridge.osp.connecting import ConnectMachine
+from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession

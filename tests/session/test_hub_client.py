@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ospbridge.envs.hub_group import HubGroup
+from ospbridge.envs.groups.hub_group import HubGroup
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,

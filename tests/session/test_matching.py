@@ -6,7 +6,7 @@ import pytest
 
 from ospbridge.errors import AgentNotFound, AgentTaken
 from ospbridge.interface import AgentEntry, Endpoint, Match
-from ospbridge.osp.notices import told_by
+from ospbridge.osp.client.notices import told_by
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.matching import NO_SCENE, choose
 from ospbridge.simulator.synthetic import SyntheticWorld

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ospbridge.errors import SessionClosed, SessionLost, SimulatorNotFound, SimulatorSilent, StepUncertain
-from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.trio_session import TrioSession

@@ -14,8 +14,8 @@ import trio
 
 from ospbridge.errors import SessionLost, StepUncertain
 from ospbridge.observe.tally import Tally, by_name
-from ospbridge.osp import barrier
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.notices import Anomaly, WorldReset
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     NextSimulationStep,
@@ -25,8 +25,8 @@ from ospbridge.osp.messages import (
     ValueContent,
     decode_request,
 )
-from ospbridge.osp.notices import Anomaly, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step import barrier
 from ospbridge.session import link, trio_link
 from ospbridge.session.datagrams import IDLE, LONG, SELDOM
 from ospbridge.session.link import Link
@@ -36,9 +36,9 @@ from tests.osp.test_hostile_server import brought, on_stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ospbridge.osp.barrier import StepResult
-    from ospbridge.osp.straight import StraightWay
-    from ospbridge.osp.votes import Vote
+    from ospbridge.osp.step.barrier import StepResult
+    from ospbridge.osp.step.straight import StraightWay
+    from ospbridge.osp.step.votes import Vote
 
 pytestmark = pytest.mark.loopback
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
@@ -513,7 +513,7 @@ def test_votes_of_several_agents_go_out_as_the_profile_has_it(profile: Profile, 
 def _second(machine: ClientMachine, profile: Profile) -> Vote:
     from dataclasses import replace
 
-    from ospbridge.osp.votes import Vote
+    from ospbridge.osp.step.votes import Vote
 
     agent = replace(machine.controlled[1], id=2, name="second")
     machine.controlled[2] = agent

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.osp import barrier
 from ospbridge.osp.messages import NextSimulationStep, decode_request
 from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.step import barrier
 from ospbridge.session import link, trio_link
 from ospbridge.session.link import Link
 from tests.osp.test_hostile_server import brought
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 pytestmark = pytest.mark.loopback
 REFUSALS = pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.votes import Vote
+from ospbridge.osp.step.votes import Vote
 from ospbridge.session import link, trio_link
 from tests.session.test_walking import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ospbridge.osp.straight import StraightWay
+    from ospbridge.osp.step.straight import StraightWay
 
 pytestmark = [
     pytest.mark.loopback,

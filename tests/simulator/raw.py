@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.profile import InitForm
-from ospbridge.osp.unasked import RESET_COMPLETED
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import AgentTaken, BarrierStuck, OspBridgeError
-from ospbridge.osp.notices import WorldReset
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -23,7 +23,7 @@ from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, We
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.client.machine import Exchange
 
 __all__ = ["play"]
 

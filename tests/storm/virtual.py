@@ -19,7 +19,7 @@ import greenback
 import trio
 import trio.testing
 
-import ospbridge.daemon.hub_watch
+import ospbridge.daemon.hub.watch
 import ospbridge.daemon.relay.link
 import ospbridge.daemon.service
 import ospbridge.envs.sharing
@@ -193,7 +193,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
             "time": clock,
             "signal": _instead(signal, set_wakeup_fd=lambda *_, **__: -1),
         },
-        ospbridge.daemon.hub_watch: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.daemon.hub.watch: {"select": polls, "monotonic": trio.current_time},
         ospbridge.daemon.service: {"HubSocket": HubListener},
         ospbridge.session.absence: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},

@@ -1,0 +1,397 @@
+"""One environment's connection to the hub: reads requests, has them carried out, sends the replies.
+
+Its task rests until it is needed. A step is not its business as long as all goes well: the watch over the hub's
+connections hands in what has come, the action is taken at once, and whoever runs the step has the reply sent. So the
+common case needs no switch of tasks; whatever else happens wakes the task, which then does the same with all care.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ospbridge.daemon.attachment import Driver
+from ospbridge.daemon.episodes import STOPPED
+from ospbridge.daemon.hub.answers import HubAnswers
+from ospbridge.daemon.hub.recurrence import Recurrence
+from ospbridge.daemon.hub.stream import PATIENCE, HubStream
+from ospbridge.errors import ConfigurationError, HubError, OspBridgeError, RemoteProtocolError
+from ospbridge.hub.decoding import VERSION, decode_request
+from ospbridge.hub.refusals import refusal
+from ospbridge.hub.replies import Feedbacks, HubReply, LaneOpened, Welcome
+from ospbridge.hub.requests import (
+    Again,
+    AnnotatedStep,
+    Attach,
+    Detach,
+    Hello,
+    HubRequest,
+    OpenLane,
+    Reset,
+    Step,
+)
+from ospbridge.observe import logs
+from ospbridge.transport.unix import peer_pid
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.hub.watch import HubWatch
+    from ospbridge.hub.status import StatusReply
+
+__all__ = ["HubConnection"]
+
+log = logs.get(__name__)
+LONGEST_NAME: Final = 200
+"""Characters of a client's name that are kept."""
+
+
+class HubConnection:
+    """``host`` is the other host's address, empty for this one.
+
+    ``watch`` tells when something comes; without one the task waits for it itself.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        conductor: Conductor,
+        *,
+        status: Callable[[], StatusReply],
+        watch: HubWatch | None,
+        software: str,
+        pid: int,
+        host: str = "",
+    ) -> None:
+        self.needed = False
+        """The task has something to do."""
+        self.acting: Sequence[Attachment] = ()
+        self.asked = 0.0
+        self.spent = 0.0
+        self._socket = sock
+        self._stream = HubStream(sock)
+        self._host = host
+        self._conductor = conductor
+        self._barrier = conductor.barrier
+        self._status = status
+        self._watch = watch
+        self._welcome = Welcome(VERSION, software, pid)
+        self._answers: HubAnswers | None = None
+        self._request: HubRequest | None = None
+        """What was read for the task."""
+        self._trouble: Exception | None = None
+        """Why nothing more can be read or sent, in words for the task."""
+        self._moves: list[tuple[Attachment, bytes]] = []
+        """The actions of the step that is under way without the task."""
+        self._recurrence = Recurrence()
+        self._again = False
+        """The step that is to be answered is one step more."""
+        self._resting = False
+        self._more = False
+        """More came before the reply to that step was sent."""
+        self._lot = trio.lowlevel.ParkingLot()
+
+    async def run(self) -> None:
+        """Serve until the client leaves."""
+        try:
+            with trio.fail_after(PATIENCE):
+                answers = await self._greet()
+            while True:
+                request = await self._next()
+                reply: HubReply | bytearray
+                if isinstance(request, (Again, Step, AnnotatedStep)):
+                    reply = await self._step(request, answers)
+                elif isinstance(request, OpenLane):
+                    watch = self._watch if answers.attached else None
+                    if watch is not None and watch.open_lane(self, self._stream):
+                        continue
+                    reply = LaneOpened()
+                else:
+                    if isinstance(request, (Reset, Attach, Detach)):
+                        self._recurrence.forget()
+                    reply = await answers.answer(request)
+                await self._stream.send(reply)
+                if not isinstance(reply, (Feedbacks, bytearray)):
+                    # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
+                    await trio.lowlevel.checkpoint()
+        except (RemoteProtocolError, trio.TooSlowError) as error:
+            await self._dismiss(error)
+        except ConfigurationError as error:
+            log.warning("an environment of another host was lost", host=self._host, reason=error.message)
+        except OSError:
+            # The client is gone, in whatever way.
+            pass
+        except trio.Cancelled:
+            self.hung_up(STOPPED)
+            raise
+        finally:
+            self.hung_up()
+            if self._watch is not None:
+                self._watch.close_lane(self._stream)
+            self._stream.close()
+            # Both lead back here, and the buffers would wait for Python to look for such circles.
+            self._answers = self._trouble = None
+
+    def hung_up(self, why: str = "the connection to its environment ended") -> None:
+        """The client is gone: its agents rest, and nobody waits for them."""
+        self._moves = []
+        self.acting = ()
+        self._recurrence.forget()
+        if self._answers is not None:
+            self._answers.leave(why)
+
+    async def _dismiss(self, error: Exception) -> None:
+        """Say why before hanging up, if the other side listens."""
+        if isinstance(error, OspBridgeError):
+            reason = HubError(f"the daemon hung up: {error.message}", hint=error.hint)
+        else:
+            reason = HubError(f"the daemon hung up: nothing was said or read for {PATIENCE:g} s")
+        who = self._answers.driver if self._answers is not None else "unknown"
+        log.warning("a client was dismissed", reason=reason.message, driver=str(who))
+        try:
+            with trio.move_on_after(1.0):
+                await self._stream.send(refusal(reason))
+        except (OSError, ConfigurationError, trio.TooSlowError):
+            pass
+
+    async def _greet(self) -> HubAnswers:
+        """The first request says who asks, and in which version."""
+        hello = await self._next()
+        if not isinstance(hello, Hello):
+            raise _unfit(f"expected a hello, got {type(hello).__name__}")
+        if hello.version != VERSION:
+            raise _unfit(
+                f"the client speaks version {hello.version} of the hub's messages, the daemon {VERSION}"
+            )
+        name = hello.client[:LONGEST_NAME] or "a client"
+        # Its certificate vouches for another host's; the kernel knows no process of one, nor of a container beside the
+        # daemon's. Containers behind one address have equal numbers, nearly always 1.
+        known = 0 if self._host else peer_pid(self._socket)
+        pid = hello.pid if self._host else known
+        process = "" if known else hello.process[:LONGEST_NAME]
+        driver = Driver(name, pid, self._host, self._stream.tell_held, self._watch is not None, process)
+        answers = self._answers = HubAnswers(self._conductor, driver, self._status)
+        await self._stream.send(self._welcome)
+        return answers
+
+    # --- the task --------------------------------------------------------------------------------------------------
+
+    async def _next(self) -> HubRequest:
+        """The next request that needs the task. Raises ConnectionResetError at the end of the stream."""
+        while True:
+            if self._trouble is not None:
+                raise self._trouble
+            request, self._request = self._request, None
+            if request is None and not self._moves and (message := self._stream.message()) is not None:
+                request = decode_request(message)
+                if (
+                    self._watch is not None
+                    and self._answers is not None
+                    and isinstance(request, (Again, Step, AnnotatedStep))
+                ):
+                    await self._take_here(request, self._answers)
+                    continue
+            if request is not None:
+                return request
+            if self._watch is None:
+                await self._stream.wait_readable()
+            else:
+                await self._rest(self._watch)
+
+    async def _take_here(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> None:
+        """A step that the task came upon is taken as any other, so that all who wait for it are told together."""
+        self.needed = False
+        # Nobody tells of what came together with it.
+        self._more = True
+        self._take(request, answers, trio.current_time(), at_once=False)
+        if self._stream.unsent:
+            await self._stream.send_rest()
+        elif not self._moves:
+            # A flood of steps that are refused gives way.
+            await trio.lowlevel.checkpoint()
+
+    async def _rest(self, watch: HubWatch) -> None:
+        """Until the task is needed. Steps are taken meanwhile, and run by this task where it leads."""
+        if not (self.needed and self.acting):
+            self.needed = False
+            self._resting = True
+            try:
+                await watch.lead(self)
+                if not (self.needed or watch.led):
+                    self._barrier.summon()
+                if not self.needed:
+                    await self._lot.park()
+            finally:
+                self._resting = False
+        if self.acting:
+            # Who was called waits for the step itself, and may have to run it.
+            await self._barrier.wait(self.acting, self.asked, self.spent)
+            self.stepped()
+        if self._stream.unsent:
+            await self._stream.send_rest()
+
+    async def _step(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> HubReply | bytearray:
+        """A step that the task waits for itself."""
+        try:
+            moves, _ = self._moves_of(request, answers)
+            await self._barrier.step(moves)
+        except OspBridgeError as error:
+            return refusal(error)
+        numbers = self._recurrence.reply() if self._again else None
+        return answers.stepped(moves) if numbers is None else numbers
+
+    def _moves_of(
+        self, request: Again | Step | AnnotatedStep, answers: HubAnswers
+    ) -> tuple[list[tuple[Attachment, bytes]], Sequence[NDArray[np.float32] | bytes] | None]:
+        """Whom it acts for, and how, with the inputs where they were read at once. Raises OspBridgeError."""
+        self._again = isinstance(request, Again)
+        if isinstance(request, Again):
+            return self._recurrence.moves(request.actions)
+        moves = answers.moves(request)
+        self._recurrence.learn(moves if type(request) is Step else ())
+        return moves, None
+
+    # --- without the task ------------------------------------------------------------------------------------------
+
+    @property
+    def hears_twice(self) -> bool:
+        return self._stream.lane is not None
+
+    def readable(self, now: float, *, at_once: bool = False) -> bool:
+        """Something may have come: an action is taken at once, anything else is for the task. False: nothing came.
+
+        ``at_once``: where nobody else plays, the step is, too, and the caller runs what of that is left.
+        """
+        if not self._resting or self.needed:
+            return False
+        if self._moves:
+            # Whoever does not await the reply is read when it was sent.
+            self._more = True
+            return False
+        stream = self._stream
+        try:
+            lone = self._recurrence.lone
+            if lone is not None:
+                try:
+                    action = stream.action(lone)
+                except BlockingIOError:
+                    return False
+                if action is not None:
+                    self._again = True
+                    moves = [(lone.mover, action)]
+                    if at_once and self._barrier.alone.may(self._recurrence.movers):
+                        self._step_at_once(moves, None, now)
+                    else:
+                        self._act(moves, now)
+                    return True
+            message = stream.message()
+            if message is None:
+                return False
+            request = decode_request(message)
+            if self._answers is not None and isinstance(request, (Again, Step, AnnotatedStep)):
+                self._take(request, self._answers, now, at_once=at_once)
+                return True
+            self._request = request
+        except (OSError, RemoteProtocolError, ConfigurationError) as error:
+            self._trouble = error
+        self._wake()
+        return True
+
+    def _step_at_once(
+        self,
+        moves: list[tuple[Attachment, bytes]],
+        inputs: Sequence[NDArray[np.float32] | bytes] | None,
+        now: float,
+    ) -> None:
+        barrier = self._barrier
+        try:
+            over = barrier.alone.step(moves, inputs)
+        except OspBridgeError as error:
+            self._answered(refusal(error))
+            return
+        if over:
+            self._answer(moves)
+            return
+        self._moves = moves
+        self.acting = self._recurrence.movers
+        if not barrier.leave(self, now):
+            self._wake()
+
+    def _take(
+        self, request: Again | Step | AnnotatedStep, answers: HubAnswers, now: float, *, at_once: bool
+    ) -> None:
+        try:
+            moves, inputs = self._moves_of(request, answers)
+        except OspBridgeError as error:
+            self._answered(refusal(error))
+            return
+        if at_once and inputs is not None and self._barrier.alone.may(self._recurrence.movers):
+            self._step_at_once(moves, inputs, now)
+        else:
+            self._act(moves, now, inputs)
+
+    def _act(
+        self,
+        moves: list[tuple[Attachment, bytes]],
+        now: float,
+        inputs: Sequence[NDArray[np.float32] | bytes] | None = None,
+    ) -> None:
+        barrier = self._barrier
+        try:
+            acting = barrier.act(moves, inputs)
+        except OspBridgeError as error:
+            self._answered(refusal(error))
+            return
+        if not acting:
+            self._answer(moves)
+            return
+        self._moves = moves
+        self.acting = acting
+        if not barrier.leave(self, now):
+            self._wake()
+
+    def stepped(self) -> None:
+        """The step is over: the reply goes out, and the task goes on resting unless there is more to do."""
+        moves, self._moves = self._moves, []
+        self.acting = ()
+        if moves:
+            self._answer(moves)
+
+    def _answer(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
+        assert self._answers is not None
+        numbers = self._recurrence.reply() if self._again else None
+        self._answered(self._answers.stepped(moves) if numbers is None else numbers)
+
+    def _answered(self, reply: HubReply | bytearray) -> None:
+        try:
+            sent = self._stream.put(reply)
+        except (OSError, ConfigurationError) as error:
+            self._trouble = error
+            sent = False
+        if not sent or self._more or not self._stream.empty:
+            self._more = False
+            self._wake()
+
+    def call(self) -> None:
+        """The task must wait for the step itself."""
+        self._wake()
+
+    def _wake(self) -> None:
+        self.needed = True
+        if self._lot:
+            self._lot.unpark_all()
+            assert self._watch is not None
+            self._watch.woke = True
+
+
+def _unfit(why: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        why, data=b"", offset=0, hint="use the same version of ospbridge for the daemon and its environments"
+    )

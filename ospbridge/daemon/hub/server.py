@@ -1,0 +1,278 @@
+"""The daemon's door: accepts environments, and watches over those that hang up while they wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+import ospbridge
+from ospbridge.daemon.attachment import FREE
+from ospbridge.daemon.hub.admission import admit
+from ospbridge.daemon.hub.connection import HubConnection
+from ospbridge.daemon.hub.watch import HubWatch
+from ospbridge.errors import ConfigurationError, HubError
+from ospbridge.hub.framing import encode
+from ospbridge.hub.refusals import refusal
+from ospbridge.hub.status import AgentStatus, StatusReply
+from ospbridge.observe import logs
+from ospbridge.observe.sparing import Sparing, SparingEach
+from ospbridge.transport.crowding import Crowd
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from ospbridge.daemon.attachment import HeldAgent
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.relay.relay import Relay
+    from ospbridge.transport.tls import TlsListener
+    from ospbridge.transport.unix import HubSocket
+
+__all__ = ["HubServer"]
+
+log = logs.get(__name__)
+MOST_CLIENTS: Final = 512
+"""Connections at a time. A process may have 1,024 descriptors where the system allows no more, and some must be left to
+join a simulator with."""
+MOST_HANDSHAKES: Final = 64
+"""Connections of other hosts at a time whose certificates are yet to be seen: who has none takes nobody's place, and
+where one host has all of these, it gives way to another."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between looks at whether the hub's socket can still be found."""
+TRY_AGAIN: Final = 0.5
+"""Seconds until somebody is let in again, where accepting failed."""
+NOT_LISTENING: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
+"""What accepting says of the listener. All else is of one connection, as where a firewall or a security module denies
+it (EPERM, EACCES), or of the moment, as where no descriptor is left."""
+
+
+class HubServer:
+    """Serves one conductor at a Unix socket, and with ``remote`` environments of other hosts too."""
+
+    def __init__(
+        self,
+        listener: HubSocket,
+        conductor: Conductor,
+        *,
+        spin: bool,
+        remote: TlsListener | None = None,
+        relays: Sequence[Relay] = (),
+    ) -> None:
+        self._listener = listener
+        self._remote = remote
+        self._conductor = conductor
+        self._relays = relays
+        self._started = trio.current_time()
+        self._clients = 0
+        """Those that are connected."""
+        self._shaking = Crowd(MOST_HANDSHAKES)
+        """Those of other hosts that have not shown yet that they may be."""
+        self._watch = HubWatch(conductor.barrier, spin=spin)
+        self._complaint = Sparing()
+        self._crowded = Sparing()
+        self._turned_away = 0
+        self._refused = SparingEach()
+        self._said = ""
+        """Why the hub's socket, which is gone, cannot be made anew."""
+        self.at_rest = trio.Event()
+        """Nobody is served any more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._watch.close()
+
+    async def serve(self) -> None:
+        """Accept until cancelled; all connections are closed then."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch.run)
+                nursery.start_soon(self._conductor.barrier.mind)
+                if self._remote is not None:
+                    nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
+                while True:
+                    with trio.move_on_after(LOOK_EVERY):
+                        await self._accept(self._listener.socket, nursery, self._serve_local)
+                    self._look_after_the_socket()
+        finally:
+            self.at_rest.set()
+
+    async def _accept(
+        self,
+        listener: socket.socket,
+        nursery: trio.Nursery,
+        serve: Callable[[socket.socket, str, trio.Nursery], None],
+    ) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                continue
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                if error.errno in NOT_LISTENING:
+                    raise
+                if self._complaint.due():
+                    log.warning("cannot accept an environment", reason=error.strerror)
+                await trio.sleep(TRY_AGAIN)
+                continue
+            sock.setblocking(False)
+            # A Unix socket's may be a name that its client has chosen.
+            serve(sock, str(address[0]) if isinstance(address, tuple) else "", nursery)
+
+    def _serve_local(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
+        if self._has_room(host):
+            self._clients += 1
+            nursery.start_soon(self._serve_one, sock, host)
+        else:
+            _turn_away(sock)
+
+    def _serve_remote(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
+        """An environment of another host speaks once both certificates hold."""
+        scope = self._shaking.enter(host)
+        if scope is not None:
+            nursery.start_soon(self._admit, sock, host, scope)
+        else:
+            self._crowd_of_strangers(host)
+            sock.close()
+
+    def _has_room(self, host: str) -> bool:
+        if self._clients < MOST_CLIENTS:
+            return True
+        self._crowd(f"{MOST_CLIENTS} are connected", host)
+        return False
+
+    def _crowd_of_strangers(self, host: str) -> None:
+        self._crowd(f"{MOST_HANDSHAKES} of other hosts have yet to show their certificates", host)
+
+    def _crowd(self, reason: str, host: str) -> None:
+        """Somebody is turned away, who may come again at once, and again."""
+        self._turned_away += 1
+        if self._crowded.due():
+            log.warning(
+                "an environment is turned away", reason=reason, host=host, turned_away=self._turned_away
+            )
+
+    def _look_after_the_socket(self) -> None:
+        """Somebody may have removed its file, with a whole runtime directory for instance: nobody could come in."""
+        listener = self._listener
+        if listener.stands:
+            return
+        try:
+            trio.lowlevel.notify_closing(listener.socket)
+            listener.renew()
+        except ConfigurationError as error:
+            if error.message != self._said:
+                self._said = error.message
+                log.warning("the hub's socket is gone", reason=error.message, hint=error.hint)
+        else:
+            self._said = ""
+            log.warning("the hub's socket was gone, and is there again", hub=str(listener.path))
+
+    async def _admit(self, sock: socket.socket, host: str, scope: trio.CancelScope) -> None:
+        assert self._remote is not None
+        stream = None
+        try:
+            with scope:
+                stream = await admit(self._remote, sock)
+        except (ConfigurationError, OSError, trio.TooSlowError) as error:
+            reason = str(error) or "no TLS handshake in time"
+            # Whatever looks whether somebody listens, or was given a wrong certificate, comes again and again.
+            if self._refused.due((host, reason)):
+                log.warning("an environment of another host was refused", host=host, reason=reason)
+            return
+        finally:
+            self._shaking.leave(host, scope)
+        if stream is None:
+            self._crowd_of_strangers(host)
+        elif self._has_room(host):
+            self._clients += 1
+            # What TLS has read already no descriptor tells of.
+            await self._serve_one(stream, host, watched=False)
+        else:
+            _turn_away(stream)
+
+    async def _serve_one(self, sock: socket.socket, host: str, *, watched: bool = True) -> None:
+        """One of the ``_clients``."""
+        connection = HubConnection(
+            sock,
+            self._conductor,
+            status=self.status,
+            watch=self._watch if watched else None,
+            software=ospbridge.__version__,
+            pid=os.getpid(),
+            host=host,
+        )
+        descriptor = sock.fileno()
+        self._watch.add(descriptor, connection, reads=watched)
+        try:
+            await connection.run()
+        finally:
+            self._watch.remove(descriptor, reads=watched)
+            self._clients -= 1
+
+    def status(self) -> StatusReply:
+        """What the daemon does."""
+        conductor = self._conductor
+        return StatusReply(
+            ready=conductor.ready,
+            simulator=conductor.settings.title,
+            connection=conductor.connection,
+            profile=conductor.profile,
+            agents=[_agent(held) for held in conductor.lockstep.held.values()],
+            steps=conductor.steps,
+            resets=conductor.resets,
+            rebuilds=conductor.rebuilds,
+            uptime=trio.current_time() - self._started,
+            version=ospbridge.__version__,
+            pid=os.getpid(),
+            recording=conductor.recording.status if conductor.recording is not None else None,
+            upstreams=[relay.status for relay in self._relays],
+            step_times=conductor.measures.step_times,
+            datagrams=conductor.datagrams,
+            rebuilds_by_reason=dict(conductor.measures.rebuilds),
+            clients=self._clients,
+            name=conductor.settings.name,
+            hint=conductor.connection_hint,
+        )
+
+
+def _turn_away(sock: socket.socket) -> None:
+    """Say why."""
+    said = bytearray()
+    full = HubError(
+        f"the daemon serves {MOST_CLIENTS} connections, which is all it takes",
+        hint="close environments that are not needed, or start another daemon",
+    )
+    encode(refusal(full), said)
+    with suppress(OSError, ConfigurationError):
+        sock.send(said)
+    sock.close()
+
+
+def _agent(held: HeldAgent) -> AgentStatus:
+    driving = held.driver or next(iter(held.attachments), None)
+    status = AgentStatus(
+        held.interface.name,
+        FREE,
+        episodes=held.episodes,
+        returns=[round(value, 6) for value in held.returns],
+        lengths=list(held.lengths),
+    )
+    if driving is None:
+        return status
+    return msgspec.structs.replace(
+        status, state=driving.state.value, driver=str(driving.driver), steps=driving.steps
+    )

@@ -1,0 +1,285 @@
+"""Several agents of one simulator driven by one environment over a session of this process.
+
+Agents of a session step and reset together. An agent whose episode is over rests at its neutral inputs until the
+episodes of all are over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ospbridge.envs.noticing import tell, tell_at_once, tell_of_unlike_paces
+from ospbridge.envs.sharing import LOSSES
+from ospbridge.errors import (
+    BarrierStuck,
+    OspBridgeError,
+    SessionClosed,
+)
+from ospbridge.interface import unobserved
+from ospbridge.session.attempts import Attempts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from ospbridge.envs.sharing import SharedSession
+    from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
+    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.session.annotating import NextNote
+    from ospbridge.session.conversation import Conversation
+    from ospbridge.task.base import Task
+
+__all__ = ["DirectGroup", "Found", "Group", "NamedGroup"]
+
+Found: TypeAlias = "Mapping[str, Feedback]"
+"""What a reset or step brought, by agent."""
+
+
+class Group(Protocol):
+    """Agents of one simulator, taken, and their tasks at work; everything by agent name."""
+
+    interfaces: dict[str, AgentInterface]
+    observation_spaces: dict[str, BoxSpace]
+    action_spaces: dict[str, Space]
+
+    @property
+    def playing(self) -> bool:
+        """Somebody plays: a step can be given."""
+        ...
+
+    def reset(self, seed: int) -> Found:
+        """Reset the world and let it settle; all agents play. ``seed`` in [1, 2**31 - 1]."""
+        ...
+
+    def step(self, actions: Mapping[str, Any]) -> Found:
+        """One action of every agent that plays; what they return. A lost session truncates them all."""
+        ...
+
+    def close(self) -> None:
+        """Give the agents back, within 2 s. Safe to call again."""
+        ...
+
+
+class NamedGroup(Group, Protocol):
+    """A group that also knows, for people, what the numbers of its agents are."""
+
+    observation_names: dict[str, list[str]]
+    action_names: dict[str, list[str]]
+    """Of no meaning where an action is discrete."""
+    next_notes: dict[str, NextNote]
+    """What is said of the next actions; empty where nobody annotates."""
+
+
+class DirectGroup:
+    """Agents of a session of this process."""
+
+    def __init__(self, shared: SharedSession, make_task: Callable[..., Task]) -> None:
+        self.shared = shared
+        bounded = shared.session.profile.outputs_normalised
+        self._tasks = {agent.name: make_task(agent, bounded=bounded) for agent in shared.agents}
+        self.interfaces = {agent.name: agent for agent in shared.agents}
+        self.observation_spaces = {name: task.observation_space for name, task in self._tasks.items()}
+        self.action_spaces = {name: task.action_space for name, task in self._tasks.items()}
+        self.observation_names = {name: task.observation_names for name, task in self._tasks.items()}
+        self.action_names = {name: task.action_names for name, task in self._tasks.items()}
+        self.next_notes: dict[str, NextNote] = {}
+        self._inputs: dict[str, NDArray[np.float32]] = {}
+        self._last: dict[str, NDArray[np.float32]] = {}
+        self._playing: list[str] = []
+        self._abandoned: list[str] = []
+        """Those of whom the reset under way abandons an episode, and ..."""
+        self._doubt = ""
+        """... why that cannot be trusted; empty where nothing is known against it."""
+        self._found: Found = {}
+        """What the step under way brought, as soon as that is known."""
+        self._seed = 0
+        self._closed = False
+        tell_of_unlike_paces(self._tasks.values())
+        self.shared.session.equip(self._tasks.values())
+
+    # --- resets ----------------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int) -> Found:
+        """Rebuild the session where it was lost, reset the world, take the neutral steps."""
+        attempts = Attempts()
+        while True:
+            try:
+                return self.begun(self._result(self.resetting(seed)))
+            except LOSSES:
+                if not attempts.go_on(free=self.shared.free):
+                    raise
+
+    def resetting(self, seed: int) -> Exchange[Found]:
+        """The exchange of a reset, whose result or error ``begun`` takes. Rebuilds the session where it was lost."""
+        shared = self._open()
+        self._seed = seed = int(seed)
+        if self._playing:
+            self._abandoned, self._playing = self._playing, []
+        if shared.broken:
+            self._rebuild()
+        return self._settled(shared.session.conversation, seed)
+
+    def begun(self, result: Found | Exception) -> Found:
+        """A reset has ended. Raises the error that it ended with."""
+        if isinstance(result, Exception):
+            if isinstance(result, (BarrierStuck, *LOSSES)):
+                self.shared.give_up(result)
+            raise result
+        conversation = self.shared.session.conversation
+        if conversation.machine.notices:
+            tell_at_once(conversation)
+        if self._doubt:
+            for name in self._abandoned:
+                result[name].doubt_the_one_before(self._doubt)
+        self._abandoned, self._doubt = [], ""
+        self._playing = list(self._tasks)
+        self._remember(result)
+        return result
+
+    def _settled(self, conversation: Conversation, seed: int) -> Exchange[Found]:
+        self._doubt = self._doubt or (yield from conversation.look_back())
+        # What others did before this reset concerns no episode of ours.
+        tell(conversation.take_notices())
+        tasks = self._tasks
+        values: dict[str, str] = {}
+        for task in tasks.values():
+            values.update(task.start_values(np.random.default_rng(seed)))
+        for name, text in values.items():
+            yield from conversation.set(name, text)
+        yield from conversation.reset(seed)
+        self._inputs = {name: task.neutral for name, task in tasks.items()}
+        outcomes = {name: unobserved(task.agent) for name, task in tasks.items()}
+        for _ in range(max(task.settle_steps for task in tasks.values())):
+            outcomes = yield from conversation.step(self._inputs)
+        conversation.machine.clock.settle()
+        return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
+
+    def _rebuild(self) -> None:
+        self.shared.rebuild()
+        try:
+            self.shared.session.equip(self._tasks.values())
+        except OspBridgeError as error:
+            self.shared.give_up(error)
+            raise
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def playing(self) -> bool:
+        """Somebody plays: a step can be given."""
+        return bool(self._playing)
+
+    def step(self, actions: Mapping[str, Any]) -> Found:
+        """One step. Episodes that cannot be told exactly end truncated, with the reason."""
+        return self.stepped(self._result(self.stepping(actions)))
+
+    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found]:
+        """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent."""
+        conversation = self._open().session.conversation
+        tasks = {name: self._tasks[name] for name in self._playing}
+        inputs = self._inputs
+        for name, task in tasks.items():
+            inputs[name] = task.inputs(actions[name])
+        # From here on they stand in the requests: the caller may have others in its arrays.
+        conversation.fill(inputs)
+        repeats = max([task.action_repeat for task in tasks.values()])
+        self._found = {}
+        return self._evaluated(conversation, tasks, repeats)
+
+    def stepped(self, result: Found | Exception) -> Found:
+        """A step has ended. Raises an error that is no end of an episode."""
+        if not isinstance(result, Exception):
+            return result
+        shared = self.shared
+        playing, self._playing = self._playing, []
+        if isinstance(result, (BarrierStuck, *LOSSES)):
+            shared.give_up(result)
+        if not isinstance(result, LOSSES):
+            raise result
+        if self._found:
+            # The step itself is known; what came behind it was not answered.
+            self._playing = playing
+            self._end(self._found, result.message)
+            return self._found
+        return {
+            name: self._tasks[name].cut(self._last[name].copy(), result.message, seed=self._seed)
+            for name in playing
+        }
+
+    def _result(self, exchange: Exchange[Found]) -> Found | Exception:
+        try:
+            return self.shared.session.run(exchange)
+        except Exception as error:  # noqa: BLE001  # raised again where it is no loss
+            return error
+
+    def _evaluated(
+        self, conversation: Conversation, tasks: Mapping[str, Task], repeats: int
+    ) -> Exchange[Found]:
+        """The step, repeated as the tasks want it: equally often for all, because all step together."""
+        found: Found = {}
+        ended = False
+        for number in range(repeats):
+            outcomes = yield from conversation.go_on(None)
+            before = found
+            found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
+            for name, feedback in before.items():
+                found[name].reward += feedback.reward
+            ended = any(feedback.terminated or feedback.truncated for feedback in found.values())
+            if ended:
+                _cut_actions(tasks, found, repeats - number - 1)
+                break
+        self._remember(found)
+        self._found = found
+        reason = ""
+        if conversation.machine.notices:
+            reason = tell(conversation.take_notices())
+        if reason or ended:
+            self._end(found, reason or (yield from self._audit(conversation)))
+        return found
+
+    def _remember(self, found: Found) -> None:
+        for name, feedback in found.items():
+            self._last[name] = feedback.observation
+
+    def _audit(self, conversation: Conversation) -> Exchange[str]:
+        """Why the steps cannot be trusted; empty where the simulator's clock agrees with them."""
+        try:
+            reason = yield from conversation.audit()
+        except OspBridgeError as error:
+            reason = error.message
+        tell(conversation.take_notices())
+        if reason:
+            self.shared.give_up(reason)
+        return reason
+
+    def _end(self, found: Found, reason: str) -> None:
+        """Those whose episode is over rest; with ``reason`` all are truncated."""
+        for name, feedback in found.items():
+            if reason:
+                feedback.truncate(reason)
+            if feedback.over:
+                self._playing.remove(name)
+                self._inputs[name] = self._tasks[name].neutral
+
+    def _open(self) -> SharedSession:
+        if self._closed:
+            raise SessionClosed("this environment was closed")
+        self.shared.check_process()
+        return self.shared
+
+    def close(self) -> None:
+        """Leave the session."""
+        if not self._closed:
+            self._closed = True
+            self.shared.release()
+
+
+def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
+    """An episode ended ``missing`` steps before the end of an action: the others' actions end there as well."""
+    if missing:
+        for name, feedback in found.items():
+            if not feedback.over:
+                feedback.truncated = tasks[name].cut_action(missing)

@@ -1,0 +1,1 @@
+"""The server role of OSP 1.1."""

@@ -1,0 +1,1 @@
+"""A client's step, exactly once: what is sent, what comes, and what silence means."""

@@ -1,0 +1,156 @@
+"""Lines that speak in pieces, early and together, while others come, go and hang up: every reply is its own step's."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from threading import Event, get_native_id
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon.hub import watch as hub_watch
+from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Attached, Feedbacks, HubReply, Refusal
+from ospbridge.hub.requests import Attach, Hello, Reset, Status, Step
+from ospbridge.hub.status import StatusReply
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.timing import Limits
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.hubs import Line, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ospbridge.hub.replies import AgentFeedback
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+AGENTS = ("agent1", "agent2", "agent3")
+STEPS = 60
+EPISODES = 6
+
+
+@pytest.fixture(params=[0.0, 0.002], ids=["at once", "2 ms"])
+def three(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
+    """A simulator of three agents that takes its time, or does not."""
+    world = SyntheticWorld(2, 3, agents=3, think=request.param)
+    with UdpSimulator(world, port=0, profile=DOCUMENT) as running:
+        yield running
+
+
+async def all_of(*calls: Callable[[], object]) -> None:
+    """Each in a thread of its own."""
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(trio.to_thread.run_sync, call)
+
+
+def step(agent: str, number: float) -> Step:
+    return Step([(agent, np.full(2, number, "<f4").tobytes())])
+
+
+def only(reply: HubReply) -> AgentFeedback:
+    assert isinstance(reply, Feedbacks), reply
+    (feedback,) = reply.agents
+    return feedback
+
+
+def talk(path: Path, agent: str) -> None:
+    """Say one step or several at once, whole or in pieces, and compare what each brought."""
+    chance = random.Random(agent)
+    line = Line.playing(path, agent)
+    numbers = [chance.randrange(1024) / 1024 for _ in range(STEPS)]
+    done = 0
+    while done < STEPS:
+        some = numbers[done : done + chance.choice([1, 1, 1, 2, 5])]
+        data = b"".join(line.frame(step(agent, number)) for number in some)
+        asks = chance.random() < 0.1
+        data += line.frame(Status()) if asks else b""
+        at = chance.randrange(1, len(data)) if chance.random() < 0.4 else len(data)
+        line.say_bytes(data[:at])
+        line.say_bytes(data[at:])
+        for number in some:
+            done += 1
+            wanted = expected(np.full(2, number, np.float32), done + 1, 3, 5)
+            assert np.frombuffer(only(line.hear()).observation, "<f4").tolist() == wanted.tolist()
+        if asks:
+            assert isinstance(line.hear(), StatusReply)
+    line.close()
+
+
+def come_and_go(path: Path, over: Event) -> None:
+    """Half a message, a request whose reply is not awaited, a step for somebody else's agent; and gone."""
+    steal = Line.frame(step("agent1", 0.5))
+    while not over.wait(0.002):
+        for said in (b"\x05", Line.frame(Status()), steal, steal[:9]):
+            line = Line(path)
+            line.ask(Hello(VERSION, "another"))
+            line.say_bytes(said)
+            line.close()
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.001, None])
+async def test_every_reply_is_that_of_its_own_step(
+    three: UdpSimulator, tmp_path: Path, linger: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if linger is not None:
+        monkeypatch.setattr(hub_watch, "LINGER", linger)
+    path, over = tmp_path / "hub", Event()
+    async with serving(three, path, spin=linger is not None, quorum=3) as conductor:
+
+        async def talking() -> None:
+            await all_of(*(partial(talk, path, agent) for agent in AGENTS))
+            over.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, come_and_go, path, over)
+            nursery.start_soon(talking)
+        assert conductor.steps == STEPS + 1
+        assert conductor.rebuilds == 0
+
+
+def play_and_leave(path: Path, agent: str) -> None:
+    """Episodes that end by hanging up, amid a step more often than not; whatever is asked is answered."""
+    chance = random.Random(agent)
+    for _ in range(EPISODES):
+        line = attached(path, agent)
+        only(line.ask(Reset([], 5, get_native_id())))
+        for _ in range(chance.randrange(30)):
+            reply = line.ask(step(agent, 0.5))
+            if only(reply).truncated:
+                break
+        if chance.random() < 0.7:
+            line.say(step(agent, 0.5))
+        line.close()
+
+
+def attached(path: Path, agent: str) -> Line:
+    """As soon as the hub has noticed that the one before is gone."""
+    while True:
+        line = Line(path)
+        line.ask(Hello(VERSION, "line"))
+        reply = line.ask(Attach([agent]))
+        if isinstance(reply, Attached):
+            return line
+        assert isinstance(reply, Refusal)
+        assert reply.kind == "AgentTaken"
+        line.close()
+
+
+@pytest.mark.parametrize("policy", ResetPolicy)
+@pytest.mark.parametrize("spin", [True, False], ids=["leading", "never leading"])
+async def test_nobody_waits_for_those_who_hang_up(
+    three: UdpSimulator, tmp_path: Path, policy: ResetPolicy, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    changes: dict[str, Any] = {"reset_policy": policy, "limits": Limits(step=20.0)}
+    async with serving(three, path, spin=spin, **changes) as conductor:
+        await all_of(*(partial(play_and_leave, path, agent) for agent in AGENTS))
+        while conductor.lockstep.attachments:
+            await trio.sleep(0.01)
+        assert conductor.rebuilds == 0

@@ -1,0 +1,245 @@
+"""Steps that recur at one connection: read all at once, and answered into the answer before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.daemon.attachment import State
+from ospbridge.daemon.hub.recurrence import LONG, Recurrence
+from ospbridge.errors import LocalProtocolError, TaskError
+from ospbridge.hub.decoding import decode_reply
+from ospbridge.hub.framing import HEAD
+from ospbridge.hub.recurring import AgainFrame
+from ospbridge.hub.replies import Numbers
+from tests.daemon.stage import ONE, FakeSession, inputs
+from tests.daemon.test_conductor import conductor_of, told
+
+if TYPE_CHECKING:
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.hub.recurrence import Move
+
+pytestmark = pytest.mark.trio
+
+
+@pytest.fixture
+def conductor() -> Conductor:
+    return conductor_of(FakeSession("a", "b", "c"))
+
+
+def moves_of(attachments: list[Attachment], *values: float) -> list[Move]:
+    return [(attachment, inputs(value)) for attachment, value in zip(attachments, values, strict=True)]
+
+
+async def playing(conductor: Conductor, *names: str) -> list[Attachment]:
+    attachments = conductor.attach(names, ONE)
+    await conductor.reset(attachments, 1, 0)
+    return attachments
+
+
+def learned(moves: list[Move]) -> Recurrence:
+    recurrence = Recurrence()
+    recurrence.learn(moves)
+    return recurrence
+
+
+def more(recurrence: Recurrence, moves: list[Move]) -> tuple[list[Move], Any]:
+    """What one step more with these actions is read as."""
+    return recurrence.moves(b"".join(action for _, action in moves))
+
+
+def one_by_one(recurrence: Recurrence, moves: list[Move]) -> list[Move]:
+    """The moves of one step more whose actions are not read all at once."""
+    found, read = more(recurrence, moves)
+    assert read is None
+    return found
+
+
+def numbers_of(given: Any) -> list[list[float]]:
+    return [np.frombuffer(each, "<f4").tolist() for each in given]
+
+
+async def test_one_step_more_is_that_of_the_same_agent(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a")
+    recurrence = learned(moves_of(attachments, 0.5))
+    assert recurrence.lone is None
+    for value in (0.25, 0.75):
+        assert more(recurrence, moves_of(attachments, value)) == (moves_of(attachments, value), None)
+        frame = AgainFrame(1)
+        assert recurrence.lone == (attachments[0], frame.head, len(frame.frame))
+
+
+async def test_inputs_that_need_no_change_stay_the_bytes_that_came(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a")
+    moves = moves_of(attachments, 0.5)
+    assert conductor.barrier.act(moves) == attachments
+    assert conductor.lockstep.actions["a"] is moves[0][1]
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(LocalProtocolError, match=f"is {wrong}"):
+            conductor.barrier.act(moves_of(attachments, wrong))
+
+
+async def test_one_step_more_of_several_is_read_with_their_inputs(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b", "c")
+    recurrence = learned(moves_of(attachments, 0, 0, 0))
+    moves = moves_of(attachments, 0.25, 0.5, -1)
+    known = more(recurrence, moves)
+    assert known[0] == moves
+    assert numbers_of(known[1]) == [[0.25], [0.5], [-1]]
+    assert conductor.barrier.act(*known) == attachments
+    assert numbers_of(conductor.lockstep.actions.values()) == [[0.25], [0.5], [-1]]
+
+
+async def test_without_a_step_there_is_not_one_more(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    recurrence = learned(moves_of(attachments, 0, 0))
+    recurrence.forget()
+    for none in (Recurrence(), recurrence, learned([])):
+        with pytest.raises(LocalProtocolError, match="there was none before"):
+            none.moves(bytes(8))
+        assert none.reply() is None
+
+
+@pytest.mark.parametrize("size", [0, 4, 7, 12])
+async def test_one_step_more_has_actions_of_the_same_sizes(size: int, conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    with pytest.raises(LocalProtocolError, match=f"have {size} bytes, those before had 8"):
+        learned(moves_of(attachments, 0, 0)).moves(bytes(size))
+
+
+async def test_actions_that_tasks_take_as_they_are_are_not_read_one_by_one(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> Any:
+        raise AssertionError
+
+    attachments = await playing(conductor, "a", "b")
+    for attachment in attachments:
+        monkeypatch.setattr(attachment.held.task, "inputs", fail)
+    recurrence = learned(moves_of(attachments, 0, 0))
+    assert numbers_of(more(recurrence, moves_of(attachments, 0.25, 7.5))[1]) == [[0.25], [7.5]]
+
+
+async def test_a_number_beyond_what_one_task_takes_as_it_is_is_for_the_tasks(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachments = await playing(conductor, "a", "b")
+    task = attachments[1].held.task
+    monkeypatch.setattr(task, "as_given", (-0.5, 0.5))
+    monkeypatch.setattr(task, "inputs", lambda action: np.clip(action, -0.5, 0.5))
+    recurrence = learned(moves_of(attachments, 0, 0))
+    for values, given in [((0.5, -0.5), [[0.5], [-0.5]]), ((0.75, 0.75), [[0.75], [0.5]])]:
+        assert numbers_of(more(recurrence, moves_of(attachments, *values))[1]) == given
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+async def test_what_is_no_action_is_read_one_by_one(conductor: Conductor, number: float) -> None:
+    attachments = await playing(conductor, "a", "b")
+    moves = one_by_one(learned(moves_of(attachments, 0, 0)), moves_of(attachments, 0.25, number))
+    with pytest.raises(LocalProtocolError, match="number 0 of an action of agent 'b'"):
+        conductor.barrier.act(moves)
+
+
+async def test_where_one_plays_no_more_they_are_read_one_by_one(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    recurrence = learned(moves_of(attachments, 0, 0))
+    attachments[1].state = State.DONE
+    moves = moves_of(attachments, 0.25, 0.5)
+    assert one_by_one(recurrence, moves) == moves
+
+
+async def test_where_a_task_cannot_read_one_they_are_read_one_by_one(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> Any:
+        raise TaskError("its expression fails")
+
+    attachments = await playing(conductor, "a", "b")
+    monkeypatch.setattr(attachments[1].held.task, "as_given", None)
+    recurrence = learned(moves_of(attachments, 0, 0))
+    monkeypatch.setattr(attachments[1].held.task, "inputs", fail)
+    moves = moves_of(attachments, 0.25, 0.5)
+    assert one_by_one(recurrence, moves) == moves
+
+
+async def test_an_agent_that_is_named_twice_is_read_one_by_one(conductor: Conductor) -> None:
+    attachments = 2 * await playing(conductor, "a")
+    moves = one_by_one(learned(moves_of(attachments, 0, 0)), moves_of(attachments, 0.25, 0.5))
+    with pytest.raises(LocalProtocolError, match="named twice"):
+        conductor.barrier.act(moves)
+
+
+async def test_actions_of_a_wrong_size_are_read_one_by_one(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    moves = [(attachment, bytes(8)) for attachment in attachments]
+    assert one_by_one(learned(moves), moves) == moves
+
+
+async def test_what_is_no_row_of_numbers_is_read_one_by_one(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    moves = [(attachment, bytes(3)) for attachment in attachments]
+    assert one_by_one(learned(moves), moves) == moves
+
+
+async def test_other_agents_begin_anew(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b", "c")
+    moves = moves_of(attachments, 0.25, 0.5, 1)
+    recurrence = learned(moves)
+    assert more(recurrence, moves)[0] == moves
+    recurrence.learn(moves[:2])
+    assert more(recurrence, moves[:2])[0] == moves[:2]
+    recurrence.learn(moves[1:])
+    assert more(recurrence, moves[1:])[0] == moves[1:]
+    longer = [(attachment, bytes(8)) for attachment, _ in moves[1:]]
+    recurrence.learn(longer)
+    assert more(recurrence, longer)[0] == longer
+
+
+async def test_very_long_observations_are_told_as_messages(
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachments = await playing(conductor, "a")
+    moves = moves_of(attachments, 0.5)
+    await conductor.step(moves)
+    recurrence = learned(moves)
+    monkeypatch.setattr(attachments[0], "observation", np.zeros(LONG + 1, np.float32))
+    assert recurrence.reply() is None
+    monkeypatch.undo()
+    assert recurrence.reply() is not None
+
+
+@pytest.mark.parametrize("names", ["a", "abc"])
+async def test_the_answer_tells_what_the_step_brought(names: str, conductor: Conductor) -> None:
+    attachments = await playing(conductor, *names)
+    values = [0.25, 0.5, -1.0][: len(names)]
+    moves = moves_of(attachments, *values)
+    recurrence = learned(moves)
+    await conductor.step(moves)
+    for seed in (1, 77):
+        reply = recurrence.reply()
+        assert reply is not None
+        answer = decode_reply(bytes(reply[HEAD.size :]))
+        assert isinstance(answer, Numbers)
+        assert np.frombuffer(answer.observations, "<f4").tolist() == values
+        assert answer.seed == seed
+        # With a new episode the seed is another one.
+        await conductor.reset(attachments, 77, 0)
+        await conductor.step(moves)
+
+
+async def test_where_there_is_more_to_tell_there_is_no_answer(conductor: Conductor) -> None:
+    attachments = await playing(conductor, "a", "b")
+    moves = moves_of(attachments, 0.25, 0.5)
+    recurrence = learned(moves)
+    await conductor.step(moves)
+    told(attachments[1]).truncated = True
+    assert recurrence.reply() is None
+    told(attachments[1]).truncated = False
+    assert recurrence.reply() is not None
+    attachments[1].feedback = None
+    assert recurrence.reply() is None
+    attachments[0].feedback = None
+    assert recurrence.reply() is None

@@ -1,0 +1,383 @@
+"""Steps that the hub takes without a task of their own, and all that must wake one."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.daemon import barrier
+from ospbridge.daemon.hub import connection as hub_connection
+from ospbridge.daemon.hub import watch as hub_watch
+from ospbridge.errors import LocalProtocolError
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Feedbacks, HubReply, Numbers, Refusal
+from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Status, Step
+from ospbridge.hub.status import StatusReply
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.timing import Limits
+from ospbridge.session.hub_client import HubClient
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.hubs import Line, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.session.hub_seat import HubSeat
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+
+
+def seat(path: Path, name: str) -> HubSeat:
+    return HubClient.connect(f"unix:{path}").attach(name)
+
+
+def status(path: Path) -> None:
+    client = HubClient.connect(f"unix:{path}")
+    client.status()
+    client.close()
+
+
+def values(number: float) -> Any:
+    return np.full(2, number, np.float32)
+
+
+def play(path: Path, name: str, steps: int, meanwhile: Callable[[int], object] = lambda _: None) -> None:
+    """Steps of an agent whose number stands in its inputs; what they bring is what the simulator computes."""
+    mine = seat(path, name)
+    mine.reset(5)
+    for number in range(1, steps + 1):
+        meanwhile(number)
+        feedback = mine.step(values(number / 1024))
+        assert not feedback.truncated, feedback.reason
+        np.testing.assert_array_equal(feedback.observation, expected(values(number / 1024), number + 1, 3, 5))
+    mine.close()
+
+
+@asynccontextmanager
+async def playing(
+    simulator: UdpSimulator, path: Path, *, spin: bool
+) -> AsyncIterator[tuple[Conductor, Line]]:
+    """A hub, and somebody who plays ``agent1`` there."""
+    async with serving(simulator, path, spin=spin) as conductor:
+        line = await in_thread(Line.playing, path, "agent1")
+        try:
+            yield conductor, line
+        finally:
+            line.close()
+
+
+def acting(*numbers: float, agent: str = "agent1") -> list[HubRequest]:
+    return [Step([(agent, values(number).tobytes())]) for number in numbers]
+
+
+def again(*numbers: float) -> list[HubRequest]:
+    return [Again(values(number).tobytes()) for number in numbers]
+
+
+def observed(reply: HubReply) -> list[float]:
+    assert isinstance(reply, (Feedbacks, Numbers)), reply
+    data = reply.observations if isinstance(reply, Numbers) else reply.agents[0].observation
+    found: list[float] = np.frombuffer(data, "<f4").tolist()
+    return found
+
+
+def wanted(number: float, step: int) -> list[float]:
+    found: list[float] = expected(values(number), step + 1, 3, 5).tolist()
+    return found
+
+
+async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    return await trio.to_thread.run_sync(partial(call, *arguments))
+
+
+async def test_one_environment_after_the_other_steps_without_anybody_waiting(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin) as conductor:
+        await in_thread(play, path, "agent1", 300)
+        await in_thread(play, path, "agent2", 300)
+        assert conductor.steps == 602
+
+
+async def test_environments_in_lock_step_share_each_step(tmp_path: Path, spin: bool) -> None:
+    path = tmp_path / "hub"
+    with UdpSimulator(SyntheticWorld(2, 3, agents=8), port=0, profile=DOCUMENT) as simulator:
+        async with serving(simulator, path, spin=spin, quorum=8) as conductor:
+            async with trio.open_nursery() as nursery:
+                for number in range(1, 9):
+                    nursery.start_soon(in_thread, play, path, f"agent{number}", 100)
+            assert conductor.steps == 101
+
+
+async def test_others_are_served_while_steps_come_thick_and_fast(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin) as conductor:
+        done = False
+        asked = 0
+
+        def ask() -> None:
+            nonlocal asked
+            while not done:
+                status(path)
+                asked += 1
+
+        async def step() -> None:
+            nonlocal done
+            await in_thread(play, path, "agent1", 500)
+            done = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_thread, ask)
+            nursery.start_soon(step)
+        assert conductor.steps == 501
+        assert asked > 1
+
+
+async def test_a_step_whose_barrier_stays_shut_leaves_the_hub_open(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin, quorum=2, limits=Limits(step=0.4)) as conductor:
+        told: list[Any] = []
+        one, other = await in_thread(seat, path, "agent1"), await in_thread(seat, path, "agent2")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_thread, one.reset, 5)
+            nursery.start_soon(in_thread, other.reset, 5)
+
+        async def step() -> None:
+            told.append(await in_thread(one.step, values(0.5)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(step)
+            await in_thread(status, path)
+            assert not told
+        assert not told[0].truncated
+        late = await in_thread(other.step, values(0.5))
+        assert late.truncated
+        assert "was not acted for within 0.4 s, while agent1 waited" in late.reason
+        assert conductor.steps == 2
+        for each in (one, other):
+            await in_thread(each.close)
+
+
+async def test_a_step_that_comes_in_pieces_is_taken_when_it_is_whole(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
+        step = 0
+        for request in (*acting(0.25), *again(0.5), *again(0.75)):
+            whole = line.frame(request)
+            for at in (1, 5, len(whole) - 1):
+                line.say_bytes(whole[:at])
+                await trio.sleep(0.05)
+                line.say_bytes(whole[at:])
+                step += 1
+                number = np.frombuffer(whole[-4:], "<f4").item()
+                assert observed(await in_thread(line.hear)) == wanted(number, step)
+
+
+async def test_steps_that_are_said_at_once_are_answered_one_after_the_other(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
+        for first, say in ((1, acting), (6, again), (11, acting), (16, again)):
+            numbers = [number / 64 for number in range(first, first + 5)]
+            line.say(*say(*numbers))
+            for step, number in enumerate(numbers, first):
+                assert observed(await in_thread(line.hear)) == wanted(number, step)
+
+
+async def test_what_is_said_before_the_reply_to_a_step_is_answered_behind_it(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=spin, quorum=2):
+        line, other = Line(path), Line(path)
+        async with trio.open_nursery() as nursery:
+            for each, agent in ((line, "agent1"), (other, "agent2")):
+                await in_thread(each.ask, Hello(VERSION, "line"))
+                await in_thread(each.ask, Attach([agent]))
+                nursery.start_soon(in_thread, each.ask, Reset([], 5))
+        line.say(*acting(0.25))
+        await trio.sleep(0.02)
+        line.say(Attach(["nobody"]))
+        await trio.sleep(0.02)
+        other.say(*acting(0.5, agent="agent2"))
+        assert observed(await in_thread(line.hear)) == wanted(0.25, 1)
+        assert observed(await in_thread(other.hear)) == wanted(0.5, 1)
+        refused = await in_thread(line.hear)
+        assert isinstance(refused, Refusal)
+        assert refused.kind == "AgentNotFound"
+        line.close()
+        other.close()
+
+
+async def test_a_wrong_action_is_refused_and_the_next_one_is_taken(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
+        await in_thread(line.ask, *acting(0.25))
+        for wrong in (Step([("agent1", b"1234")]), Step([("agent2", b"12345678")]), *acting(float("nan"))):
+            refused = await in_thread(line.ask, wrong)
+            assert isinstance(refused, Refusal)
+            assert refused.kind == LocalProtocolError.__name__
+        assert observed(await in_thread(line.ask, *acting(0.5))) == wanted(0.5, 2)
+
+
+async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
+    document: UdpSimulator, tmp_path: Path, spin: bool
+) -> None:
+    step = 0
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+
+        async def ask(request: HubRequest) -> Any:
+            return await in_thread(line.ask, request)
+
+        async def steps(count: int) -> None:
+            nonlocal step
+            for _ in range(count):
+                step += 1
+                number = step / 64
+                assert observed(reply := await ask(*again(number))) == wanted(number, step)
+                assert reply.seed == 5
+                assert np.frombuffer(reply.rewards).tolist() == [0.0]
+
+        step += 1
+        assert observed(await ask(*acting(0.5))) == wanted(0.5, step)
+        await steps(3)
+        # What is refused changes nothing.
+        for wrong in (*again(float("inf")), Again(bytes(4)), Step([("agent1", bytes(8)), ("agent2", b"")])):
+            assert isinstance(await ask(wrong), Refusal)
+            await steps(2)
+        assert isinstance(await ask(Status()), StatusReply)
+        await steps(3)
+        conductor.lockstep.cut_all("for a test", trio.current_time())
+        (told,) = (await ask(*again(0.5))).agents
+        assert (told.agent, told.truncated, told.reason, told.seed) == ("agent1", True, "for a test", 5)
+        # Of the seed before nothing is left.
+        assert (await ask(Reset([], 6))).agents[0].seed == 6
+        assert (await ask(*acting(0.25))).agents[0].seed == 6
+        for number in (0.5, 0.75):
+            assert (await ask(*again(number))).seed == 6
+        # Given back, it is nobody's to step.
+        await ask(Detach())
+        refused = await ask(*acting(0.5))
+        assert isinstance(refused, Refusal)
+        assert "not attached" in refused.message
+
+
+@pytest.mark.parametrize("between", [None, Reset([], 5), Detach(), Attach(["agent2"])], ids=repr)
+async def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
+    document: UdpSimulator, tmp_path: Path, spin: bool, between: HubRequest | None
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+        if between is not None:
+            for request in (*acting(0.5), *again(0.5), between):
+                assert not isinstance(await in_thread(line.ask, request), Refusal)
+        steps = conductor.steps
+        refused = await in_thread(line.ask, *again(0.5))
+        assert isinstance(refused, Refusal)
+        assert refused.kind == LocalProtocolError.__name__
+        assert "there was none before" in refused.message
+        assert conductor.steps == steps
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+async def test_whoever_hangs_up_between_steps_leaves_its_agent_free(
+    document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+        for number in range(steps):
+            await in_thread(line.ask, *(again if number else acting)(0.25))
+        line.close()
+        while conductor.lockstep.attachments:
+            await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(
+    document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
+) -> None:
+    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
+        for number in range(steps):
+            await in_thread(line.ask, *(again if number else acting)(0.25))
+        line.say_bytes(b"\x05\x00\x00\x00hello")
+        refused = await in_thread(line.hear)
+        assert isinstance(refused, Refusal)
+        assert "expected a request" in refused.message
+        while conductor.lockstep.attachments:
+            await trio.sleep(0.01)
+
+
+async def test_who_does_not_read_the_replies_is_dismissed_and_its_agent_is_free(
+    document: UdpSimulator, tmp_path: Path, spin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_connection, "PATIENCE", 0.5)
+    path = tmp_path / "hub"
+    async with playing(document, path, spin=spin) as (conductor, line):
+        many = b"".join(line.frame(request) for request in acting(*[0.5] * 200))
+
+        def pour() -> None:
+            while True:
+                line.say_bytes(many, within=0.2)
+
+        with pytest.raises(OSError, match=r"timed out|Broken pipe|reset"):
+            await in_thread(pour)
+        while conductor.lockstep.attachments:
+            await trio.sleep(0.01)
+        await in_thread(play, path, "agent1", 5)
+
+
+async def test_whoever_leads_gives_way_at_bounded_intervals(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "hub"
+    led = 0
+    lead = hub_watch.HubWatch.lead
+
+    async def counted(self: hub_watch.HubWatch, mine: hub_watch.Watched) -> None:
+        nonlocal led
+        before = self._barrier.steps
+        await lead(self, mine)
+        led += self._barrier.steps - before
+
+    monkeypatch.setattr(hub_watch.HubWatch, "lead", counted)
+    async with serving(document, path, spin=True) as conductor:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await in_thread(play, path, "agent1", 500)
+            nursery.cancel_scope.cancel()
+        assert conductor.steps == 501
+        assert turns > 10
+    assert led > 0
+
+
+async def test_an_action_that_comes_while_the_leader_gives_way_is_stepped_at_once(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It gives way after each step, and nobody else would have the step run for a long time.
+    monkeypatch.setattr(hub_watch, "LINGER", 0.0)
+    monkeypatch.setattr(barrier, "LASTS", 1000.0)
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=True) as conductor:
+        await in_thread(play, path, "agent1", 300)
+        assert conductor.steps == 301

@@ -1,0 +1,338 @@
+"""The server machine's variable repository: listing, reading, setting, observing."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+import pytest
+
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server.repository import (
+    LONGEST_EXPRESSION,
+    format_double,
+    parse_double,
+    text_variable,
+)
+from tests.osp.served import Client, Completion, EchoWorld, Server
+
+both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+
+
+def idents(data: bytes, offset: int) -> list[int]:
+    return list(struct.unpack_from(f"<{(len(data) - offset) // 4}i", data, offset))
+
+
+@both
+def test_ids_are_given_in_order_of_first_listing_for_each_client(profile: Profile) -> None:
+    server = Server(profile)
+    first, second = server.join(1), server.join(2)
+    expression = "/Simulation/Seed" if profile is NERD else "^/Simulation/Seed$"
+    assert [ident for ident, _ in first.find(expression).values()] == [1]
+    everything = first.find(".*")
+    assert everything["/Simulation/Seed"][0] == 1
+    assert sorted(ident for ident, _ in everything.values()) == list(range(1, len(everything) + 1))
+    assert list(everything) == sorted(everything)
+    assert second.find(".*")["/Simulation/Seed"][0] != 1
+
+
+@both
+def test_the_repository_has_time_seed_step_size_and_every_interface_value(profile: Profile) -> None:
+    names = set(Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*"))
+    assert names == {
+        "/Simulation/SimulationTime",
+        "/Simulation/RealTime",
+        "/Simulation/TimeStepSize",
+        "/Simulation/IterationsPerStep",
+        "/Simulation/Seed",
+        "/Simulation/RandomizeSeedAtReset",
+        "/CommandLineArguments/help",
+        "/Sim/cart/in/0",
+        "/Sim/cart/out/0",
+        "/Sim/cart/out/1",
+        "/Sim/cart/info/0",
+        "/Sim/Gravity",
+    }
+
+
+def test_types_are_named_as_each_kind_of_server_names_them_d16() -> None:
+    nerd, document = Server(NERD).join().find(".*"), Server(DOCUMENT).join().find(".*")
+    assert nerd["/Sim/A1/out/0"][1] == "/out/0"
+    assert document["/Sim/A1/out/0"][1] == "NormalizedDouble"
+    assert (nerd["/Simulation/Seed"][1], document["/Simulation/Seed"][1]) == ("Int", "Integer")
+    assert (nerd["/Simulation/TimeStepSize"][1], document["/Simulation/TimeStepSize"][1]) == (
+        "Double",
+        "Double",
+    )
+    assert nerd["/Simulation/RandomizeSeedAtReset"][1] == "Bool"
+
+
+def test_nerd_matches_whole_names_d17() -> None:
+    client = Server(NERD).join()
+    assert not client.find("StepSize")
+    assert list(client.find(".*StepSize.*")) == ["/Simulation/TimeStepSize"]
+    assert not client.find("")
+
+
+def test_document_matches_anywhere() -> None:
+    client = Server(DOCUMENT).join()
+    assert list(client.find("StepSize")) == ["/Simulation/TimeStepSize"]
+    assert len(client.find("")) == len(client.find(".*"))
+
+
+@both
+@pytest.mark.parametrize(
+    "expression", ["[", "(", "*", "a{9999999999}", "(" * 1000, "." * (LONGEST_EXPRESSION + 1)]
+)
+def test_a_bad_or_overlong_expression_finds_nothing(profile: Profile, expression: str) -> None:
+    assert Server(profile).join().find(expression) == {}
+
+
+@both
+def test_an_expression_without_its_terminating_zero_is_taken(profile: Profile) -> None:
+    client = Server(profile).join()
+    assert client.ask(b"\x28.*StepSize.*")[0][:5] == struct.pack("<Bi", 41, 1)
+
+
+def test_nerd_reads_strings_up_to_the_first_byte_that_is_not_ascii_d23() -> None:
+    client = Server(NERD).join()
+    assert client.ask(b"\x28.*StepSize.*\xe9garbage\0")[0][:5] == struct.pack("<Bi", 41, 1)
+
+
+@pytest.mark.parametrize("profile, read", [(DOCUMENT, b"a\xe9b"), (NERD, b"a")])
+def test_a_text_reads_as_it_was_set_on_nerd_up_to_the_first_byte_that_is_not_ascii_d23(
+    profile: Profile, read: bytes
+) -> None:
+    client = Server(profile).join()
+    ident, kind = client.find(".*")["/CommandLineArguments/help"]
+    assert (kind, client.get(ident)) == ("String", "")
+    assert client.ask(struct.pack("<Bi", 52, ident) + b"a\xe9b\0")[0][5] == 1
+    assert client.ask(struct.pack("<Bi", 50, ident))[0][5:].partition(b"\0")[0] == read
+
+
+@both
+def test_half_a_character_of_a_worlds_text_is_no_reason_to_say_nothing(profile: Profile) -> None:
+    world = EchoWorld()
+    world.variables.append(text_variable("/Sim/Name", "a\ud800b"))
+    assert Server(profile, world).join().value("/Sim/Name") == "a?b"
+
+
+@both
+def test_an_unknown_value_reads_as_id_minus_1_and_sets_with_status_2(profile: Profile) -> None:
+    client = Server(profile).join()
+    end = b"x" if profile.end_marker else b""
+    for ident in (0, -1, 9999):
+        assert client.ask(struct.pack("<Bi", 50, ident)) == [struct.pack("<Bi", 51, -1) + b"\0" + end]
+    assert client.ask(struct.pack("<Bi", 52, 9999) + b"1\0") == [struct.pack("<BiB", 53, 9999, 2) + end]
+    assert client.ask(b"\x32")[0][1:5] == b"\xff\xff\xff\xff"
+
+
+@both
+@pytest.mark.parametrize(
+    "name, good, bad",
+    [
+        ("/Simulation/TimeStepSize", ["0.02", "1e-3"], ["abc", "", "0", "-1", "nan", "inf", "1_0", " 1"]),
+        ("/Simulation/IterationsPerStep", ["2", "10"], ["0", "-1", "1.5", "x", "99999999999"]),
+        ("/Simulation/Seed", ["7", "-7", "2147483647"], ["2147483648", "1.0", ""]),
+        ("/Simulation/RandomizeSeedAtReset", ["T", "F"], ["true", "1", ""]),
+        ("/Sim/Gravity", ["9.5", "inf", "nan", "-1E5"], ["x", "1,5", "\u0661"]),
+        ("/Sim/A1/in/0", ["0.5", "-1"], ["x", ""]),
+        ("/Simulation/SimulationTime", [], ["0", "1"]),
+        ("/Simulation/RealTime", [], ["0"]),
+        ("/Sim/A1/out/0", [], ["0.5"]),
+        ("/Sim/A1/info/0", [], ["0.5"]),
+    ],
+)
+def test_set_takes_what_parses_and_refuses_the_rest_with_status_0(
+    profile: Profile, name: str, good: list[str], bad: list[str]
+) -> None:
+    client = Server(profile).join()
+    ident = client.find(".*")[name][0]
+    for text in good:
+        assert client.set(ident, text) == 1, text
+        assert (
+            parse_double(client.get(ident)) == pytest.approx(parse_double(text), nan_ok=True) or text in "TF"
+        )
+    kept = client.get(ident)
+    for text in bad:
+        assert client.set(ident, text) == 0, text
+        assert client.get(ident) == kept
+
+
+@both
+def test_an_input_that_is_set_is_clamped_and_is_in_force(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    found = client.find(".*")
+    assert client.set(found["/Sim/A1/in/1"][0], "5") == 1
+    assert client.get(found["/Sim/A1/in/1"][0]) == "1"
+    client.send(struct.pack("<Biif", 80, 1, 1, 0.5))
+    assert Completion(client.read_all()[1]).outputs == [0.5, 1.0]
+
+
+@both
+def test_interface_values_read_back_bit_equal_to_the_completion(profile: Profile) -> None:
+    server = Server(profile, EchoWorld((50, 50, 0)))
+    client = server.player(1)
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    inputs = np.random.default_rng(2).uniform(-1, 1, 50).astype(np.float32)
+    inputs[:3] = np.nan, 1e-38, 1 / 3
+    client.step(1, *inputs.tolist())
+    data = client.read_all()[1]
+    client.ack()
+    found = client.find(".*/out/.*")
+    texts = [client.get(found[f"/Sim/A1/out/{index}"][0]) for index in range(50)]
+    assert texts[0] == "nan"
+    assert np.array(texts, np.float64).astype("<f4").tobytes() == data[21:221]
+
+
+def test_doubles_are_written_with_15_digits() -> None:
+    assert [format_double(value) for value in (0.1 + 0.2, 0.0, 1.0, 1e22, math.inf, -math.inf, math.nan)] == [
+        "0.3",
+        "0",
+        "1",
+        "1e+22",
+        "inf",
+        "-inf",
+        "nan",
+    ]
+
+
+# --- simulated time ------------------------------------------------------------------------------------------------
+
+
+def run(client: Client, steps: int) -> None:
+    for _ in range(steps):
+        client.step(1, 0.0, 0.0)
+        client.ack()
+    client.read_all()
+
+
+@both
+def test_time_advances_by_step_size_without_drift_and_is_zeroed_by_a_reset(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    assert client.value("/Simulation/SimulationTime") == "0"
+    run(client, 1001)
+    assert client.value("/Simulation/SimulationTime") == "10.01"
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    assert client.value("/Simulation/SimulationTime") == "0"
+
+
+@both
+def test_time_goes_on_from_where_it_is_when_the_step_size_changes(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    found = client.find(".*")
+    run(client, 10)
+    assert client.set(found["/Simulation/TimeStepSize"][0], "0.5") == 1
+    assert client.get(found["/Simulation/SimulationTime"][0]) == "0.1"
+    assert client.set(found["/Simulation/IterationsPerStep"][0], "4") == 1
+    run(client, 1)
+    assert client.get(found["/Simulation/SimulationTime"][0]) == "2.1"
+    assert server.world.steps == 14
+    assert server.machine.steps == 11
+
+
+@both
+def test_real_time_is_the_driver_s_clock_since_the_reset(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    server.wait(5.0)
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    server.wait(2.5)
+    ident = client.find(".*")["/Simulation/RealTime"][0]
+    assert client.get(ident) == "2.5"
+
+
+# --- observing -----------------------------------------------------------------------------------------------------
+
+
+def observe(client: Client, code: int, count: int, *ids: int) -> bytes:
+    (answer,) = client.ask(struct.pack(f"<Bi{len(ids)}i", code, count, *ids))
+    return answer
+
+
+def test_document_confirms_observed_values_without_a_count_and_pushes_them_d12_d13_d14() -> None:
+    server = Server(DOCUMENT, EchoWorld((1, 1, 0), (1, 1, 0)))
+    client = server.player(1, 2)
+    found = client.find(".*")
+    time, gravity = found["/Simulation/SimulationTime"][0], found["/Sim/Gravity"][0]
+    assert idents(observe(client, 54, 3, time, 9999, gravity), 1) == [time, 0, gravity]
+    client.step(1, 0.5)
+    client.step(2, 0.5)
+    answers = client.read_all()
+    assert [data[0] for data in answers] == [81, 81, 85, 51, 51, 85]
+    assert Completion(answers[2]).n_values == 2
+    assert answers[3] == struct.pack("<Bi", 51, time) + b"0.01\0"
+    assert answers[4] == struct.pack("<Bi", 51, gravity) + b"9.81\0"
+    assert Completion(answers[5]).n_values == 0
+    assert idents(observe(client, 56, 2, time, 9999), 1) == [2, time, 0], "with a count"
+    client.step(1, 0.5)
+    client.step(2, 0.5)
+    assert client.codes() == [81, 81, 85, 51, 85]
+
+
+def test_document_keeps_earlier_registrations_and_counts_none_twice() -> None:
+    server = Server(DOCUMENT)
+    client = server.player(1)
+    client.find(".*")
+    observe(client, 54, 1, 1)
+    observe(client, 54, 2, 1, 2)
+    client.step(1, 0.5, 0.5)
+    assert client.codes() == [81, 85, 51, 51]
+
+
+def test_nerd_answers_with_the_count_confirms_by_position_and_pushes_nothing_d12_d13_d14() -> None:
+    server = Server(NERD)
+    client = server.player(1)
+    count = len(client.find(".*"))
+    confirmed = [
+        ident for ident in range(1, count + 1) if idents(observe(client, 54, 1, ident)[:-1], 1) == [1, ident]
+    ]
+    assert len(confirmed) == 1, "one of all single registrations"
+    client.step(1, 0.5, 0.5)
+    answers = client.read_all()
+    assert [data[0] for data in answers] == [81, 85]
+    assert Completion(answers[1]).n_values == 0
+
+
+def test_nerd_answers_too_many_ids_with_zeros_instead_of_dying_f24() -> None:
+    client = Server(NERD).join()
+    client.find("/Simulation/.*")
+    answer = observe(client, 54, 20, *range(1, 21))
+    assert idents(answer[:-1], 1)[0] == 20
+    assert idents(answer[:-1], 1)[7:] == [0] * 14
+    assert observe(client, 56, 2, 1, 9999)[:5] == struct.pack("<Bi", 57, 2)
+
+
+def test_nerd_answers_absurd_counts_within_its_limit_f25() -> None:
+    client = Server(NERD).join()
+    assert observe(client, 54, -5) == struct.pack("<Bi", 55, -5) + b"x"
+    assert len(observe(client, 54, 200_000_000)) == 1022
+
+
+def test_document_answers_absurd_counts_with_what_was_there() -> None:
+    client = Server(DOCUMENT).join()
+    assert observe(client, 54, 200_000_000, 9) == struct.pack("<Bi", 55, 0)
+    assert observe(client, 54, -5) == b"\x37"
+
+
+@both
+def test_ten_thousand_variables_list_completely(profile: Profile) -> None:
+    world = EchoWorld((1, 3000, 0))
+    client = Server(profile, world).join()
+    assert len(client.find("/Sim/A1/out/.*")) == 3000
