@@ -14,7 +14,7 @@ from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.options import DEFAULTS, Options
-from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import SessionClosed
@@ -63,9 +63,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         **given: Unpack[Options],
     ) -> None:
         options = DEFAULTS | given
-        render_mode, record = options["render_mode"], options["record"]
-        check_render_mode(render_mode)
         joining = Joining(simulator, bridge, options)
+        render_mode, record = options["render_mode"], options["record"]
         self.render_mode = render_mode
         self._watched: WatchedSeat | None = None
         self._simulator = simulator

@@ -15,6 +15,7 @@ from gymnasium import logger
 
 from ospbridge.envs.annotating import check_annotates
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.panel import check_render_mode
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.sharing import acquire, acquire_all
 from ospbridge.envs.terms import Terms
@@ -55,6 +56,7 @@ class Joining:
         bridge: str | Sequence[str] | None,
         options: Options,
     ) -> None:
+        check_render_mode(options["render_mode"])
         check_annotates(options["annotates"], simulator)
         simulators, bridges = several(simulator, "simulator"), several(bridge, "bridge")
         if simulators is not None and bridges is not None:

@@ -13,7 +13,7 @@ from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.options import DEFAULTS, Options
-from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed
@@ -69,9 +69,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         **given: Unpack[Options],
     ) -> None:
         options = DEFAULTS | given
-        render_mode, record = options["render_mode"], options["record"]
-        check_render_mode(render_mode)
         joining = Joining(simulator, bridge, options)
+        render_mode, record = options["render_mode"], options["record"]
         joining.only_one()
         made: NamedGroup
         (made,) = joining.direct_groups(agents) if joining.direct else joining.hub_groups(agents)

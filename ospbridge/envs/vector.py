@@ -27,7 +27,7 @@ from ospbridge.envs.groups.vector_onlookers import looked_on
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.options import DEFAULTS, Options
-from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import LocalProtocolError, SessionClosed
@@ -73,10 +73,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         **given: Unpack[Options],
     ) -> None:
         options = DEFAULTS | given
-        render_mode, record = options["render_mode"], options["record"]
-        check_render_mode(render_mode)
         self.autoreset_mode = mode_named(autoreset_mode)
         joining = Joining(simulator, bridge, options)
+        render_mode, record = options["render_mode"], options["record"]
         fleet = fleet_of(joining, agents, num_envs)
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
         self._simulator = simulator
