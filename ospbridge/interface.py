@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "LARGEST_SEED",
     "AgentEntry",
     "AgentInterface",
     "BoxSpace",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 DEFAULT_PORT = 45454
+LARGEST_SEED: Final = 2**31 - 1
+"""Of those that simulators are given: int32 from 1 on, since 0 says that any will do."""
 Agent = TypeVar("Agent", bound="AgentEntry | AgentInterface")
 
 
@@ -234,6 +237,21 @@ class Feedback(msgspec.Struct):
     truncated: bool = False
     reason: str = ""
     info: dict[str, Any] = {}
+
+    @classmethod
+    def cut(
+        cls, observation: NDArray[np.float32], reason: str, *, seed: int, info_names: Iterable[str]
+    ) -> Self:
+        """The honest end of an episode whose last step cannot be told: the last observation again."""
+        info = {
+            "osp_seed": seed,
+            "infos": dict.fromkeys(info_names, float("nan")),
+            "events": (),
+            "values": {},
+            "restored": False,
+            "reason": reason,
+        }
+        return cls(observation, truncated=True, reason=reason, info=info)
 
     @property
     def over(self) -> bool:

@@ -15,6 +15,7 @@ from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
 from ospbridge.cli.output import note, print_json_line
 from ospbridge.cli.stopping import stoppable
+from ospbridge.osp.timing import Limits
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
@@ -42,7 +43,7 @@ def events() -> None:
 @click.option(
     "--step-timeout",
     type=NumberRange(0, LONGEST, min_open=True),
-    default=30.0,
+    default=Limits().step,
     show_default=True,
     metavar="SECONDS",
     help="Give up when other clients hold up a step for this time.",

@@ -10,6 +10,7 @@ import click
 from ospbridge.cli.completion import scenarios
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, SimulatorAddress, profile_option, trace_option, with_options
+from ospbridge.osp.timing import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["joining_options", "settings_from"]
 
+LIMITS: Final = Limits()
 SECONDS: Final = NumberRange(0.0, LONGEST, min_open=True)
 PEM: Final = click.Path(path_type=Path)
 
@@ -99,7 +101,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--step-timeout",
         type=SECONDS,
         metavar="SECONDS",
-        default=30.0,
+        default=LIMITS.step,
         show_default=True,
         help="How long a step may take, and how long an environment may let others wait.",
     ),
@@ -107,7 +109,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--reset-timeout",
         type=SECONDS,
         metavar="SECONDS",
-        default=60.0,
+        default=LIMITS.reset,
         show_default=True,
         help="How long a reset may take, and how long an environment may wait for it.",
     ),
@@ -115,7 +117,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--connect-timeout",
         type=SECONDS,
         metavar="SECONDS",
-        default=30.0,
+        default=LIMITS.connect,
         show_default=True,
         help="How long a simulator may be silent in one try to join.",
     ),
@@ -143,7 +145,6 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
     """What the options say, of one simulator; ``name`` may be empty. Raises UsageError, ConfigurationError."""
     from ospbridge.daemon.lockstep import ResetPolicy
     from ospbridge.daemon.settings import Settings
-    from ospbridge.osp.timing import Limits
     from ospbridge.task.loading import load
     from ospbridge.task.making import task_maker
     from ospbridge.task.plain import PlainTask

@@ -31,7 +31,7 @@ from ospbridge.errors import (
     ValueNotFound,
     ValueRejected,
 )
-from ospbridge.interface import DrawnSeed, unobserved
+from ospbridge.interface import LARGEST_SEED, DrawnSeed, unobserved
 from ospbridge.observe import logs
 from ospbridge.session.attempts import Attempts
 
@@ -53,7 +53,6 @@ __all__ = ["Conductor"]
 log = logs.get(__name__)
 SAME_THREAD_GRACE: Final = 1.0
 """Seconds after which a wait that nobody can end, since one thread drives both sides, is an error."""
-LARGEST_SEED: Final = 2**31 - 1
 
 
 class Conductor:

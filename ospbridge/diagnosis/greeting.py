@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import select
 import socket
-from contextlib import closing, suppress
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,16 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ospbridge.diagnosis.line import SILENCE, Line
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.surplus import SurplusMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import End
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import tenure_of, turn_back
+from ospbridge.session.arriving import Arrival
 from ospbridge.session.blocking_connecting import find_handler
-from ospbridge.session.lease import LeaseFile
 from ospbridge.session.seeing_off import SeeingOff
-from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
+from ospbridge.transport.udp import open_udp, receive_from
 
 if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
@@ -47,31 +43,27 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
 
     Raises SimulatorNotFound, SimulatorSilent, VersionRefused.
     """
-    address, trace = server.address, server.trace
-    machine = ConnectMachine(
-        address, profile, limits=Limits(connect=timeout), jitter=random.random, now=monotonic()
-    )
-    sock = open_udp(server.family)
-    lease = LeaseFile()
-    try:
-        with closing(closed_port_probe(server.family, address)) as closed:
-            handler, found = find_handler(sock, closed, machine, lease, trace=trace, leases=None, freed=[])
-        connect_to(sock, handler)
-        tenure = tenure_of(lease, sock, machine)
-        others = SeeingOff.beside(sock, address, found, machine.owed, trace=trace)
+    with Arrival(
+        server.family,
+        server.address,
+        profile,
+        limits=Limits(connect=timeout),
+        now=monotonic(),
+        trace=server.trace,
+    ) as arrival:
+        find_handler(arrival, [])
+        tenure = arrival.connect()
+        handler, found = arrival.found
         return Line(
-            sock,
+            arrival.sock,
             found,
-            address,
+            server.address,
             handler,
-            machine.greeting,
+            arrival.machine.greeting,
             tenure=tenure,
-            others=others,
-            trace=trace,
+            others=arrival.others(),
+            trace=server.trace,
         )
-    except BaseException:
-        turn_back(lease, sock, machine, trace=trace)
-        raise
 
 
 def _send(sock: socket.socket, data: bytes, destination: Endpoint, trace: TraceWriter | None) -> None:
@@ -105,18 +97,16 @@ def answer_to(server: Server, init: bytes, line: Line) -> bytes | None:
             until = monotonic() + SILENCE
             while (left := until - monotonic()) > 0.0:
                 poll.poll(ceil(left * 1000))
-                with suppress(BlockingIOError):
-                    data, address = sock.recvfrom(LARGEST_DATAGRAM)
-                    source = Endpoint(str(address[0]), int(address[1]))
-                    if server.trace is not None:
-                        server.trace.received(data, source.port)
-                    if source.host == server.address.host and data[:1] == bytes(
-                        (Code.INIT_COMMUNICATION_ACK,)
-                    ):
-                        # A late answer to an earlier INIT has a handler of its own: each gets its goodbye.
-                        _send(sock, End().encode(end=marked), source, server.trace)
-                        owed -= 1
-                        answer = answer or data
+                if (packet := receive_from(sock)) is None:
+                    continue
+                data, source = packet
+                if server.trace is not None:
+                    server.trace.received(data, source.port)
+                if source.host == server.address.host and data[:1] == bytes((Code.INIT_COMMUNICATION_ACK,)):
+                    # A late answer to an earlier INIT has a handler of its own: each gets its goodbye.
+                    _send(sock, End().encode(end=marked), source, server.trace)
+                    owed -= 1
+                    answer = answer or data
             if answer is not None:
                 break
     except BaseException:

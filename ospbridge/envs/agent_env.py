@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,8 @@ from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.options import DEFAULTS, Options
+from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import SessionClosed
@@ -58,41 +59,12 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         simulator: str | None = None,
         agent: str | None = None,
         *,
-        scenario: str | None = None,
         bridge: str | None = None,
-        profile: str = "auto",
-        wait: float = 0.0,
-        connect_timeout: float = 30.0,
-        query_timeout: float = 5.0,
-        step_timeout: float = 30.0,
-        reset_timeout: float = 60.0,
-        spin: bool = True,
-        trace: str | None = None,
-        record: str | None = None,
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
-        tls_ca: str | None = None,
-        render_mode: str | None = None,
-        annotates: bool = False,
+        **given: Unpack[Options],
     ) -> None:
-        check_render_mode(render_mode)
-        joining = Joining(
-            simulator,
-            bridge,
-            scenario,
-            profile=profile,
-            wait=wait,
-            connect_timeout=connect_timeout,
-            query_timeout=query_timeout,
-            step_timeout=step_timeout,
-            reset_timeout=reset_timeout,
-            spin=spin,
-            trace=trace,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_ca=tls_ca,
-            annotates=annotates,
-        )
+        options = DEFAULTS | given
+        joining = Joining(simulator, bridge, options)
+        render_mode, record = options["render_mode"], options["record"]
         self.render_mode = render_mode
         self._watched: WatchedSeat | None = None
         self._simulator = simulator

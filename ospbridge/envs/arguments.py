@@ -5,11 +5,12 @@ A misspelt one is told with what was meant. What an argument of the right kind s
 
 from __future__ import annotations
 
-import inspect
 import os
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
+from ospbridge.envs.options import spelled_out
 from ospbridge.errors import UsageError
 from ospbridge.toml.nearest import nearest
 
@@ -46,9 +47,9 @@ class UnexpectedArgument(UsageError, TypeError):
 def told_apart(init: Callable[P, None]) -> Callable[P, None]:
     """An ``__init__`` that raises UsageError for a keyword that it does not take, or no text where one must be.
 
-    Its signature stays.
+    Its signature stays, spelled out.
     """
-    known = [name for name in inspect.signature(init).parameters if name != "self"]
+    known = [name for name in signature(spelled_out(init)).parameters if name != "self"]
     kind = init.__qualname__.partition(".")[0]
 
     @wraps(init)

@@ -15,6 +15,7 @@ from gymnasium import logger
 
 from ospbridge.envs.annotating import check_annotates
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.panel import check_render_mode
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.sharing import acquire, acquire_all
 from ospbridge.envs.terms import Terms
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.groups.group import DirectGroup, Group
     from ospbridge.envs.groups.hub_group import HubGroup
+    from ospbridge.envs.options import Options
     from ospbridge.session.hub_client import HubClient
     from ospbridge.session.hub_seat import HubSeat
 
@@ -43,7 +45,7 @@ EXAMPLES: Final = {
 
 
 class Joining:
-    """The options that all kinds have, as ``AgentEnv`` says them, but for one or several simulators or bridges.
+    """The options that all kinds have, each of them, but for one or several simulators or bridges.
 
     Raises UsageError and ConfigurationError for what cannot be, and what a scenario raises.
     """
@@ -52,22 +54,10 @@ class Joining:
         self,
         simulator: str | Sequence[str] | None,
         bridge: str | Sequence[str] | None,
-        scenario: str | None,
-        *,
-        profile: str,
-        wait: float,
-        connect_timeout: float,
-        query_timeout: float,
-        step_timeout: float,
-        reset_timeout: float,
-        spin: bool,
-        trace: str | None,
-        tls_cert: str | None,
-        tls_key: str | None,
-        tls_ca: str | None,
-        annotates: bool,
+        options: Options,
     ) -> None:
-        check_annotates(annotates, simulator)
+        check_render_mode(options["render_mode"])
+        check_annotates(options["annotates"], simulator)
         simulators, bridges = several(simulator, "simulator"), several(bridge, "bridge")
         if simulators is not None and bridges is not None:
             raise UsageError(
@@ -78,11 +68,15 @@ class Joining:
             raise UsageError("an empty list of addresses was given", hint="name at least one")
         try:
             self._limits = Limits(
-                connect=connect_timeout, query=query_timeout, step=step_timeout, reset=reset_timeout
+                connect=options["connect_timeout"],
+                query=options["query_timeout"],
+                step=options["step_timeout"],
+                reset=options["reset_timeout"],
             )
         except ValueError as error:
             limit = str(error).partition(" ")[0]
             raise UsageError(str(error), hint=f"that is {limit}_timeout") from None
+        wait, profile, trace = options["wait"], options["profile"], options["trace"]
         seconds = seconds_of(wait)
         if not seconds >= 0:
             raise UsageError(
@@ -91,19 +85,19 @@ class Joining:
         profile_named(profile)
         if simulators is None:
             _check_daemons_own(profile, self._limits, trace)
-        self._tls = tls_files(tls_cert, tls_key, tls_ca, simulator=simulator)
+        self._tls = tls_files(options["tls_cert"], options["tls_key"], options["tls_ca"], simulator=simulator)
         self._simulators = simulators or ()
         self._bridges = bridges or ()
         self.direct = simulators is not None
         """It joins simulators itself."""
         self.addresses = self._simulators or self._bridges or ("the daemon",)
         """Where its agents are, for people."""
-        self.spin = spin
-        self._rules = EnvScenario(scenario)
+        self.spin = options["spin"]
+        self._rules = EnvScenario(options["scenario"])
         self._profile = profile
         self._wait = seconds
         self._trace = None if trace is None else Path(trace)
-        self._annotates = bool(annotates)
+        self._annotates = bool(options["annotates"])
 
     def only_one(self) -> None:
         """Raises UsageError where several simulators or daemons were named: only a vector environment has those."""

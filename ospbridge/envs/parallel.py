@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from gymnasium.utils.seeding import np_random
 
@@ -12,7 +12,8 @@ from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.options import DEFAULTS, Options
+from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed
@@ -65,40 +66,11 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         agents: str | Sequence[str] = (),
         *,
         bridge: str | None = None,
-        scenario: str | None = None,
-        profile: str = "auto",
-        wait: float = 0.0,
-        connect_timeout: float = 30.0,
-        query_timeout: float = 5.0,
-        step_timeout: float = 30.0,
-        reset_timeout: float = 60.0,
-        spin: bool = True,
-        trace: str | None = None,
-        record: str | None = None,
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
-        tls_ca: str | None = None,
-        render_mode: str | None = None,
-        annotates: bool = False,
+        **given: Unpack[Options],
     ) -> None:
-        check_render_mode(render_mode)
-        joining = Joining(
-            simulator,
-            bridge,
-            scenario,
-            profile=profile,
-            wait=wait,
-            connect_timeout=connect_timeout,
-            query_timeout=query_timeout,
-            step_timeout=step_timeout,
-            reset_timeout=reset_timeout,
-            spin=spin,
-            trace=trace,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_ca=tls_ca,
-            annotates=annotates,
-        )
+        options = DEFAULTS | given
+        joining = Joining(simulator, bridge, options)
+        render_mode, record = options["render_mode"], options["record"]
         joining.only_one()
         made: NamedGroup
         (made,) = joining.direct_groups(agents) if joining.direct else joining.hub_groups(agents)
@@ -232,11 +204,8 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         return self._group
 
 
-def parallel_env(
-    simulator: str | None = None, agents: str | Sequence[str] = (), **options: Any
-) -> AgentsParallelEnv:
-    """An ``AgentsParallelEnv``, under the name that PettingZoo's environments have."""
-    return AgentsParallelEnv(simulator, agents, **options)
+parallel_env = AgentsParallelEnv
+"""The same, under the name that PettingZoo's environments have."""
 
 
 def _own_observations(found: Mapping[str, Feedback]) -> dict[str, NDArray[np.float32]]:

@@ -36,7 +36,7 @@ OPTIONS: Final = tuple(
     for name in inspect.signature(AgentEnv).parameters
     if name not in {"simulator", "bridge", "agent"}  # their plurals take their place
 )
-TLS_OPTIONS: Final = ("tls_cert", "tls_key", "tls_ca")
+TLS_OPTIONS: Final = tuple(name for name in OPTIONS if name.startswith("tls_"))
 
 
 @dataclass(frozen=True, slots=True)

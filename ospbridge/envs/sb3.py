@@ -6,12 +6,13 @@ Several agents or simulators, one learner, requests to all simulators out before
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from ospbridge.envs.options import Options, spelled_out
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.errors import ConfigurationError, UsageError
 
@@ -51,14 +52,30 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     @classmethod
-    def make(cls, env_id: str = "ospbridge/Agent-v0", **options: Any) -> Self:
-        """Make the vector environment and wrap it; ``options`` are those of ``OspVectorEnv``."""
+    @spelled_out
+    def make(
+        cls,
+        env_id: str = "ospbridge/Agent-v0",
+        *,
+        num_envs: int = 1,
+        simulator: str | Sequence[str] | None = None,
+        agents: str | Sequence[str] = (),
+        bridge: str | Sequence[str] | None = None,
+        copy: bool = True,
+        **given: Unpack[Options],
+    ) -> Self:
+        """Make the vector environment and wrap it, with the arguments of ``OspVectorEnv``."""
         return cls(
             gymnasium.make_vec(
                 env_id,
+                num_envs,
                 vectorization_mode="vector_entry_point",
                 autoreset_mode=AutoresetMode.SAME_STEP,
-                **options,
+                simulator=simulator,
+                agents=agents,
+                bridge=bridge,
+                copy=copy,
+                **given,
             )
         )
 

@@ -8,19 +8,17 @@ compared.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ospbridge.errors import UsageError
-from ospbridge.interface import DrawnSeed
+from ospbridge.interface import LARGEST_SEED, DrawnSeed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LARGEST_SEED", "drawn_seed", "each_seed", "osp_seed"]
-
-LARGEST_SEED: Final = 2**31 - 1
+__all__ = ["drawn_seed", "each_seed", "osp_seed"]
 
 
 def osp_seed(seed: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -26,7 +26,8 @@ from ospbridge.envs.groups.rows import FeedbackRows
 from ospbridge.envs.groups.vector_onlookers import looked_on
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.panel import FPS, check_render_mode, no_render_mode, render_modes
+from ospbridge.envs.options import DEFAULTS, Options
+from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import LocalProtocolError, SessionClosed
@@ -67,43 +68,14 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         agents: str | Sequence[str] = (),
         *,
         bridge: str | Sequence[str] | None = None,
-        scenario: str | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         copy: bool = True,
-        profile: str = "auto",
-        wait: float = 0.0,
-        connect_timeout: float = 30.0,
-        query_timeout: float = 5.0,
-        step_timeout: float = 30.0,
-        reset_timeout: float = 60.0,
-        spin: bool = True,
-        trace: str | None = None,
-        record: str | None = None,
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
-        tls_ca: str | None = None,
-        render_mode: str | None = None,
-        annotates: bool = False,
+        **given: Unpack[Options],
     ) -> None:
-        check_render_mode(render_mode)
+        options = DEFAULTS | given
         self.autoreset_mode = mode_named(autoreset_mode)
-        joining = Joining(
-            simulator,
-            bridge,
-            scenario,
-            profile=profile,
-            wait=wait,
-            connect_timeout=connect_timeout,
-            query_timeout=query_timeout,
-            step_timeout=step_timeout,
-            reset_timeout=reset_timeout,
-            spin=spin,
-            trace=trace,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_ca=tls_ca,
-            annotates=annotates,
-        )
+        joining = Joining(simulator, bridge, options)
+        render_mode, record = options["render_mode"], options["record"]
         fleet = fleet_of(joining, agents, num_envs)
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
         self._simulator = simulator

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.envs.groups.onlookers import Onlookers, place_of, places_of, try_all
-from ospbridge.errors import LocalProtocolError, OspBridgeError
+from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
     import os
@@ -55,9 +55,6 @@ class WatchedSeat:
         """An episode that this ends is on disk when it returns."""
         try:
             feedback = self._seat.step(action)
-        except LocalProtocolError:
-            # Nothing was sent: the episode goes on.
-            raise
         except OspBridgeError as error:
             self.onlookers.failed((self._name,), error)
             raise
@@ -114,9 +111,6 @@ class WatchedGroup:
         """The episodes that this ends are on disk when it returns."""
         try:
             found = self._group.step(actions)
-        except LocalProtocolError:
-            # Nothing was sent: the episodes go on.
-            raise
         except OspBridgeError as error:
             self._onlookers.failed(actions, error)
             raise

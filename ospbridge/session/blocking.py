@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -20,23 +19,19 @@ from ospbridge.interface import (
     ValueEntry,
     ValueReading,
 )
-from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import Exchange
-from ospbridge.osp.profile import Profile, profile_named
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import tenure_of, turn_back
+from ospbridge.session.arriving import Arrival
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.crossing import crossed, in_use_elsewhere
+from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
-from ospbridge.session.lease import LeaseFile
 from ospbridge.session.link import Link
 from ospbridge.session.locked_out import told_of_leases
-from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
-from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -45,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client.notices import Notice
     from ospbridge.task.base import Task
 
 __all__ = ["BlockingSession"]
@@ -53,24 +47,19 @@ __all__ = ["BlockingSession"]
 T = TypeVar("T")
 
 
-class BlockingSession:
+class BlockingSession(Driven[Link]):
     """An OSP session. Make one with ``BlockingSession.connect``; close it, or use it as a context manager."""
 
     def __init__(
         self, sock: socket.socket, conversation: Conversation, *, spin: bool, trace: TraceWriter | None
     ) -> None:
-        self.conversation = conversation
-        self.machine = conversation.machine
-        self.closed = False
+        link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
+        super().__init__(sock, conversation, link)
         self.freed: tuple[str, ...] = ()
         """Agents of dead sessions of ours that were given back on the way here."""
-        self._socket = sock
         self._pid = os.getpid()
         self._crossed = False
         """Two threads have met here, and one of them is still to be told."""
-        self._others: SeeingOff | None = None
-        """Handlers that other INITs of this session are answered by."""
-        self.link = Link(sock, conversation.machine, port=conversation.handler.port, spin=spin, trace=trace)
 
     def run(self, exchange: Exchange[T]) -> T:
         """The result of an exchange of this session's ``conversation``, or its error."""
@@ -113,35 +102,28 @@ class BlockingSession:
         ``reclaim_stale`` first frees agents of our own sessions that died; ``rejoin_locked`` only where nobody can join
         before that is done. Raises SimulatorNotFound, SimulatorSilent, VersionRefused or ConfigurationError.
         """
-        limits = limits or Limits()
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = resolve(named)
-        wanted = profile_named(profile) if isinstance(profile, str) else profile
         pauses = reclaim_stale or rejoin_locked
-        machine = ConnectMachine(
-            server, wanted, limits=limits, jitter=random.random, now=monotonic(), pauses=pauses
-        )
-        sock = open_udp(family)
-        lease = LeaseFile(leases)
         freed: list[str] = []
+        with (
+            told_of_leases(server, leases, said_goodbye=pauses),
+            Arrival(
+                family,
+                server,
+                profile,
+                limits=limits,
+                now=monotonic(),
+                pauses=pauses,
+                trace=trace,
+                leases=leases,
+            ) as arrival,
+        ):
+            find_handler(arrival, freed)
+            conversation = arrival.conversation()
+        session = cls(arrival.sock, conversation, spin=spin, trace=trace)
         try:
-            with (
-                closing(closed_port_probe(family, server)) as probe,
-                told_of_leases(server, leases, said_goodbye=pauses),
-            ):
-                handler, found = find_handler(
-                    sock, probe, machine, lease, trace=trace, leases=leases, freed=freed
-                )
-            early = connect_to(sock, handler)
-            tenure = tenure_of(lease, sock, machine)
-        except BaseException:
-            turn_back(lease, sock, machine, trace=trace)
-            raise
-        conversation = Conversation(server, handler, found, limits=limits, leases=leases, tenure=tenure)
-        session = cls(sock, conversation, spin=spin, trace=trace)
-        try:
-            session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
-            session.link.take_early(early)
+            session._arrived(arrival)
             if reclaim_stale:
                 freed += reclaim(successors(server, leases, session.machine.limits))
             session.freed = tuple(freed)
@@ -156,21 +138,6 @@ class BlockingSession:
         self.link.spin(enabled=spin)
 
     # --- the protocol ----------------------------------------------------------------------------------------------
-
-    @property
-    def profile(self) -> Profile:
-        """The kind of server that was found."""
-        return self.machine.profile
-
-    @property
-    def server(self) -> Endpoint:
-        """The simulator's address, resolved."""
-        return self.conversation.server
-
-    @property
-    def controlled(self) -> tuple[str, ...]:
-        """Names of the agents this session controls."""
-        return tuple(self.conversation.votes)
 
     def agents(self) -> tuple[AgentEntry, ...]:
         """All agents of the simulator."""
@@ -274,11 +241,6 @@ class BlockingSession:
         finally:
             self._drop()
 
-    def take_notices(self) -> list[Notice]:
-        """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
-        self.link.drain()
-        return self.conversation.take_notices()
-
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -299,45 +261,9 @@ class BlockingSession:
             finally:
                 self.left(confirmed=confirmed)
 
-    def goodbye(self) -> Exchange[bool] | None:
-        """For ``link``, which may be another one from here on; None where nobody is left to say it to."""
-        if self.machine.lost is not None:
-            if self.over:
-                return None
-            # It may be there again, and would keep the agents.
-            self.link = self.link.successor(self.conversation.take_heart())
-        return self.conversation.leave()
-
-    def surplus(self, *, confirmed: bool) -> SeeingOff | None:
-        """Whom to see off behind a ``goodbye`` that ended so: only then does a server read on."""
-        return self._others if confirmed or self.link.gone else None
-
-    def left(self, *, confirmed: bool) -> None:
-        """The ``goodbye`` ended so: nothing more is to be said, to its handler or another."""
-        try:
-            if confirmed or self.over:
-                self.conversation.forget_lease()
-            if not confirmed and not self.conversation.evicted:
-                given_up(self.server, self.controlled)
-        finally:
-            self._drop()
-
-    @property
-    def over(self) -> bool:
-        """Nobody keeps an agent for this session."""
-        return self.link.gone or self.conversation.evicted
-
     def disown(self) -> None:
         """In a forked child: the session is the parent's. Let go of it without a word."""
         self._drop()
-
-    def _drop(self) -> None:
-        self.closed = True
-        # Whoever finds the lease unlocked takes it that its port can be had.
-        self._socket.close()
-        if self._others is not None:
-            self._others.close()
-        self.conversation.abandon_lease()
 
     def __enter__(self) -> Self:
         return self

@@ -8,22 +8,13 @@ from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ospbridge.interface import Endpoint
-from ospbridge.session.arriving import hold_place, look_at
-from ospbridge.session.datagrams import MOST_AT_ONCE
 from ospbridge.session.link import Link
-from ospbridge.session.reclaim import AT_ONCE, successors
-from ospbridge.transport.udp import LARGEST_DATAGRAM, send_to
+from ospbridge.session.reclaim import AT_ONCE
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
-    from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client.connecting import ConnectMachine
-    from ospbridge.osp.profile import Profile
-    from ospbridge.session.lease import LeaseFile
+    from ospbridge.session.arriving import Arrival
     from ospbridge.session.reclaim import Successor
     from ospbridge.session.seeing_off import SeeingOff
 
@@ -91,54 +82,17 @@ def see_off(others: SeeingOff | None, give_up: float) -> None:
         poll.poll(max(0, ceil((others.machine.deadline - now) * 1000)))
 
 
-def find_handler(
-    sock: socket.socket,
-    probe: socket.socket,
-    machine: ConnectMachine,
-    lease: LeaseFile,
-    *,
-    trace: TraceWriter | None,
-    leases: Path | None,
-    freed: list[str],
-) -> tuple[Endpoint, Profile]:
-    """Have INIT answered; the handler, and what it speaks. Raises what ``ConnectMachine`` does.
+def find_handler(arrival: Arrival, freed: list[str]) -> None:
+    """Have INIT answered. Raises what ``ConnectMachine`` does.
 
     ``freed`` gets the agents of the dead that were freed meanwhile.
     """
+    machine = arrival.machine
     poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    poll.register(probe, select.POLLIN)
-    while True:
-        for datagram, to in machine.outgoing:
-            if trace is not None:
-                trace.sent(datagram, to.port)
-            send_to(sock, datagram, to)
-        machine.outgoing.clear()
-        if machine.adopted is not None:
-            assert machine.profile is not None
-            return machine.adopted, machine.profile
-        poll.poll(max(0, ceil((machine.deadline - monotonic()) * 1000)))
-        look_at(probe, machine)
-        for _ in range(MOST_AT_ONCE):
-            packet = _try_receive_from(sock)
-            if packet is None:
-                break
-            data, source = packet
-            if trace is not None:
-                trace.received(data, source.port)
-            machine.receive(data, source, monotonic())
-        hold_place(lease, sock, machine)
-        machine.handle_timer(monotonic())
+    poll.register(arrival.sock, select.POLLIN)
+    poll.register(arrival.probe, select.POLLIN)
+    while arrival.goes_on(monotonic()):
         if machine.paused_until is not None:
-            freed += reclaim(
-                successors(machine.server, leases, machine.limits, no_later=machine.paused_until)
-            )
+            freed += reclaim(arrival.successors())
             machine.paused_until = None
-
-
-def _try_receive_from(sock: socket.socket) -> tuple[bytes, Endpoint] | None:
-    try:
-        data, address = sock.recvfrom(LARGEST_DATAGRAM)
-    except BlockingIOError:
-        return None
-    return data, Endpoint(str(address[0]), int(address[1]))
+        poll.poll(max(0, ceil((machine.deadline - monotonic()) * 1000)))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from errno import EBADF
 from math import inf
 from socket import MSG_DONTWAIT
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.errors import RemoteProtocolError, SessionClosed
 from ospbridge.osp.codes import DATAGRAM_END
@@ -101,6 +101,10 @@ class Datagrams(ABC):
         self._left_way: StraightWay | None = None
         self._left: bytes | OSError | None = None
         """What made a link leave a straight way: a datagram, or what the network said; None: silence."""
+
+    @abstractmethod
+    def successor(self, machine: ClientMachine) -> Self:
+        """The same way for another machine."""
 
     def take_early(self, datagrams: list[bytes]) -> None:
         """What the handler sent before the socket was connected to it."""

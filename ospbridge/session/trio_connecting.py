@@ -7,23 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ospbridge.interface import Endpoint
-from ospbridge.session.arriving import hold_place, look_at
-from ospbridge.session.datagrams import MOST_AT_ONCE
-from ospbridge.session.reclaim import AT_ONCE, successors
+from ospbridge.session.reclaim import AT_ONCE
 from ospbridge.session.trio_link import TrioLink
-from ospbridge.transport.udp import LARGEST_DATAGRAM, send_to
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from ospbridge.observe.tally import Tally
-    from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client.connecting import ConnectMachine
-    from ospbridge.osp.profile import Profile
-    from ospbridge.session.lease import LeaseFile
+    from ospbridge.session.arriving import Arrival
     from ospbridge.session.reclaim import Successor
     from ospbridge.session.seeing_off import SeeingOff
 
@@ -63,43 +53,12 @@ async def see_off(others: SeeingOff | None, give_up: float) -> None:
             await trio.lowlevel.wait_readable(others.sock)
 
 
-async def find_handler(
-    sock: socket.socket,
-    probe: socket.socket,
-    machine: ConnectMachine,
-    lease: LeaseFile,
-    *,
-    trace: TraceWriter | None,
-    tally: Tally | None,
-    leases: Path | None,
-) -> tuple[Endpoint, Profile]:
-    """Have INIT answered; the handler, and what it speaks. Raises what ``ConnectMachine`` does."""
-    while True:
-        for datagram, to in machine.outgoing:
-            if trace is not None:
-                trace.sent(datagram, to.port)
-            if tally is not None:
-                tally.sent[datagram[0]] += 1
-            send_to(sock, datagram, to)
-        machine.outgoing.clear()
-        if machine.adopted is not None:
-            assert machine.profile is not None
-            return machine.adopted, machine.profile
-        with trio.move_on_at(min(machine.deadline, trio.current_time() + PROBE_EVERY)):
-            await trio.lowlevel.wait_readable(sock)
-        look_at(probe, machine)
-        for _ in range(MOST_AT_ONCE):
-            try:
-                data, address = sock.recvfrom(LARGEST_DATAGRAM)
-            except BlockingIOError:
-                break
-            if trace is not None:
-                trace.received(data, int(address[1]))
-            if tally is not None:
-                tally.received[data[0] if data else 0] += 1
-            machine.receive(data, Endpoint(str(address[0]), int(address[1])), trio.current_time())
-        hold_place(lease, sock, machine)
-        machine.handle_timer(trio.current_time())
+async def find_handler(arrival: Arrival) -> None:
+    """Have INIT answered. Raises what ``ConnectMachine`` does."""
+    machine = arrival.machine
+    while arrival.goes_on(trio.current_time()):
         if machine.paused_until is not None:
-            await reclaim(successors(machine.server, leases, machine.limits, no_later=machine.paused_until))
+            await reclaim(arrival.successors())
             machine.paused_until = None
+        with trio.move_on_at(min(machine.deadline, trio.current_time() + PROBE_EVERY)):
+            await trio.lowlevel.wait_readable(arrival.sock)

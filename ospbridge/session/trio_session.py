@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import closing
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import trio
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
-from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import Exchange
-from ospbridge.osp.profile import Profile, profile_named
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import tenure_of, turn_back
+from ospbridge.session.arriving import Arrival
 from ospbridge.session.conversation import Conversation
+from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
-from ospbridge.session.lease import LeaseFile
 from ospbridge.session.locked_out import told_of_leases
-from ospbridge.session.lost_agents import given_up
 from ospbridge.session.reclaim import successors
-from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.session.trio_connecting import find_handler, reclaim, see_off
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
-from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     import socket
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client.notices import Notice
     from ospbridge.osp.step.votes import Vote
     from ospbridge.task.base import Task
 
@@ -45,7 +38,7 @@ __all__ = ["TrioSession"]
 T = TypeVar("T")
 
 
-class TrioSession:
+class TrioSession(Driven[TrioLink]):
     """An OSP session. Make one with ``await TrioSession.connect``; ``aclose`` it, or use ``async with``."""
 
     def __init__(
@@ -58,15 +51,7 @@ class TrioSession:
         tally: Tally | None = None,
         linger: float = 0.0,
     ) -> None:
-        self.conversation = conversation
-        self.machine = conversation.machine
-        self.closed = False
-        self.clock = trio.lowlevel.current_clock().current_time
-        """The time, without trio's way to it: a step asks several times."""
-        self._socket = sock
-        self._others: SeeingOff | None = None
-        """Handlers that other INITs of this session are answered by."""
-        self._link = TrioLink(
+        link = TrioLink(
             sock,
             conversation.machine,
             port=conversation.handler.port,
@@ -75,12 +60,15 @@ class TrioSession:
             tally=tally,
             linger=linger,
         )
+        super().__init__(sock, conversation, link)
+        self.clock = trio.lowlevel.current_clock().current_time
+        """The time, without trio's way to it: a step asks several times."""
 
     async def _run(self, exchange: Exchange[T]) -> T:
         if self.closed:
             exchange.close()
             raise self.conversation.closed()
-        return await self._link.run(exchange)
+        return await self.link.run(exchange)
 
     # --- connecting ------------------------------------------------------------------------------------------------
 
@@ -102,38 +90,27 @@ class TrioSession:
 
         ``linger``: seconds for which a step waits for each datagram before other tasks have their turn.
         """
-        limits = limits or Limits()
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
-        wanted = profile_named(profile) if isinstance(profile, str) else profile
-        machine = ConnectMachine(
-            server,
-            wanted,
-            limits=limits,
-            jitter=random.random,
-            now=trio.current_time(),
-            pauses=reclaim_stale,
-        )
-        sock = open_udp(family)
-        lease = LeaseFile(leases)
+        with (
+            told_of_leases(server, leases, said_goodbye=reclaim_stale),
+            Arrival(
+                family,
+                server,
+                profile,
+                limits=limits,
+                now=trio.current_time(),
+                pauses=reclaim_stale,
+                trace=trace,
+                tally=tally,
+                leases=leases,
+            ) as arrival,
+        ):
+            await find_handler(arrival)
+            conversation = arrival.conversation()
+        session = cls(arrival.sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
         try:
-            with (
-                closing(closed_port_probe(family, server)) as probe,
-                told_of_leases(server, leases, said_goodbye=reclaim_stale),
-            ):
-                handler, found = await find_handler(
-                    sock, probe, machine, lease, trace=trace, tally=tally, leases=leases
-                )
-            early = connect_to(sock, handler)
-            tenure = tenure_of(lease, sock, machine)
-        except BaseException:
-            turn_back(lease, sock, machine, trace=trace)
-            raise
-        conversation = Conversation(server, handler, found, limits=limits, leases=leases, tenure=tenure)
-        session = cls(sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
-        try:
-            session._others = SeeingOff.beside(sock, server, found, machine.owed, trace=trace)
-            session._link.take_early(early)
+            session._arrived(arrival)
             if reclaim_stale:
                 await reclaim(successors(server, leases, session.machine.limits))
         except BaseException:
@@ -144,24 +121,9 @@ class TrioSession:
     # --- the protocol ----------------------------------------------------------------------------------------------
 
     @property
-    def profile(self) -> Profile:
-        """The kind of server that was found."""
-        return self.machine.profile
-
-    @property
-    def server(self) -> Endpoint:
-        """The simulator's address, resolved."""
-        return self.conversation.server
-
-    @property
-    def controlled(self) -> tuple[str, ...]:
-        """Names of the agents this session controls."""
-        return tuple(self.conversation.votes)
-
-    @property
     def gave_way_at(self) -> float:
         """When other tasks had their turn in a step, or in anything else that was asked, by trio's clock."""
-        return self._link.gave_way_at
+        return self.link.gave_way_at
 
     async def agents(self) -> tuple[AgentEntry, ...]:
         """All agents of the simulator."""
@@ -194,7 +156,7 @@ class TrioSession:
         conversation = self.conversation
         votes = conversation.fill(actions)
         if not conversation.watched:
-            way = self._link.walk(votes)
+            way = self.link.walk(votes)
             if way is not None:
                 return way.outcomes()
         return await self.step_on()
@@ -208,12 +170,12 @@ class TrioSession:
         votes = conversation.filled
         for vote, mine in zip(votes, inputs, strict=True):
             vote.fill(mine)
-        way = self._link.walk(votes)
+        way = self.link.walk(votes)
         return None if way is None else way.outcomes()
 
     async def step_on(self) -> dict[str, StepOutcome]:
         """The rest of a step that was taken up. Raises as ``step``."""
-        link = self._link
+        link = self.link
         conversation = self.conversation
         way = None
         if link.checkpoint_due:
@@ -276,14 +238,9 @@ class TrioSession:
         finally:
             self._drop()
 
-    def take_notices(self) -> list[Notice]:
-        """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
-        self._link.drain()
-        return self.conversation.take_notices()
-
     async def wait_readable(self) -> None:
         """Until something comes unasked; then ``take_notices`` reads it. For a session at rest only."""
-        await self._link.wait_readable()
+        await self.link.wait_readable()
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
@@ -293,40 +250,23 @@ class TrioSession:
             return
         confirmed = False
         give_up = trio.current_time() + self.machine.limits.close
-        try:
-            with trio.CancelScope(shield=True):
-                if self.machine.lost is None:
-                    confirmed = await self._run(self.conversation.leave())
-                elif not self.over:
-                    # It may be there again, and would keep the agents.
-                    self._link = self._link.successor(self.conversation.take_heart())
-                    confirmed = await self._link.run(self.conversation.leave())
-                if confirmed or self._link.gone:
-                    await see_off(self._others, give_up)
-        except OspBridgeError:
-            pass
-        finally:
-            if confirmed or self.over:
-                self.conversation.forget_lease()
-            if not confirmed and not self.conversation.evicted:
-                given_up(self.server, self.controlled)
-            self._drop()
-
-    @property
-    def over(self) -> bool:
-        """Nobody keeps an agent for this session."""
-        return self._link.gone or self.conversation.evicted
+        with trio.CancelScope(shield=True):
+            try:
+                goodbye = self.goodbye()
+                if goodbye is not None:
+                    confirmed = await self.link.run(goodbye)
+            except OspBridgeError:
+                pass
+            finally:
+                try:
+                    await see_off(self.surplus(confirmed=confirmed), give_up)
+                finally:
+                    self.left(confirmed=confirmed)
 
     def _drop(self) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        trio.lowlevel.notify_closing(self._socket)
-        # Whoever finds the lease unlocked takes it that its port can be had.
-        self._socket.close()
-        if self._others is not None:
-            self._others.close()
-        self.conversation.abandon_lease()
+        if not self.closed:
+            trio.lowlevel.notify_closing(self._socket)
+            super()._drop()
 
     async def __aenter__(self) -> Self:
         return self

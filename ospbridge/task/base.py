@@ -108,15 +108,7 @@ class Task:
 
     def cut(self, observation: NDArray[np.float32], reason: str, *, seed: int) -> Feedback:
         """The honest end of an episode whose last step cannot be told: the last observation again."""
-        info = {
-            "osp_seed": seed,
-            "infos": dict.fromkeys(self.info_names, float("nan")),
-            "events": (),
-            "values": {},
-            "restored": False,
-            "reason": reason,
-        }
-        return Feedback(observation, truncated=True, reason=reason, info=info)
+        return Feedback.cut(observation, reason, seed=seed, info_names=self.info_names)
 
     def name_no_infos(self) -> None:
         """For whoever tells the infos as numbers: steps with nothing else to tell share a ``PlainInfo`` from now on.

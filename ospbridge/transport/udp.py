@@ -9,7 +9,15 @@ from typing import Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 
-__all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_beside", "open_udp", "send_to"]
+__all__ = [
+    "LARGEST_DATAGRAM",
+    "closed_port_probe",
+    "connect_to",
+    "open_beside",
+    "open_udp",
+    "receive_from",
+    "send_to",
+]
 
 LARGEST_DATAGRAM: Final = 65_536
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
@@ -83,6 +91,15 @@ def send_to(sock: socket.socket, data: bytes, to: Endpoint) -> None:
         sock.sendto(data, (to.host, to.port))
 
 
+def receive_from(sock: socket.socket) -> tuple[bytes, Endpoint] | None:
+    """A datagram and where it came from; None where nothing is there."""
+    try:
+        data, address = sock.recvfrom(LARGEST_DATAGRAM)
+    except BlockingIOError:
+        return None
+    return data, Endpoint(str(address[0]), int(address[1]))
+
+
 def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:
     """Connect to the handler; what it sent before, in order.
 
@@ -90,10 +107,8 @@ def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:
     """
     sock.connect((handler.host, handler.port))
     early: list[bytes] = []
-    while True:
-        try:
-            data, address = sock.recvfrom(LARGEST_DATAGRAM)
-        except BlockingIOError:
-            return early
-        if (str(address[0]), int(address[1])) == (handler.host, handler.port):
+    while (packet := receive_from(sock)) is not None:
+        data, source = packet
+        if source == handler:
             early.append(data)
+    return early

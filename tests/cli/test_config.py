@@ -10,6 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
+from ospbridge.cli.configured import configuration
+from ospbridge.cli.connect import connect
+from ospbridge.cli.joining import settings_from
 from ospbridge.observe.runtime import default_hub
 
 if TYPE_CHECKING:
@@ -46,6 +49,18 @@ def run(*arguments: str, code: int = 0, variables: dict[str, str] | None = None)
 
 def show(*arguments: str, **variables: str) -> Any:
     return tomllib.loads(run("config", "show", *arguments, variables=variables).stdout)
+
+
+class Asked(dict[str, Any]):
+    """What was said, which remembers what was asked for."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        super().__init__(said)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
 
 
 @pytest.fixture
@@ -240,3 +255,11 @@ def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> N
     result = run("config", "show", "--config", str(file), code=78)
     assert "daemon.metrics" in result.stderr
     assert run("connect", "--metrics", said, code=2).stderr.count("no address to listen at") == 1
+
+
+def test_all_that_may_be_said_of_a_simulator_is_heeded() -> None:
+    with connect.make_context("connect", []) as context:
+        (simulator,) = configuration(context, None).simulators
+    asked = Asked({name: value.value for name, value in simulator.values.items()})
+    settings_from(asked)
+    assert asked.names == set(asked)

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from docs.generation.commands import walk
 from ospbridge import __version__
 from ospbridge.cli import COMMANDS, main
+from ospbridge.osp.profile import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,19 @@ def test_every_option_has_help() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, f"{path} {parameter.opts[0]}"
+
+
+def test_every_kind_of_server_can_be_chosen_wherever_one_can() -> None:
+    # Help may not take the time to look.
+    chosen = [
+        option.type.choices
+        for _, command in _commands()
+        for option in command.params
+        if option.name == "profile" and isinstance(option.type, click.Choice)
+    ]
+    assert len(chosen) > 5
+    for choices in chosen:
+        assert [name for name in choices if name != "auto"] == list(PROFILES)
 
 
 @pytest.mark.parametrize("args", TALK_TO_A_SIMULATOR, ids=" ".join)

@@ -6,8 +6,7 @@ import json
 import pickle
 import re
 import socket
-import threading
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -21,12 +20,13 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from tests.daemon.certificates import Authority
+from tests.in_threads import in_thread
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from click.testing import Result
@@ -37,26 +37,17 @@ pytestmark = pytest.mark.loopback
 @contextmanager
 def served(sink: Sink, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address of a sink that runs in a thread, since the command runs a loop of its own."""
-    ready = threading.Event()
-    place: list[Any] = []
 
-    async def serve() -> None:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        with trio.CancelScope() as scope:
-            port = listeners[0].socket.getsockname()[1]
-            place.extend([f"127.0.0.1:{port}", scope, trio.lowlevel.current_trio_token()])
-            ready.set()
-            await sink.serve(listeners, tls)
+    @asynccontextmanager
+    async def serving() -> AsyncIterator[str]:
+        (listener,) = listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sink.serve, listeners, tls)
+            yield f"127.0.0.1:{listener.socket.getsockname()[1]}"
+            nursery.cancel_scope.cancel()
 
-    thread = threading.Thread(target=trio.run, args=(serve,))
-    thread.start()
-    assert ready.wait(10)
-    address, scope, token = place
-    try:
+    with in_thread(serving()) as address:
         yield address
-    finally:
-        token.run_sync_soon(scope.cancel)
-        thread.join(10)
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
-def reached(way: str, simulator: object, hub: Path, *options: str) -> Iterator[dict[str, str]]:
+def reached(way: str, simulator: object, hub: Path, *options: str) -> Iterator[dict[str, Any]]:
     """What environments are told of where agents are: "direct", or through a "hub" made with ``options``."""
     if way == "direct":
         yield {"simulator": str(simulator)}

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import ospbridge
 from ospbridge.envs import terms
-from ospbridge.envs.seeding import LARGEST_SEED, osp_seed
+from ospbridge.envs.seeding import osp_seed
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
@@ -35,6 +35,7 @@ from ospbridge.errors import (
     TaskError,
     UsageError,
 )
+from ospbridge.interface import LARGEST_SEED
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY

@@ -334,7 +334,7 @@ def test_an_action_that_anothers_end_cuts_short_counts_as_one(
     path = runtime_directory / "hub"
     with ExitStack() as stack:
         simulator = stack.enter_context(UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0))
-        where = {"simulator": str(simulator.address), "scenario": str(scenario)}
+        where: Any = {"simulator": str(simulator.address), "scenario": str(scenario)}
         if hub:
             stack.enter_context(connected(simulator.address, path, "--scenario", str(scenario)))
             where = {"bridge": f"unix:{path}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import ospbridge
+from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.errors import LocalProtocolError, SimulatorNotFound, UsageError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.arena import ArenaWorld
@@ -234,3 +236,13 @@ def test_without_stable_baselines3_the_error_says_how_to_get_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert "pip install 'ospbridge[sb3]'" in done.stdout
+
+
+def test_it_is_made_with_the_arguments_of_the_vector_environment_but_for_the_mode_it_has_to_have() -> None:
+    wanted = dict(inspect.signature(OspVectorEnv).parameters)
+    del wanted["autoreset_mode"]
+    taken = dict(inspect.signature(OspVecEnv.make).parameters)
+    del taken["env_id"]
+    assert {name: (each.annotation, each.default) for name, each in taken.items()} == {
+        name: (each.annotation, each.default) for name, each in wanted.items()
+    }

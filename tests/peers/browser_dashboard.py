@@ -9,22 +9,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import trio
 
 from ospbridge.dashboard.serving import Dashboard
 from ospbridge.hub.status import AgentStatus
 from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.running import PROGRAM, Daemon
 from tests.dashboard.synthetic import SyntheticSource, opened, status
+from tests.in_threads import in_thread
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 exceptions = pytest.importorskip("selenium.common.exceptions")
@@ -162,29 +161,9 @@ def url_of(daemon: Daemon) -> str:
     return str(entry["url"])
 
 
-@contextmanager
-def shown(source: SyntheticSource, *, token: str = "") -> Iterator[Dashboard]:
+def shown(source: SyntheticSource, *, token: str = "") -> AbstractContextManager[Dashboard]:
     """A dashboard of what a test makes up, in a thread of its own."""
-    place: list[Any] = []
-    ready = threading.Event()
-
-    async def serve() -> None:
-        async with opened(source, token=token) as dashboard:
-            scope = trio.CancelScope()
-            place.extend([dashboard, scope, trio.lowlevel.current_trio_token()])
-            ready.set()
-            with scope:
-                await trio.sleep_forever()
-
-    thread = threading.Thread(target=trio.run, args=(serve,))
-    thread.start()
-    assert ready.wait(WITHIN)
-    dashboard, scope, runner = place
-    try:
-        yield dashboard
-    finally:
-        runner.run_sync_soon(scope.cancel)
-        thread.join(WITHIN)
+    return in_thread(opened(source, token=token))
 
 
 # --- with a real daemon -------------------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from ospbridge.errors import AgentTaken
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
-from ospbridge.session import blocking_connecting, trio_connecting
-from ospbridge.session.arriving import hold_place
+from ospbridge.session.arriving import Arrival
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.trio_session import TrioSession
@@ -38,7 +37,6 @@ pytestmark = pytest.mark.loopback
 VICTIM = """
 import sys, time
 from ospbridge.osp.client import connecting
-from ospbridge.session.arriving import hold_place
 from ospbridge.session.blocking import BlockingSession
 connecting.COLLECT = float(sys.argv[2])
 session = BlockingSession.connect(sys.argv[1])
@@ -123,16 +121,15 @@ def test_so_it_is_with_a_session_that_is_let_go_of(
 def test_whoever_is_interrupted_behind_the_answer_says_goodbye(
     join: Callable[..., None], profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(lease: Any, sock: Any, machine: Any) -> None:
-        held(lease, sock, machine)
-        if machine.answered is not None:
+    def interrupted(arrival: Arrival) -> None:
+        held(arrival)
+        if arrival.machine.answered is not None:
             raise KeyboardInterrupt
 
-    held = hold_place
+    held = Arrival._hold_place
     with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile, max_handlers=1) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(blocking_connecting, "hold_place", interrupted)
-            patched.setattr(trio_connecting, "hold_place", interrupted)
+            patched.setattr(Arrival, "_hold_place", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 join(server.address)
         # Nobody says it once more for them.

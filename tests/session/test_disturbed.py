@@ -86,8 +86,8 @@ def test_a_blocking_session_goes_on(simulator: UdpSimulator, number: int) -> Non
 async def test_a_session_of_trio_goes_on(simulator: UdpSimulator) -> None:
     async with await TrioSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS) as session:
         (agent,) = await session.register("agent")
-        disturbed = Disturbed(session._link._socket, errno.EHOSTUNREACH)
-        session._link._socket = disturbed  # type: ignore[assignment]  # it behaves as one
+        disturbed = Disturbed(session.link._socket, errno.EHOSTUNREACH)
+        session.link._socket = disturbed  # type: ignore[assignment]  # it behaves as one
         await session.reset(1)
         for _ in range(20):
             outcome = await session.step({agent.name: np.zeros(1, np.float32)})

@@ -57,8 +57,7 @@ BOTH = pytest.mark.parametrize("register", [register_blocking, register_with_tri
 
 def refused(session: BlockingSession | TrioSession) -> None:
     """Its handler's port is closed; this simulator still has its agents."""
-    link = session.link if isinstance(session, BlockingSession) else session._link
-    link._refused(monotonic())
+    session.link._refused(monotonic())
 
 
 def gone_blocking(address: Endpoint) -> None:

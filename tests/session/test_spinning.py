@@ -79,7 +79,7 @@ async def test_a_session_of_a_daemon_hardly_tries_beside_a_simulator_that_thinks
             async with await TrioSession.connect(str(simulator.address)) as session:
                 (agent,) = await session.register("agent")
                 await session.reset(1)
-                link: Any = session._link
+                link: Any = session.link
                 link._socket = counting = Counting(link._socket)
                 for _ in range(ADAPTING):
                     await session.step({agent.name: np.zeros(2, np.float32)})

@@ -20,6 +20,7 @@ from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.daemon.relay.spaces import actions_of, described, other_bounds, require_same_actions
 from ospbridge.daemon.relay.upstream import Learner, policy_weights
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
+from ospbridge.interface import LARGEST_SEED
 from ospbridge.observe import logs
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.architecture import read_architecture
@@ -44,7 +45,6 @@ __all__ = ["Driving"]
 log = logs.get(__name__)
 UNFIT: Final = 10.0
 """Seconds until weights that do not fit are asked for again."""
-LARGEST_SEED: Final = 2**31 - 1
 
 
 class Driving:

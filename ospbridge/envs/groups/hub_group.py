@@ -181,16 +181,10 @@ class HubGroup:
         """The honest end of episodes whose last step cannot be told: the last observation again."""
         found = {}
         for name in self._playing:
-            last = self._last[name]
-            info = {
-                "osp_seed": last.info["osp_seed"],
-                "infos": dict.fromkeys(self._info_names[name], float("nan")),
-                "events": (),
-                "values": {},
-                "restored": False,
-                "reason": reason,
-            }
-            found[name] = Feedback(last.observation.copy(), truncated=True, reason=reason, info=info)
+            last, names = self._last[name], self._info_names[name]
+            found[name] = Feedback.cut(
+                last.observation.copy(), reason, seed=last.info["osp_seed"], info_names=names
+            )
         self._playing = []
         return found
 

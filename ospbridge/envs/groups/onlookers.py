@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from ospbridge.errors import OspBridgeError
+from ospbridge.errors import LocalProtocolError, OspBridgeError
 
 if TYPE_CHECKING:
     import os
@@ -144,7 +144,8 @@ class Onlookers(Generic[K]):
 
     def failed(self, keys: Iterable[K], error: Exception) -> None:
         """The step of these ended in ``error``, which is raised next: nothing else may be."""
-        if not isinstance(error, OspBridgeError):
+        if not isinstance(error, OspBridgeError) or isinstance(error, LocalProtocolError):
+            # Of the latter nothing was sent: the episode goes on.
             return
         for key in keys:
             if self.panels:

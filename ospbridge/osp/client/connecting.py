@@ -110,6 +110,11 @@ class ConnectMachine:
         return self._answer
 
     @property
+    def finished(self) -> bool:
+        """A handler is adopted."""
+        return self.adopted is not None
+
+    @property
     def owed(self) -> int:
         """So many INITs of the form that was answered may still be: they were lost, or wait to be read."""
         return max(self._inits // len(self._wanted) - 1 - len(self.surplus), 0) if self._answer else 0

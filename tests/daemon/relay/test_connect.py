@@ -8,11 +8,10 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import trio
 
 from ospbridge.errors import AgentTaken
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -21,6 +20,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.running import PROGRAM, Daemon
+from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,26 +32,8 @@ pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")
 @contextmanager
 def learning(learner: TinyLearner) -> Iterator[str]:
     """The learner in a thread of its own; its address."""
-    ready = threading.Event()
-    place: list[Any] = []
-
-    async def serve() -> None:
-        async with learner.listening() as port:
-            scope = trio.CancelScope()
-            place.extend([f"127.0.0.1:{port}", scope, trio.lowlevel.current_trio_token()])
-            ready.set()
-            with scope:
-                await trio.sleep(50)
-
-    thread = threading.Thread(target=trio.run, args=(serve,))
-    thread.start()
-    assert ready.wait(10)
-    address, scope, token = place
-    try:
-        yield address
-    finally:
-        token.run_sync_soon(scope.cancel)
-        thread.join(10)
+    with in_thread(learner.listening()) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def drive(address: str, *options: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -267,11 +268,7 @@ async def test_others_wait_without_losing_time_while_weights_are_learned() -> No
     learner = TinyLearner()
     learner.thinks = 0.3
     _, conductor = world("a", "b", length=1000)
-    conductor.settings = type(conductor.settings)(
-        hub=conductor.settings.hub,
-        simulator=conductor.settings.simulator,
-        limits=type(conductor.settings.limits)(step=0.1, reset=60.0),
-    )
+    conductor.settings = replace(conductor.settings, limits=replace(conductor.settings.limits, step=0.1))
     b = attach(conductor, "b", Driver("env", 2))
     conductor.lockstep.quorum = 2
     async with learner.listening() as port, driven(conductor, upstream(port, agents=("a",))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -204,11 +205,7 @@ async def test_an_environment_beside_the_driver_loses_no_time_in_any_of_the_worl
     learner = TinyLearner()
     learner.thinks = 0.3
     _, beside = world("a", "b", length=1000)
-    beside.settings = type(beside.settings)(
-        hub=beside.settings.hub,
-        simulator=beside.settings.simulator,
-        limits=type(beside.settings.limits)(step=0.1, reset=60.0),
-    )
+    beside.settings = replace(beside.settings, limits=replace(beside.settings.limits, step=0.1))
     _, other = world(length=1000)
     b = attach(beside, "b", Driver("env", 2))
     beside.lockstep.quorum = 2

@@ -30,6 +30,7 @@ from ospbridge.transport.stream_ends import last_word
 from ospbridge.transport.streams import open_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.running import Daemon
+from tests.in_threads import in_thread
 from tests.kept import uncollected
 
 if TYPE_CHECKING:
@@ -301,30 +302,6 @@ async def test_what_is_wrong_with_our_own_settings_is_not_waited_for(
 # --- a daemon ----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def in_thread(server: Server) -> Iterator[str]:
-    """Its address."""
-    ready = threading.Event()
-    place: list[Any] = []
-
-    async def serve() -> None:
-        async with server.listening() as port:
-            with trio.CancelScope() as scope:
-                place.extend([f"127.0.0.1:{port}", scope, trio.lowlevel.current_trio_token()])
-                ready.set()
-                await trio.sleep(60)
-
-    thread = threading.Thread(target=trio.run, args=(serve,))
-    thread.start()
-    assert ready.wait(WITHIN)
-    address, scope, token = place
-    try:
-        yield address
-    finally:
-        token.run_sync_soon(scope.cancel)
-        thread.join(WITHIN)
-
-
 def eventually(condition: Callable[[], object], daemon: Daemon) -> None:
     give_up = time.monotonic() + WITHIN
     while not condition():
@@ -358,8 +335,8 @@ def test_a_daemon_lives_on_beside_an_upstream_that_is_refused_until_a_certificat
     bad = good if fault == "refuses ours" else faulty(authority, tmp_path, fault)
     server = Server(showing(bad, asks=True))
     files = ("--rllink-tls-ca", ours.ca, "--rllink-tls-cert", ours.cert, "--rllink-tls-key", ours.key)
-    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator, in_thread(server) as address:
-        options = ["--rllink", f"tls://{address}", "--rllink-mode", "observe", "--rllink-unannotated"]
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator, in_thread(server.listening()) as port:
+        options = ["--rllink", f"tls://127.0.0.1:{port}", "--rllink-mode", "observe", "--rllink-unannotated"]
         with Daemon(simulator.address, *options, *map(str, files), directory=tmp_path) as daemon:
             eventually(lambda: words in daemon.status().upstreams[0].trouble, daemon)
             play_five_steps()
