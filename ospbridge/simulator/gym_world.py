@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gymnasium
 import numpy as np
 
-from ospbridge.errors import ConfigurationError, WorldFailed
+from ospbridge.errors import ConfigurationError, OspBridgeError, WorldFailed
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.server.repository import double_variable
 from ospbridge.osp.world import WorldAgent
@@ -192,6 +192,13 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
         raise ConfigurationError(
             f"Gymnasium cannot make {env_id!r}: {error}",
             hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists what there is",
+        ) from error
+    except OspBridgeError:
+        raise  # of an environment of ours
+    except Exception as error:
+        raise ConfigurationError(
+            f"environment {env_id!r} cannot be made: {type(error).__name__}: {error}",
+            hint="make it by itself, with gymnasium.make: its own traceback says more",
         ) from error
 
 

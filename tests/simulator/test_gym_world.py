@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ospbridge.errors import ConfigurationError, WorldFailed
+from ospbridge.errors import ConfigurationError, HubNotFound, WorldFailed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
 from ospbridge.simulator.gym_world import EPISODE_ENDED, GymWorld
@@ -146,6 +147,31 @@ def test_a_missing_package_is_named_with_what_to_install() -> None:
     with pytest.raises(ConfigurationError) as refused:
         GymWorld(["no_such_module_anywhere:Thing-v0"])
     assert "no_such_module_anywhere" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("install shimmy"), TypeError("missing 1 argument: 'level'")], ids=["import", "type"]
+)
+def test_an_environment_that_cannot_be_made_says_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(**_: Any) -> gymnasium.Env[Any, Any]:
+        raise error
+
+    spec = gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=broken)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with pytest.raises(ConfigurationError) as refused:
+        GymWorld(["Broken-v0"])
+    told = f"environment 'Broken-v0' cannot be made: {type(error).__name__}: {error}"
+    assert refused.value.message.startswith(told)
+
+
+def test_an_environment_of_ours_that_cannot_be_made_tells_its_own_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    with pytest.raises(HubNotFound):
+        GymWorld(["ospbridge:ospbridge/Agent-v0"])
 
 
 def test_a_finished_environment_stays_frozen_until_the_reset() -> None:
