@@ -5,7 +5,6 @@ Whatever goes wrong in it is logged and costs nobody else anything: it is opened
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
 from pathlib import Path
@@ -19,7 +18,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
-from ospbridge.transport.unix import LONGEST_PATH
+from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -41,8 +40,6 @@ GRACE: Final = 0.6
 """... what the web server still does is ended, ..."""
 LEAVE_WITHIN: Final = 1.0
 """... and so is everything."""
-LONGEST_ROOM: Final = LONGEST_PATH - 24
-"""Bytes of the path of a directory for temporary files: a directory of our own in it and a socket in that take 24."""
 
 
 class Dashboard:
@@ -91,11 +88,12 @@ class Dashboard:
         from ospbridge.dashboard.app import Application
 
         application = Application(source, self._access, port=self._port)
-        usual = tempfile.gettempdir()
-        room = usual if len(os.fsencode(usual)) <= LONGEST_ROOM else "/tmp"  # noqa: S108  # a directory of its own in it
         async with trio.open_nursery() as outer:
             outer.start_soon(_tell_when_cancelled, application.over)
-            with trio.CancelScope(shield=True) as scope, tempfile.TemporaryDirectory(dir=room) as directory:
+            with (
+                trio.CancelScope(shield=True) as scope,
+                tempfile.TemporaryDirectory(dir=room_for_sockets()) as directory,
+            ):
                 visitors = trio.CancelScope()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_leave, application.over, visitors, scope)
