@@ -326,6 +326,24 @@ def test_the_colours_are_those_of_the_system_unless_one_chooses(browser: Browser
         browser.run("localStorage.clear()")
 
 
+def test_the_agent_that_is_shown_can_be_told_where_the_system_forces_its_colours(browser: Browser) -> None:
+    agents = [AgentStatus(name, "playing", "x", 1, 1, [1.0], [1]) for name in ("robot", "other")]
+    forced = {"features": [{"name": "forced-colors", "value": "active"}]}
+    with shown(SyntheticSource([status(agents=agents)])) as dashboard:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", forced)
+        browser.driver.get(dashboard.url)
+        browser.choose("robot")
+        browser.until(lambda: browser.find("#agents [aria-pressed=true]"))
+        pressed, other = (
+            browser.run(
+                f"return getComputedStyle(document.querySelector('#agents [aria-pressed={state}]')).border"
+            )
+            for state in ("true", "false")
+        )
+        assert pressed.startswith("3px")
+        assert other.startswith("1px")
+
+
 def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser) -> None:
     browser.size(*PHONE)
     agents = [
