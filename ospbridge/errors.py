@@ -308,7 +308,7 @@ class WorldFailed(OspBridgeError):
     """An environment that the built-in simulator hosts raised an error of its own."""
 
     exit_code = 70
-    default_hint = "run the environment by itself with the same actions; its own traceback stands above"
+    default_hint = "run the environment by itself with the same actions: its own traceback says more"
 
 
 class HubError(OspBridgeError):

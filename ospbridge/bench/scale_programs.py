@@ -13,6 +13,7 @@ from ospbridge.bench.processes import Program, culprit
 from ospbridge.bench.scale_client import EARLY, READY, Stepped
 from ospbridge.bench.stage import START, time_for
 from ospbridge.errors import OspBridgeError
+from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ __all__ = ["daemon_of", "stepped_by"]
 def daemon_of(*options: str) -> Iterator[tuple[Program, Path]]:
     """A daemon, and the directory with its hubs. Raises ProgramFailed in place of what its clients see of its end."""
     with (
-        tempfile.TemporaryDirectory(prefix="ospb-") as directory,
+        tempfile.TemporaryDirectory(prefix="ospb-", dir=room_for_sockets()) as directory,
         Program(
             "ospbridge",
             "connect",

@@ -14,6 +14,7 @@ from ospbridge.bench.cores import keep_apart
 from ospbridge.bench.processes import Program, culprit
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.profile import PROFILES
+from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -191,7 +192,8 @@ class Stage:
 
     def _daemon(self, name: str, *, scenario: str = "", relayed: bool = False) -> tuple[str, Program]:
         if name not in self._daemons:
-            directory = Path(self._programs.enter_context(tempfile.TemporaryDirectory(prefix="ospb-")))
+            made = tempfile.TemporaryDirectory(prefix="ospb-", dir=room_for_sockets())
+            directory = Path(self._programs.enter_context(made))
             hub = f"unix:{directory / 'hub'}"
             options = ["--simulator", self._new_responders(1)[0], "--hub", hub]
             # All of them play from the first step on, however late one of their processes comes.

@@ -25,6 +25,7 @@ from ospbridge.bench.processes import Program, ProgramFailed, importing_as_we_do
 from ospbridge.bench.report import Panel, Quantity, Report, Row
 from ospbridge.bench.turns import untold
 from ospbridge.bench.usage import processor_seconds
+from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,7 +103,10 @@ def measure_startup(*, runs: int = 10, only: Sequence[str] = (), told: Told = un
     """
     starts = {name: start for name, start in STARTS.items() if not only or name in (FLOOR, *only)}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in starts}
-    with tempfile.TemporaryDirectory(prefix="ospb-") as directory, _places(Path(directory), starts) as places:
+    with (
+        tempfile.TemporaryDirectory(prefix="ospb-", dir=room_for_sockets()) as directory,
+        _places(Path(directory), starts) as places,
+    ):
         for number in range(runs + 1):
             for name, start in starts.items():
                 told(name)

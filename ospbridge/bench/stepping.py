@@ -2,7 +2,7 @@
 
 The processes are forked from this one, which has loaded all that an environment needs, and attach at once. Each line
 of standard input, "STEPS WARM_UP", has all of them reset and take so many steps; what came of it is a line of JSON on
-standard output, as ``Stepped``. The first line of output says that all are attached. It ends when its standard input
+standard output, as ``Run``. The first line of output says that all are attached. It ends when its standard input
 does.
 """
 

@@ -54,6 +54,8 @@ def demo(env: str | None, steps: int, seed: int) -> None:
     Starts a simulator with two robots, the daemon between it and environments, and two programs that step an
     environment each; tells what happened, and ends all of it. Nothing is left behind.
     """
+    from ospbridge.transport.unix import room_for_sockets
+
     with stoppable(), _all_ended() as stack:
         hosted = ("--env", env, "--copies", str(ROBOTS)) if env else ("--arena", "--robots", str(ROBOTS))
         simulator = _start(stack, "the simulator", "ospbridge", "sim", *hosted, "--port", "0", "--quiet")
@@ -63,7 +65,7 @@ def demo(env: str | None, steps: int, seed: int) -> None:
         click.echo(f"agents: {', '.join(f'{agent.name} ({agent.type})' for agent in agents)}")
 
         directory = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="ospb-", ignore_cleanup_errors=True)
+            tempfile.TemporaryDirectory(prefix="ospb-", dir=room_for_sockets(), ignore_cleanup_errors=True)
         )
         hub = f"unix:{Path(directory) / 'hub'}"
         joined = ("--simulator", address, "--hub", hub, "--quorum", str(len(agents)))

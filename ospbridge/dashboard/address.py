@@ -172,16 +172,19 @@ def place(endpoint: Endpoint, *, guarded: bool) -> tuple[int, int, int, Any]:
 def listening(endpoint: Endpoint, *, guarded: bool) -> socket.socket:
     """A socket that listens there. Raises ConfigurationError as ``place`` does, and for an address that is in use."""
     family, kind, protocol, address = place(endpoint, guarded=guarded)
-    sock = socket.socket(family, kind, protocol)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.setblocking(False)
-        sock.bind(address)
-        sock.listen(BACKLOG)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.setblocking(False)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
     except OSError as error:
-        sock.close()
         raise ConfigurationError(
             f"the dashboard cannot listen at {endpoint}: {error.strerror}",
             hint="stop what listens there, or choose another one with --dashboard [HOST:]PORT; port 0 takes a free one",

@@ -18,6 +18,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
+from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -89,7 +90,10 @@ class Dashboard:
         application = Application(source, self._access, port=self._port)
         async with trio.open_nursery() as outer:
             outer.start_soon(_tell_when_cancelled, application.over)
-            with trio.CancelScope(shield=True) as scope, tempfile.TemporaryDirectory() as directory:
+            with (
+                trio.CancelScope(shield=True) as scope,
+                tempfile.TemporaryDirectory(dir=room_for_sockets()) as directory,
+            ):
                 visitors = trio.CancelScope()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_leave, application.over, visitors, scope)

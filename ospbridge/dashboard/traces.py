@@ -1,7 +1,7 @@
 """An agent's moments as points of curves: few enough for a browser, however fast the simulator steps. No I/O, no clock.
 
-What a page shows of a thousand steps a second is at most some dozen points a second; all that lies between is left out,
-but for the ends of episodes.
+What a page shows of a thousand steps a second is eighty points a second; all that lies between is left out, but for the
+beginnings and ends of episodes.
 """
 
 from __future__ import annotations

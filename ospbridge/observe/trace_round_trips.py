@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ospbridge.observe.trace import TraceRecord
 
-__all__ = ["ACKNOWLEDGEMENTS", "REPEATS_ID", "REQUEST_OF", "RoundTrip", "round_trips"]
+__all__ = ["ACKNOWLEDGEMENTS", "NOBODYS", "REPEATS_ID", "REQUEST_OF", "RoundTrip", "round_trips"]
 
 ACKNOWLEDGEMENTS: Final = frozenset(
     {
@@ -57,7 +57,9 @@ REPEATS_ID: Final = frozenset(
         Code.SET_VALUE_ACK,
     }
 )
-"""Answers that repeat the id of what was asked for; an id that nobody has is answered with 0 or -1."""
+"""Answers that repeat the id of what was asked for; an id that nobody has is answered with one of ``NOBODYS``."""
+NOBODYS: Final = (b"\0\0\0\0", b"\xff\xff\xff\xff")
+"""0 and -1, as ids."""
 
 _STEP, _STEP_COMPLETED = Code.NEXT_SIMULATION_STEP, Code.NEXT_SIMULATION_STEP_COMPLETED
 _RESET = Code.RESET_SIMULATION
@@ -125,7 +127,7 @@ def _sent(line: _Line, code: Code, record: TraceRecord) -> Iterator[RoundTrip]:
         line.asked.setdefault((_RESET, b""), record.time)
         return
     key = (code, _id(record) if code in _ASKED_BY_ID else b"")
-    begun = line.asked.get(key)
+    begun = line.asked.pop(key, None)
     if begun is not None:
         yield RoundTrip(code, begun, None)
     line.asked[key] = record.time
@@ -142,6 +144,9 @@ def _received(line: _Line, code: Code, record: TraceRecord) -> Iterator[RoundTri
         key = (REQUEST_OF[code], _id(record) if code in REPEATS_ID else b"")
     else:
         return
+    if key not in line.asked and key[1] in NOBODYS:
+        # What was asked for last is what nobody has.
+        key = next((asked for asked in reversed(line.asked) if asked[0] is key[0]), key)
     begun = line.asked.pop(key, None)
     if begun is not None:
         yield RoundTrip(key[0], begun, record.time - begun)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.plot.looks import MOST_POINTS, Looks, finite, legend, short_name
+from ospbridge.plot.looks import MOST_POINTS, Looks, finite, legend, only_whole_numbers, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,8 +90,8 @@ def draw_episodes(figures: Sequence[EpisodeFigures], title: str, looks: Looks, *
         upper.scatter([], [], s=14, facecolors="none", edgecolors=looks.faint, label="abandoned or lost")
     lower.set_ylim(bottom=0)
     lower.set_xlabel("episode")
-    _only_whole_numbers(lower.xaxis)
-    _only_whole_numbers(lower.yaxis)
+    only_whole_numbers(lower.xaxis)
+    only_whole_numbers(lower.yaxis)
     figure.suptitle(title, x=0.01, ha="left")
     legend(upper)
     return figure
@@ -154,9 +154,3 @@ def _draw(
             label=f"{prefix}median of the latest {window}",
             zorder=3,
         )
-
-
-def _only_whole_numbers(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(integer=True))

@@ -34,6 +34,7 @@ __all__ = [
     "drawing",
     "finite",
     "legend",
+    "only_whole_numbers",
     "picture_format",
     "plain_numbers",
     "short_name",
@@ -179,6 +180,13 @@ def plain_numbers(axis: Axis, *, crowded: bool = False) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0,) if crowded else (1.0, 2.0, 5.0), numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def only_whole_numbers(axis: Axis) -> None:
+    """For what is counted."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def legend(axes: Axes) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ospbridge.errors import UsageError
 from ospbridge.interface import fits
-from ospbridge.plot.looks import Looks, finite, short_name
+from ospbridge.plot.looks import Looks, finite, only_whole_numbers, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ def draw_signals(
         axes.margins(x=0.01, y=0.1)
         axes.yaxis.set_major_locator(_few())
     panels[-1].set_xlabel("step (0 is the reset)")
-    panels[-1].xaxis.set_major_locator(_whole_numbers())
+    only_whole_numbers(panels[-1].xaxis)
     figure.align_ylabels()
     figure.suptitle(title, x=0.01, ha="left")
     if len(drawn) > 1:
@@ -106,12 +106,6 @@ def draw_signals(
             *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False
         )
     return figure
-
-
-def _whole_numbers() -> object:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(integer=True)
 
 
 def _few() -> object:

@@ -60,7 +60,7 @@ def read_policy(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]] 
         if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
             raise ConfigurationError("it is a pipe or a device", hint="name an .onnx or .npz file")  # noqa: TRY301  # told like the rest
         if found.st_size > LARGEST:
-            raise _too_large(found.st_size)
+            raise _too_large(f"{found.st_size} bytes", LARGEST)
         if kind == ".npz":
             return _weights(path)
         model = path.read_bytes()
@@ -79,8 +79,10 @@ def _weights(path: Path) -> dict[str, NDArray[np.float32]]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             size = sum(member.file_size for member in members)
-            if len(members) > _MOST_ARRAYS or size > LARGEST:
-                raise _too_large(size)
+            if len(members) > _MOST_ARRAYS:
+                raise _too_large(f"{len(members)} arrays", _MOST_ARRAYS)
+            if size > LARGEST:
+                raise _too_large(f"{size} bytes", LARGEST)
             weights = {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
     except _DAMAGED as error:
         raise ConfigurationError(
@@ -113,8 +115,8 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.floa
         return array.astype(np.float32)
 
 
-def _too_large(size: int) -> ConfigurationError:
+def _too_large(held: str, most: int) -> ConfigurationError:
     return ConfigurationError(
-        f"it holds {size} bytes, at most {LARGEST} are read",
+        f"it holds {held}, at most {most} are read",
         hint="policies of this size are not supported",
     )

@@ -44,6 +44,10 @@ RADIUS: Final = 0.1
 """Of a robot, in metres."""
 AXLE: Final = 0.16
 """Between the wheels, in metres."""
+LEAST: Final = {"Size": 4 * RADIUS}
+"""In a smaller arena no robot has a place."""
+MOST: Final = {"WheelInertia": 1.0}
+"""With more of it wheels would turn faster and faster."""
 
 
 class ArenaWorld:
@@ -81,7 +85,7 @@ class ArenaWorld:
 
     def _variable(self, name: str) -> Variable:
         def write(value: float) -> bool:
-            if not 0.0 < value <= 1000.0:
+            if not (value > 0.0 and LEAST.get(name, 0.0) <= value <= MOST.get(name, 1000.0)):
                 return False
             self._settings[name] = value
             return True

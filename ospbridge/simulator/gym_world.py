@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gymnasium
 import numpy as np
 
-from ospbridge.errors import ConfigurationError, WorldFailed
+from ospbridge.errors import ConfigurationError, OspBridgeError, WorldFailed
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.server.repository import double_variable
 from ospbridge.osp.world import WorldAgent
@@ -53,8 +53,11 @@ class HostedEnv:
 
     def reset(self, seed: int | None) -> None:
         """Start an episode; its first observation is published by the next step."""
-        observation, _ = self.env.reset(seed=seed)
-        self._first = self._observation.write(observation)
+        try:
+            observation, _ = self.env.reset(seed=seed)
+            self._first = self._fitting(observation)
+        except Exception as error:
+            raise self._failed("reset", error) from error
         self._fresh, self._frozen = True, False
         self.agent.infos[:] = 0.0
 
@@ -74,14 +77,27 @@ class HostedEnv:
             inputs = np.where(np.isnan(inputs), agent.neutral, inputs)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(self._action.read(inputs))
+            agent.outputs[:] = self._fitting(observation)
+            agent.infos[:] = reward, terminated, truncated
+            self._frozen = bool(terminated or truncated)
         except Exception as error:
-            raise WorldFailed(
-                f"environment {self.env_id!r} of agent {agent.name!r} failed in a step: {type(error).__name__}: {error}"
-            ) from error
-        agent.outputs[:] = self._observation.write(observation)
-        agent.infos[:] = reward, terminated, truncated
-        self._frozen = bool(terminated or truncated)
+            raise self._failed("step", error) from error
         return self._frozen
+
+    def _fitting(self, observation: Any) -> Any:
+        """As outputs. Raises ValueError for an observation of another size than its space has."""
+        written = self._observation.write(observation)
+        if len(written) != len(self.agent.outputs):
+            raise ValueError(
+                f"its observation has {len(written)} numbers, its observation space {len(self.agent.outputs)}"
+            )
+        return written
+
+    def _failed(self, what: str, error: Exception) -> WorldFailed:
+        return WorldFailed(
+            f"environment {self.env_id!r} of agent {self.agent.name!r} failed in a {what}: "
+            f"{type(error).__name__}: {error}"
+        )
 
     def parameters(self) -> Iterable[Variable]:
         """Public numbers of the environment, such as gravity and masses, as settable variables."""
@@ -92,14 +108,22 @@ class HostedEnv:
 
 
 def _parameter(path: str, target: object, name: str) -> Variable:
+    """What the environment has made something else of, which is no number, reads as NaN and is not to be set."""
+
+    def read() -> float:
+        try:
+            return float(getattr(target, name, math.nan))
+        except (TypeError, ValueError):
+            return math.nan
+
     def write(value: float) -> bool:
-        if isinstance(getattr(target, name), int) and value.is_integer():
-            setattr(target, name, int(value))
-        else:
-            setattr(target, name, value)
+        before = getattr(target, name, None)
+        if not isinstance(before, int | float | np.number):
+            return False
+        setattr(target, name, int(value) if isinstance(before, int) and value.is_integer() else value)
         return True
 
-    return double_variable(path, lambda: float(getattr(target, name)), write)
+    return double_variable(path, read, write)
 
 
 class GymWorld:
@@ -168,6 +192,13 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
         raise ConfigurationError(
             f"Gymnasium cannot make {env_id!r}: {error}",
             hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists what there is",
+        ) from error
+    except OspBridgeError:
+        raise  # of an environment of ours
+    except Exception as error:
+        raise ConfigurationError(
+            f"environment {env_id!r} cannot be made: {type(error).__name__}: {error}",
+            hint="make it by itself, with gymnasium.make: its own traceback says more",
         ) from error
 
 

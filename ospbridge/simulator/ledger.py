@@ -42,8 +42,11 @@ class Ledger:
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Write one line. Raises ConfigurationError where the disk takes no more: a ledger has no gaps."""
+        rest = memoryview(orjson.dumps(record) + b"\n")
         try:
-            self._file.write(orjson.dumps(record) + b"\n")
+            while rest:
+                # A disk that fills up takes a part, and says no to the rest.
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write the ledger {self._path}: {error.strerror}",

@@ -15,6 +15,7 @@ BUFFER: Final = 4 * 1024 * 1024
 _OTHERWISE: Final = {
     errno.EADDRINUSE: "another simulator may run there; stop it, or take a free port with --port 0",
     errno.EADDRNOTAVAIL: "this host has no such address; 127.0.0.1 is this host alone, 0.0.0.0 all of them",
+    errno.EAFNOSUPPORT: "this host speaks no IPv6; 127.0.0.1 is this host by IPv4",
     errno.EACCES: "ports below 1024 are not for every user: take another one with --port",
 }
 """What to do where nobody may listen."""
@@ -34,13 +35,16 @@ def bound(host: str, port: int) -> tuple[socket.socket, int]:
         raise ConfigurationError(
             f"cannot resolve the host {host!r}: {why}", hint="give an address such as 127.0.0.1"
         ) from error
-    sock = socket.socket(family, kind, protocol)
     try:
-        sock.setblocking(False)
-        enlarge(sock)
-        sock.bind(address)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            enlarge(sock)
+            sock.bind(address)
+        except OSError:
+            sock.close()
+            raise
     except OSError as error:
-        sock.close()
         raise ConfigurationError(
             f"cannot listen at {host}:{port}: {error.strerror}",
             hint=_OTHERWISE.get(error.errno or 0, "take an address and a port that this user may listen at"),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.observe.trace import Direction
-from ospbridge.observe.trace_round_trips import ACKNOWLEDGEMENTS, REPEATS_ID, REQUEST_OF
+from ospbridge.observe.trace_round_trips import ACKNOWLEDGEMENTS, NOBODYS, REPEATS_ID, REQUEST_OF
 from ospbridge.osp.codes import DATAGRAM_END, Code
 from ospbridge.osp.messages import InitAck, decode_request
 
@@ -42,8 +42,6 @@ _GO_ON_WITH_ANSWER: Final = {
 }
 _STEP: Final = bytes((Code.NEXT_SIMULATION_STEP,))
 _STEP_HEAD: Final = struct.Struct("<xii")
-_NOBODYS: Final = (b"\0\0\0\0", b"\xff\xff\xff\xff")
-"""Ids in answers to what nobody has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +264,7 @@ class _Reading:
         request = REQUEST_OF[Code(code)]
         waiting = self._unanswered[request]
         for at in reversed(range(len(waiting))):
-            if code not in REPEATS_ID or data[1:5] == waiting[at].data[1:5] or data[1:5] in _NOBODYS:
+            if code not in REPEATS_ID or data[1:5] == waiting[at].data[1:5] or data[1:5] in NOBODYS:
                 question = self._answered[request] = waiting.pop(at)
                 return question
         return None

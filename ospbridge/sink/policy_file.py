@@ -48,8 +48,13 @@ class PolicyFile:
                 return False
             self._stamp = stamp
             self._content = read_policy(self.path)
-        except (OSError, ConfigurationError) as error:
-            self.trouble = error.message if isinstance(error, ConfigurationError) else str(error)
+        except OSError as error:
+            # It is read when it is there again, also where it is the same as before.
+            self._stamp = (0, 0)
+            self.trouble = str(error)
+            return False
+        except ConfigurationError as error:
+            self.trouble = error.message
             return False
         self.trouble = ""
         self._changes += 1

@@ -268,7 +268,8 @@ def _returns(fragments: Iterable[EpisodeFragment]) -> list[float]:
 
 def _state(policy: PolicyFile, dialect: Dialect, seq_no: int) -> bytes | bytearray:
     """The message with the policy as its file is now."""
-    if policy.refresh() or policy.trouble:
+    before = policy.trouble
+    if policy.refresh() or policy.trouble != before:
         log.info("the policy's file has changed", file=str(policy.path), trouble=policy.trouble)
     return policy.message(dialect, seq_no)
 

@@ -171,8 +171,8 @@ def _action_space(fragment: EpisodeFragment) -> Space:
             f"{list(fragment.actions.shape)}, the least is {fragment.actions.min()}",
             hint="one choice a step, counted from 0, or numbers",
         )
-    if fragment.action_dist_inputs is not None:
-        return DiscreteSpace(fragment.action_dist_inputs.shape[1])
-    made, said = int(fragment.actions.max()) + 1, fragment.choices or 0
+    made = int(fragment.actions.max()) + 1
+    inputs = fragment.action_dist_inputs
+    said = (fragment.choices or 0) if inputs is None else inputs.shape[1]
     # Of any client: it may say what its own actions belie.
     return DiscreteSpace(said if made <= said <= MOST_CHOICES else made)

@@ -148,7 +148,7 @@ def _plain_info(seed: int) -> PlainInfo:
 def bounds(
     values: Sequence[InterfaceValue], *, bounded: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """float32[n] each. A range that is no range (NaN, or the wrong way round) counts as unbounded."""
+    """float32[n] each. A range that is no range (NaN, empty, or the wrong way round) counts as unbounded."""
     low = np.full(len(values), -np.inf, np.float32)
     high = np.full(len(values), np.inf, np.float32)
     for at, value in enumerate(values):

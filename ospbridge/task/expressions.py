@@ -203,6 +203,11 @@ class _Checked(ast.NodeTransformer):
 
 def parse(source: str, names: Iterable[str]) -> tuple[ast.expr, frozenset[str], frozenset[str]]:
     """The checked expression, the short names it uses, and those it uses behind prev. Raises WrongExpression."""
+    if "#" in source:
+        raise WrongExpression(
+            "an expression may not hold '#'",
+            "a comment stands outside of the text; a component of a vector is named in [agent.names]",
+        )
     try:
         # Texts of several lines are one expression: there are no texts within it that blanks could matter to.
         tree = ast.parse(" ".join(source.split()), mode="eval")

@@ -1,7 +1,7 @@
 """From the text of a TOML file to a scenario.
 
-Every mistake that can be told without a simulator is reported, all at once. It is told with the file, the key path,
-what was expected and what came; with the line where the file is no TOML at all.
+Every mistake that can be told without a simulator is reported, all at once. It is told with the file, the line where
+that is known, the key path, what was expected and what came.
 """
 
 from __future__ import annotations

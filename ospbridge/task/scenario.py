@@ -1,6 +1,6 @@
 """A scenario as data: all that OSP leaves open about a simulator's agents. One dataclass a table, one field a key.
 
-What the keys mean to users stands in ``docs/reference/scenario-keys.md``; what is not allowed, in ``loading``.
+What the keys mean to users stands in ``docs/reference/scenario-keys.md``; what is not allowed, in ``reading``.
 """
 
 from __future__ import annotations

@@ -38,11 +38,12 @@ __all__ = ["ScenarioTask"]
 
 FEW: Final = 64
 """Outputs that are judged as plain numbers, which is sooner done than with an array."""
-#: What decides where the scenario has no expression: the simulator's own info, if there is one.
+#: What decides where the scenario has no expression: the simulator's own info, if there is one, under a name that no
+#: scenario can give.
 _OFFERED: Final = {
-    "reward": (REWARD, "offered_reward", "0.0"),
-    "terminated": (TERMINATED, "offered_terminated > 0.5", "False"),
-    "truncated": (TRUNCATED, "offered_truncated > 0.5", "False"),
+    "reward": (REWARD, "offered__reward", "0.0"),
+    "terminated": (TERMINATED, "offered__terminated > 0.5", "False"),
+    "truncated": (TRUNCATED, "offered__truncated > 0.5", "False"),
 }
 
 
@@ -98,7 +99,7 @@ class ScenarioTask(Task):
         for decides, (info, offered, otherwise) in _OFFERED.items():
             given: str | None = getattr(self.rules.episode, decides)
             if given is None and info in known:
-                names[f"offered_{decides}"] = Source(SourceKind.INFO, info)
+                names[f"offered__{decides}"] = Source(SourceKind.INFO, info)
                 given = offered
             sources[decides] = otherwise if given is None else given
         for short, source in self.rules.names.items():

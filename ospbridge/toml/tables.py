@@ -166,7 +166,8 @@ class Table:
         """One of these; None where it is none."""
         value = self.data[key]
         if value not in words:
-            self.wrong(key, " or ".join(repr(word) for word in words), value, nearest(str(value), words))
+            hint = nearest(value, words) if isinstance(value, str) else ""
+            self.wrong(key, " or ".join(repr(word) for word in words), value, hint)
             return None
         return str(value)
 

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import struct
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,10 +16,21 @@ from typing import Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.transport.squatting import squatter
 
-__all__ = ["LOCK", "LONGEST_PATH", "HubSocket", "connect_unix", "parse_unix", "peer_pid", "peer_user"]
+__all__ = [
+    "LOCK",
+    "LONGEST_PATH",
+    "HubSocket",
+    "connect_unix",
+    "parse_unix",
+    "peer_pid",
+    "peer_user",
+    "room_for_sockets",
+]
 
 LONGEST_PATH: Final = 107
 """Bytes of a path that a Unix socket's address holds."""
+IN_ROOM: Final = 32
+"""Bytes of it that the names of a temporary directory and of a socket in that take, at most."""
 SCHEME: Final = "unix:"
 LOCK: Final = ".lock"
 """Behind the name of a hub's socket: the file that tells a live listener."""
@@ -43,6 +55,12 @@ def parse_unix(text: str) -> Path:
             hint="use a shorter path",
         )
     return path
+
+
+def room_for_sockets() -> str:
+    """Where temporary directories with sockets in them are made: as ``tempfile`` has it, where that path is short."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) + IN_ROOM <= LONGEST_PATH else "/tmp"  # noqa: S108
 
 
 def connect_unix(path: Path) -> socket.socket:

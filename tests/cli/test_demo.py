@@ -74,6 +74,24 @@ def test_the_same_seed_brings_the_same_returns(surroundings: dict[str, str]) -> 
     assert returns() == first
 
 
+def test_a_path_for_temporary_files_without_room_for_a_socket_is_passed_by(
+    surroundings: dict[str, str], tmp_path: Path
+) -> None:
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    result = subprocess.run(
+        [*DEMO, "--steps", "20"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=surroundings | {"TMPDIR": str(long)},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    (hub,) = re.findall(r"daemon at unix:(\S+);", result.stdout)
+    assert not Path(hub).parent.exists()
+
+
 def test_any_environment_can_be_shown(surroundings: dict[str, str]) -> None:
     result = subprocess.run(
         [*DEMO, "--steps", "60", "--env", "CartPole-v1"],

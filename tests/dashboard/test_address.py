@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,6 +168,18 @@ def test_an_address_in_use_is_refused() -> None:
         with pytest.raises(ConfigurationError, match="cannot listen") as caught:
             listening(Endpoint("127.0.0.1", taken.getsockname()[1]), guarded=False)
         assert "port 0" in caught.value.hint
+
+
+def test_an_address_of_a_kind_that_the_kernel_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused_by_kernel(*_: object) -> Any:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    # As where Linux was started with ipv6.disable=1.
+    monkeypatch.setattr(socket, "socket", refused_by_kernel)
+    with pytest.raises(ConfigurationError, match=r"cannot listen at .*Address family"):
+        listening(Endpoint("::1", 0), guarded=False)
 
 
 def test_other_hosts_are_let_in_only_with_a_token() -> None:

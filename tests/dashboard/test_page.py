@@ -14,6 +14,7 @@ from ospbridge.dashboard.address import Access
 from ospbridge.dashboard.assets import page_files
 from ospbridge.dashboard.serving import Dashboard
 from ospbridge.errors import ConfigurationError
+from ospbridge.hub.status import STEP_BOUNDS
 from ospbridge.interface import Endpoint
 
 PAGE = page_files()
@@ -52,6 +53,11 @@ def test_who_opens_no_dashboard_imports_no_web_server() -> None:
         [sys.executable, "-c", said], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_chart_of_times_has_the_bounds_that_the_daemon_counts_by() -> None:
+    (bounds,) = re.findall(r"BOUNDS = \[([^]]+)\]", PAGE["charts.js"].decode())
+    assert tuple(map(float, bounds.split(","))) == STEP_BOUNDS
 
 
 def test_all_files_of_the_page_are_served() -> None:

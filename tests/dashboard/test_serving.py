@@ -293,6 +293,19 @@ async def test_it_is_opened_again_where_somebody_has_tidied_up_its_temporary_fil
     ]
 
 
+async def test_a_directory_for_temporary_files_whose_path_has_no_room_for_a_socket_is_passed_by(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with capture_logs() as logs:
+        async with opened(source) as dashboard:
+            with trio.fail_after(WITHIN):
+                assert (await ask(dashboard.port)).status == 200
+    assert not [entry for entry in logs if entry["log_level"] == "warning"]
+
+
 async def test_what_is_no_http_is_answered_and_forgotten(source: SyntheticSource) -> None:
     async with opened(source) as dashboard:
         with trio.fail_after(WITHIN):

@@ -67,6 +67,13 @@ def test_answers_that_repeat_an_id_find_their_question() -> None:
     assert took(records) == [(50, 3), (50, 6)]
 
 
+@pytest.mark.parametrize("nobody", [b"\0\0\0\0", b"\xff\xff\xff\xff"])
+def test_the_answer_to_what_nobody_has_finds_the_question_that_was_asked_last(nobody: bytes) -> None:
+    records = trace((0, "c>s", 50, ONE), (1, "c>s", 50, TWO), (4, "s>c", 51, nobody), (6, "s>c", 51, ONE))
+    assert took(records) == [(50, 3), (50, 6)]
+    assert took(trace((0, "s>c", 51, nobody))) == []
+
+
 def test_a_question_asked_again_was_not_answered_before() -> None:
     records = trace((0, "c>s", 90, b""), (300, "c>s", 90, b""), (301, "s>c", 91, ONE))
     assert took(records) == [(90, None), (90, 1)]

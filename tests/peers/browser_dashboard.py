@@ -20,6 +20,7 @@ import pytest
 
 from ospbridge.dashboard.serving import Dashboard
 from ospbridge.hub.status import AgentStatus
+from ospbridge.observe.recent import Warned
 from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.running import PROGRAM, Daemon
 from tests.dashboard.synthetic import SyntheticSource, opened, status
@@ -295,13 +296,31 @@ def test_the_colours_are_those_of_the_system_unless_one_chooses(browser: Browser
         button = browser.find("#theme")[0]
         button.click()
         browser.until(lambda: browser.run(ground) == light)
-        assert button.accessible_name == "Colours: light"
+        assert button.accessible_name == "Light colours"
         browser.driver.refresh()
         assert browser.run(ground) == light
         browser.find("#theme")[0].click()
         browser.prefer(color_scheme="light")
         browser.until(lambda: browser.run(ground) == dark)
         browser.run("localStorage.clear()")
+
+
+def test_the_agent_that_is_shown_can_be_told_where_the_system_forces_its_colours(browser: Browser) -> None:
+    agents = [AgentStatus(name, "playing", "x", 1, 1, [1.0], [1]) for name in ("robot", "other")]
+    forced = {"features": [{"name": "forced-colors", "value": "active"}]}
+    with shown(SyntheticSource([status(agents=agents)])) as dashboard:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", forced)
+        browser.driver.get(dashboard.url)
+        browser.choose("robot")
+        browser.until(lambda: browser.find("#agents [aria-pressed=true]"))
+        pressed, other = (
+            browser.run(
+                f"return getComputedStyle(document.querySelector('#agents [aria-pressed={state}]')).border"
+            )
+            for state in ("true", "false")
+        )
+        assert pressed.startswith("3px")
+        assert other.startswith("1px")
 
 
 def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser) -> None:
@@ -412,6 +431,24 @@ def test_what_stands_still_is_not_drawn_again_and_again(browser: Browser) -> Non
         assert browser.text("#sensors .value") not in ("", NOTHING)
 
 
+def test_who_has_no_mouse_can_scroll_the_warnings(browser: Browser) -> None:
+    source = SyntheticSource()
+    with shown(source) as dashboard:
+        browser.driver.get(dashboard.url)
+        browser.until(lambda: browser.find("#agents button"))
+        assert browser.run("return document.querySelector('#warnings').tabIndex") == -1, "nothing to scroll"
+        source.warned = [
+            Warned(number, "2026-02-01T00:05:10Z", "warning", f"trouble {number}") for number in range(40)
+        ]
+        browser.until(lambda: browser.find("#warnings li"))
+        browser.run("document.querySelector('#warnings').focus()")
+        warnings = browser.driver.switch_to.active_element
+        assert warnings.get_attribute("id") == "warnings"
+        assert warnings.accessible_name == "Warnings"
+        warnings.send_keys("\ue010")
+        browser.until(lambda: browser.run("return document.querySelector('#warnings').scrollTop") > 0)
+
+
 def test_returns_are_counted_from_the_latest(browser: Browser) -> None:
     played = AgentStatus("robot", "playing", "x", 0, 900, [1.5, float("nan"), 2.5], [10, 11, 1])
     with shown(SyntheticSource([status(agents=[played])])) as dashboard:
@@ -437,6 +474,16 @@ def test_a_person_with_a_wrong_token_is_told(browser: Browser) -> None:
             if told:
                 browser.until(lambda: [each for each in browser.find("[role=alert]") if each.is_displayed()])
         browser.until(lambda: browser.text("#link-text") == "live")
+
+
+def test_what_is_read_on_the_button_of_colours_is_a_part_of_its_name(browser: Browser) -> None:
+    """Who speaks to the page says what is seen (WCAG 2.5.3)."""
+    with shown(SyntheticSource()) as dashboard:
+        browser.driver.get(dashboard.url)
+        button = browser.find("#theme")[0]
+        for _ in range(3):
+            assert browser.text("#theme-text") in button.accessible_name
+            button.click()
 
 
 def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: Browser) -> None:

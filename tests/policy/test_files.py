@@ -167,6 +167,17 @@ def test_a_file_beyond_the_limit_is_refused(
         read_policy(path)
 
 
+def test_a_file_of_more_arrays_than_any_policy_has_is_told_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "many.npz"
+    arrays: dict[str, Any] = {f"a{number}": np.zeros(1, np.float32) for number in range(4)}
+    np.savez(path, **arrays)
+    monkeypatch.setattr(files, "_MOST_ARRAYS", 3)
+    with pytest.raises(ConfigurationError, match="it holds 4 arrays, at most 3 are read"):
+        read_policy(path)
+
+
 def test_a_damaged_model_is_told_with_its_file(tmp_path: Path) -> None:
     path = written(tmp_path, "policy.onnx", recorded("box")[:100])
     with pytest.raises(ConfigurationError, match="no ONNX model") as caught:

@@ -133,6 +133,19 @@ def test_settings_are_variables_and_never_terminate() -> None:
     assert list(world.agents[0].infos[3:]) == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("name, beyond, utmost", [("Size", "0.3", "0.4"), ("WheelInertia", "1.1", "1")])
+def test_a_setting_that_no_arena_can_have_is_refused(name: str, beyond: str, utmost: str) -> None:
+    world = ArenaWorld(2)
+    (setting,) = (variable for variable in world.variables if variable.name.endswith(f"/{name}"))
+    assert not setting.set(beyond)
+    assert setting.set(utmost)
+    world.reset(1)
+    drive(world, 1.0, -1.0, 3000)
+    for agent in world.agents:
+        assert np.isfinite(agent.outputs).all()
+        assert (np.abs(agent.outputs) <= 1.0).all()
+
+
 def test_nan_inputs_stop_the_wheels_instead_of_the_world() -> None:
     world = ArenaWorld(2)
     world.reset(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ospbridge.errors import ConfigurationError, WorldFailed
+from ospbridge.errors import ConfigurationError, HubNotFound, WorldFailed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
 from ospbridge.simulator.gym_world import EPISODE_ENDED, GymWorld
@@ -146,6 +147,31 @@ def test_a_missing_package_is_named_with_what_to_install() -> None:
     with pytest.raises(ConfigurationError) as refused:
         GymWorld(["no_such_module_anywhere:Thing-v0"])
     assert "no_such_module_anywhere" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("install shimmy"), TypeError("missing 1 argument: 'level'")], ids=["import", "type"]
+)
+def test_an_environment_that_cannot_be_made_says_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(**_: Any) -> gymnasium.Env[Any, Any]:
+        raise error
+
+    spec = gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=broken)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with pytest.raises(ConfigurationError) as refused:
+        GymWorld(["Broken-v0"])
+    told = f"environment 'Broken-v0' cannot be made: {type(error).__name__}: {error}"
+    assert refused.value.message.startswith(told)
+
+
+def test_an_environment_of_ours_that_cannot_be_made_tells_its_own_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    with pytest.raises(HubNotFound):
+        GymWorld(["ospbridge:ospbridge/Agent-v0"])
 
 
 def test_a_finished_environment_stays_frozen_until_the_reset() -> None:
@@ -287,3 +313,61 @@ def test_an_environment_that_fails_in_a_step_says_which_and_why(monkeypatch: pyt
     ):
         world.step()
     world.close()
+
+
+class Untidy(gymnasium.Env[Any, Any]):
+    """Fails as it is told to, and makes an array of a number."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.width = 2
+        self.latest = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self.fails:
+            raise RuntimeError("no way back")
+        self.latest = np.zeros(3)  # type: ignore[assignment]  # as nobody checks types there
+        return np.zeros(self.width), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(self.width), 0.0, False, False, {}
+
+
+@pytest.fixture
+def untidy(monkeypatch: pytest.MonkeyPatch) -> GymWorld:
+    spec = gymnasium.envs.registration.EnvSpec("Untidy-v0", entry_point=lambda **_: Untidy())
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    return GymWorld(["Untidy-v0"])
+
+
+def test_an_environment_that_fails_in_a_reset_says_which_and_why(untidy: GymWorld) -> None:
+    untidy.reset(1)
+    untidy.hosted[0].env.unwrapped.fails = True  # type: ignore[attr-defined]
+    with pytest.raises(WorldFailed, match=r"'Untidy-v0' of agent 'untidy' failed in a reset: RuntimeError"):
+        untidy.reset(1)
+
+
+def test_an_observation_that_does_not_fit_its_space_is_the_failure_of_the_environment(
+    untidy: GymWorld,
+) -> None:
+    untidy.reset(1)
+    untidy.step()
+    untidy.hosted[0].env.unwrapped.width = 3  # type: ignore[attr-defined]
+    for act in (untidy.step, lambda: untidy.reset(1)):
+        with pytest.raises(WorldFailed, match="has 3 numbers, its observation space 2"):
+            act()
+
+
+def test_a_parameter_that_becomes_no_number_reads_as_nan_and_is_not_set(untidy: GymWorld) -> None:
+    (latest,) = (variable for variable in untidy.variables if variable.name.endswith("/latest"))
+    assert latest.set("0.5")
+    assert latest.get() == "0.5"
+    untidy.reset(1)
+    assert latest.get() == "nan"
+    assert not latest.set("0.5")
+    del untidy.hosted[0].env.unwrapped.latest  # type: ignore[attr-defined]
+    assert latest.get() == "nan"
+    assert not latest.set("0.5")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import socket
 import struct
 import threading
@@ -63,6 +65,19 @@ def test_a_host_that_does_not_exist_is_refused() -> None:
     # Another port would not help.
     assert "this host has no such address" in refused.value.hint
     assert "--port" not in refused.value.hint
+
+
+def test_an_address_of_a_kind_that_the_kernel_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused_by_kernel(*_: object) -> Any:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    # As where Linux was started with ipv6.disable=1.
+    monkeypatch.setattr(socket, "socket", refused_by_kernel)
+    with pytest.raises(ConfigurationError, match="cannot listen at ::1:0: Address family") as refused:
+        UdpSimulator(SyntheticWorld(1, 1), host="::1", port=0)
+    assert "no IPv6" in refused.value.hint
 
 
 @both

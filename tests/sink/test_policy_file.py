@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.files import read_policy
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetState
 from ospbridge.rllink.weights import ModuleWeights
-from ospbridge.sink import policy_file
+from ospbridge.sink import policy_file, serving
 from ospbridge.sink.policy_file import PolicyFile
 from tests.rllink.recordings import body_of
 
@@ -51,6 +52,33 @@ def test_a_file_that_changes_while_it_is_first_read_is_read_again(
     assert policy.refresh()
     assert rows(policy) == 5
     assert not policy.refresh()
+
+
+def test_a_file_that_was_away_for_a_while_is_no_trouble_any_more(tmp_path: Path) -> None:
+    path, aside = tmp_path / "policy.npz", tmp_path / "aside.npz"
+    save(path, 3)
+    policy = PolicyFile(path)
+    path.rename(aside)
+    assert not policy.refresh()
+    assert "No such file" in policy.trouble
+    aside.rename(path)
+    assert policy.refresh()
+    assert not policy.trouble
+    assert not policy.refresh()
+
+
+def test_trouble_that_lasts_is_logged_once_however_often_clients_ask(tmp_path: Path) -> None:
+    path = tmp_path / "policy.npz"
+    save(path, 3)
+    policy = PolicyFile(path)
+    path.write_bytes(b"half of it")
+    with capture_logs() as logs:
+        for _ in range(3):
+            serving._state(policy, MSGPACK, 1)
+        save(path, 5)
+        for _ in range(3):
+            serving._state(policy, MSGPACK, 1)
+    assert [bool(log["trouble"]) for log in logs] == [True, False]
 
 
 def test_a_file_that_does_not_exist_is_told_with_its_name(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -185,5 +186,13 @@ async def test_all_episodes_of_an_agent_are_recorded_with_the_choices_that_it_ha
 def test_a_number_of_choices_that_cannot_be_is_not_believed(tmp_path: Path, said: Any) -> None:
     with Store(tmp_path) as store:
         store.add([unannotated("a", [0, 2], said)], client="c")
+    (episode,) = read_recording(tmp_path)
+    assert episode.action_space == DiscreteSpace(3)
+
+
+def test_choices_that_its_own_distribution_does_not_have_are_recorded_all_the_same(tmp_path: Path) -> None:
+    two_wide = replace(unannotated("a", [0, 2], None), action_dist_inputs=np.zeros((2, 2), np.float32))
+    with Store(tmp_path) as store:
+        store.add([two_wide], client="c")
     (episode,) = read_recording(tmp_path)
     assert episode.action_space == DiscreteSpace(3)

@@ -91,6 +91,7 @@ def test_every_listed_function_can_be_called() -> None:
         ("prev.x.y", "an expression may not hold '.y'; only prev.NAME has a dot", "numbers, short names"),
         ("x[0]", "an expression may not hold an index [...]", "numbers, short names"),
         ("x & y", "an expression may not hold '&'; write 'and'", "numbers, short names"),
+        ("x  # how far\n - y", "an expression may not hold '#'", "a comment stands outside"),
         ("x ^ 2", "an expression may not hold '^'; write '**' for a power", "numbers, short names"),
         ("(x := 2)", "an expression may not hold an assignment", "numbers, short names"),
         ("lambda: x", "an expression may not hold a lambda", "numbers, short names"),

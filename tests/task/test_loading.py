@@ -394,6 +394,10 @@ HUGE = f"1{'0' * 400}"
             f"{AGENT}[values]\n'/v' = {HUGE}\n",
             "values.'/v': expected an integer of 64 bits at most, got an integer of 1329 bits",
         ),
+        (
+            f"{AGENT}[agent.action]\nkind = 0x{'f' * 5000}\n",
+            "agent[0].action.kind: expected 'continuous' or 'discrete', got an integer of 20000 bits",
+        ),
         (f"{AGENT}[agent.episode]\nmax_steps = 1{'0' * 5000}\n", "no TOML: "),
     ],
 )

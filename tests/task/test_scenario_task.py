@@ -408,6 +408,15 @@ def test_what_the_scenario_leaves_open_the_simulator_decides() -> None:
     assert (feedback.reward, feedback.terminated, feedback.truncated) == (0.0, False, False)
 
 
+def test_a_short_name_that_sounds_like_the_simulators_own_reward_keeps_its_meaning() -> None:
+    names = '[agent.names]\noffered_reward = "output:/Force"\n'
+    tried = task(f'{names}[agent.episode]\nterminated = "offered_reward > 5"\n', infos=INFOS)
+    assert step(tried, 0.0, 0.0, 1.0, infos=(9.0, 0.0, 0.0)).terminated is False
+    ended = step(tried, 0.0, 0.0, 6.0, infos=(0.5, 0.0, 0.0))
+    assert ended.terminated is True
+    assert ended.reward == 0.5
+
+
 def test_events_terminate_where_the_scenario_says_so() -> None:
     tried = task('[agent.episode]\nterminated_on = ["/fallen"]\n')
     assert tuple(tried.events) == ("/fallen",)

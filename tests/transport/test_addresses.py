@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from ospbridge.errors import ConfigurationError, OspBridgeError, SimulatorNotFou
 from ospbridge.interface import Endpoint
 from ospbridge.transport.addresses import parse_endpoint, parse_listening, resolve
 from ospbridge.transport.stream_addresses import listening_at, parse_stream
-from ospbridge.transport.unix import parse_unix
+from ospbridge.transport.unix import IN_ROOM, LONGEST_PATH, parse_unix, room_for_sockets
 
 
 @pytest.mark.parametrize(
@@ -137,3 +139,13 @@ def test_a_path_that_lacks_its_scheme_is_told_with_it(text: str, meant: str) -> 
     with pytest.raises(ConfigurationError) as caught:
         parse_unix(text)
     assert caught.value.hint == f"write unix:PATH, for instance {meant}"
+
+
+def test_sockets_have_room_wherever_temporary_files_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for size in (len(str(tmp_path)) + 2, LONGEST_PATH - IN_ROOM, LONGEST_PATH - IN_ROOM + 1, 300):
+        monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}/".ljust(size, "d"))
+        room = room_for_sockets()
+        parse_unix(f"unix:{room}/ospb-01234567/hub-left.sock")
+        assert (room == tempfile.tempdir) == (size <= LONGEST_PATH - IN_ROOM)

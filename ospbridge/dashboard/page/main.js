@@ -250,6 +250,8 @@ function renderWarnings() {
   }
   shown.reverse();
   byId("warnings-empty").hidden = shown.length > 0;
+  // Who has no mouse scrolls a list that has the focus.
+  byId("warnings").tabIndex = shown.length ? 0 : -1;
   setText(byId("warnings-note"), shown.length ? `the latest ${count(parts.warning.size)}` : "");
   keep(byId("warnings"), shown, ({ key }) => key, ({ warning }) => warningNode(warning), (node, { warning, times: number }) => {
     setText(node.querySelector("time"), timeOfDay(warning.time));

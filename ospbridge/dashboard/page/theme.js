@@ -4,9 +4,9 @@
 (() => {
   const KEY = "ospbridge-theme";
   const CHOICES = {
-    auto: { mark: "◐", text: "Auto", label: "Colours: as the system has them" },
-    light: { mark: "○", text: "Light", label: "Colours: light" },
-    dark: { mark: "●", text: "Dark", label: "Colours: dark" },
+    auto: { mark: "◐", text: "Auto", label: "Auto: colours as the system has them" },
+    light: { mark: "○", text: "Light", label: "Light colours" },
+    dark: { mark: "●", text: "Dark", label: "Dark colours" },
   };
 
   function stored() {

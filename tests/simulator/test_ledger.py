@@ -1,0 +1,35 @@
+"""The ledger: a disk that fills up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITTEN = """
+import resource, signal, sys
+from ospbridge.errors import ConfigurationError
+from ospbridge.simulator.ledger import Ledger
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+ledger = Ledger(sys.argv[1])
+ledger({"n": 1})
+resource.setrlimit(resource.RLIMIT_FSIZE, (12, 12))
+try:
+    ledger({"n": 2})
+except ConfigurationError as error:
+    print(error.message, file=sys.stderr)
+    sys.exit(3)
+"""
+
+
+def test_a_record_of_which_only_a_part_finds_room_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", WRITTEN, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert path.read_text() == '{"n":1}\n{"n"'
+    assert done.returncode == 3, done.stderr
+    assert done.stderr == f"cannot write the ledger {path}: File too large\n"
