@@ -307,7 +307,7 @@ class TrioSession:
             pass
         finally:
             if confirmed or self.over:
-                self.conversation.forget_lease()
+                self.conversation.forget_lease(refused=not (confirmed or self.conversation.evicted))
             if not confirmed and not self.conversation.evicted:
                 given_up(self.server, self.controlled)
             self._drop()
