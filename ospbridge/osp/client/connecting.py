@@ -228,6 +228,10 @@ class ConnectMachine:
             hint += WRITES_OTHERWISE
         else:
             hint += "it must speak OSP 1.1; a server that takes one client only is silent for as long as it has one"
+        if not self._strangers:
+            hint += (
+                "; a firewall on the way must let UDP pass, to this port and to those of handlers, and back"
+            )
         return SimulatorSilent(
             f"no OSP 1.1 server answered at {self.server} within {now - self._started:.1f} s: sent {self._inits} INITs "
             f"of profile {forms}; {seen}",
