@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe
 
@@ -35,7 +35,7 @@ class Absence:
         self._probe: socket.socket | None = None
         try:
             self._probe = closed_port_probe(socket.AF_INET6 if ":" in server.host else socket.AF_INET, server)
-        except ConfigurationError:
+        except (ConfigurationError, SimulatorNotFound):
             # No way there: joining will say why.
             self._closed = True
         except OSError:

@@ -378,10 +378,10 @@ class Conversation:
         """What whoever dies now leaves taken."""
         return {name: vote.agent_id for name, vote in self.votes.items()} | self.asked
 
-    def forget_lease(self) -> None:
-        """The agents are free, and so is our place: nobody needs to reclaim them."""
+    def forget_lease(self, *, refused: bool = False) -> None:
+        """The agents and our place are free: nobody needs to reclaim them. ``refused``: a closed port says so."""
         if self._tenure is not None:
-            self._tenure.end()
+            self._tenure.end(refused=refused)
 
     def abandon_lease(self) -> None:
         """The agents may still be taken: leave the lease for a successor. The socket must be closed by then."""

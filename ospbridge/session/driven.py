@@ -79,7 +79,7 @@ class Driven(Generic[L]):
         """The ``goodbye`` ended so: nothing more is to be said, to its handler or another."""
         try:
             if confirmed or self.over:
-                self.conversation.forget_lease()
+                self.conversation.forget_lease(refused=not (confirmed or self.conversation.evicted))
             if not confirmed and not self.conversation.evicted:
                 given_up(self.server, self.controlled)
         finally:

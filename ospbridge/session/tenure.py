@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ospbridge.osp.profile import PROFILES
 from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.transport.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,9 +68,15 @@ class Tenure:
             self._file.abandon()
             self.renew(agents)
 
-    def end(self) -> None:
-        """The agents are free, and so is the place: nobody need reclaim them."""
+    def end(self, *, refused: bool = False) -> None:
+        """The agents are free, and so is the place: nobody need reclaim them.
+
+        ``refused``: only a closed port says so. Of another host that may be the word of a firewall between, while the
+        handler keeps the agents: the lease is left, and a successor asks again.
+        """
         self._over = True
+        if refused and not is_loopback(self._server.host):
+            return
         self._file.remove()
 
     def abandon(self) -> None:

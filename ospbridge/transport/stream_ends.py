@@ -6,12 +6,15 @@ connection, which some servers do not survive.
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
+from ospbridge.errors import UpstreamLost
 from ospbridge.transport.lingering import linger
 from ospbridge.transport.securing import refusal
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Stream",
     "close_gently",
+    "cut_off",
     "just_ended",
     "last_word",
     "linger_on",
@@ -34,6 +38,10 @@ Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 READ_AT_ONCE: Final = 64 * 1024
 ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 """What OpenSSL calls a stream that just ended; or its reason says so."""
+CUT_OFF: Final = frozenset(
+    {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
+)
+"""What the kernel says of a connection that nobody has ended."""
 LAST_WORD_WITHIN: Final = 0.5
 """Seconds for the reason of a refusal to leave."""
 
@@ -54,6 +62,17 @@ def refused(error: Exception, peer: str) -> ConfigurationError | None:
     )
     told.__cause__ = cause
     return told
+
+
+def cut_off(error: Exception, peer: str) -> UpstreamLost | None:
+    """Why a stream broke, where it is the network that says so, and not the other side that ended it. Else None."""
+    cause = error.__cause__
+    if not isinstance(cause, OSError) or cause.errno not in CUT_OFF:
+        return None
+    return UpstreamLost(
+        f"nothing reaches {peer} any more: {os.strerror(cause.errno)}",
+        hint="see whether its host is up, and what is between: it may not know yet that the connection is lost",
+    )
 
 
 def just_ended(cause: BaseException | None) -> bool:

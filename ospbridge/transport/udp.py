@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import suppress
 from typing import Final
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import Endpoint
 
 __all__ = [
@@ -23,6 +24,10 @@ LARGEST_DATAGRAM: Final = 65_536
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
 """Listings come in bursts without flow control; the system may grant less (net.core.rmem_max)."""
 _SO_RCVBUFFORCE: Final = 33
+NO_WAY: Final = frozenset(
+    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
+)
+"""What a host says whose network is down, or has no address yet, as when it starts: waiting may mend that."""
 
 
 def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: str = "") -> socket.socket:
@@ -68,7 +73,8 @@ def open_beside(sock: socket.socket) -> socket.socket | None:
 def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.socket:
     """A connected socket that has sent one throw-away datagram: a closed port answers it with ECONNREFUSED.
 
-    An unconnected socket never learns of a closed port. The datagram is a lone end byte, which is no request.
+    An unconnected socket never learns of a closed port. The datagram is a lone end byte, which is no request. Raises
+    SimulatorNotFound where there is no way to the server at present, and ConfigurationError where there can be none.
     """
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -79,9 +85,10 @@ def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.
         pass
     except OSError as error:
         sock.close()
-        raise ConfigurationError(
-            f"cannot send to {server}: {error.strerror}", hint="check the address and the network"
-        ) from None
+        why, hint = f"cannot send to {server}: {error.strerror}", "check the address and the network"
+        if error.errno in NO_WAY:
+            raise SimulatorNotFound(why, hint=hint) from None
+        raise ConfigurationError(why, hint=hint) from None
     return sock
 
 

@@ -400,6 +400,20 @@ def test_a_single_agents_vote_is_given_again_and_what_that_leaves_behind_is_told
 
 
 @BOTH
+@pytest.mark.parametrize("away", [0.3, 1.5])
+def test_a_network_that_was_away_is_no_world_that_takes_as_long(profile: Profile, away: float) -> None:
+    crew = Crew(profile, 1)
+    crew.begin(3)
+    back = crew.pair.now + away
+    crew.pair.fault = lambda _: (0.0,) if crew.pair.now >= back else ()
+    assert away < crew.step() < away + 1.5
+    # This one waits until the vote that was given again can have done no harm.
+    assert crew.step() < 0.5
+    assert crew.audit() == ""
+    crew.verify()
+
+
+@BOTH
 @pytest.mark.parametrize("steps", [2, 4])
 @pytest.mark.parametrize("seconds", [0.2, 0.6, 1.2, 2.5])
 def test_the_last_vote_is_held_back_where_another_ones_acknowledgement_is_lost_too(

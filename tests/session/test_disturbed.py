@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import SimulatorNotFound
+from ospbridge.errors import SessionLost, SimulatorNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
+from ospbridge.session import tenure
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -24,6 +25,7 @@ from ospbridge.transport.udp import send_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LIMITS = Limits(connect=10, query=10, step=10, reset=10)
 SAID = [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM]
@@ -93,6 +95,74 @@ async def test_a_session_of_trio_goes_on(simulator: UdpSimulator) -> None:
             outcome = await session.step({agent.name: np.zeros(1, np.float32)})
             assert outcome[agent.name].outputs.shape == (1,)
         assert disturbed.told
+
+
+class Refusing:
+    """A socket whose next send is answered by a firewall between, as if the handler's port were closed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("far", [True, False])
+def test_an_agent_whose_handler_only_seemed_to_be_gone_is_freed_where_another_host_has_it(
+    simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch, *, far: bool
+) -> None:
+    if far:
+        monkeypatch.setattr(tenure, "is_loopback", lambda _: False)
+    session = BlockingSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS)
+    session.register("agent")
+    session.link._socket = Refusing(session.link._socket)  # type: ignore[assignment]  # it behaves as one
+    with pytest.raises(SessionLost, match="refused"):
+        session.reset(1)
+    session.close()
+    with BlockingSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS) as successor:
+        # On this host nobody else can have said it.
+        assert successor.freed == (("agent",) if far else ())
+        assert successor.agents()[0].available is far
+
+
+@pytest.mark.loopback
+@pytest.mark.trio
+async def test_so_it_is_for_a_session_of_trio(
+    simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenure, "is_loopback", lambda _: False)
+    session = await TrioSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS)
+    await session.register("agent")
+    session._link._socket = Refusing(session._link._socket)  # type: ignore[assignment]  # it behaves as one
+    with pytest.raises(SessionLost, match="refused"):
+        await session.reset(1)
+    await session.aclose()
+    async with await TrioSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS) as successor:
+        assert [agent.name for agent in await successor.register("agent")] == ["agent"]
+
+
+@pytest.mark.loopback
+def test_nothing_is_left_of_a_session_whose_simulator_on_another_host_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tenure, "is_loopback", lambda _: False)
+    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT) as ended:
+        session = BlockingSession.connect(ended.address, profile=DOCUMENT, limits=LIMITS, leases=tmp_path)
+        session.register("agent")
+    with pytest.raises(SessionLost):
+        session.reset(1)
+    session.close()
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=ended.address.port, profile=DOCUMENT) as back,
+        BlockingSession.connect(back.address, profile=DOCUMENT, limits=LIMITS, leases=tmp_path) as successor,
+    ):
+        assert not successor.freed
+        successor.register("agent")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:

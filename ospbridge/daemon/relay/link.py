@@ -19,7 +19,7 @@ from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
 from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
-from ospbridge.transport.stream_ends import close_gently, linger_on, refused, traceless, was_refused
+from ospbridge.transport.stream_ends import close_gently, cut_off, linger_on, refused, traceless, was_refused
 from ospbridge.transport.streams import open_stream
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Connection:
                 try:
                     data = await self._stream.receive_some(READ_AT_ONCE)
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                    data, why = b"", refused(error, machine.peer)
+                    data, why = b"", refused(error, machine.peer) or cut_off(error, machine.peer)
                 now = trio.current_time()
                 try:
                     if data:

@@ -92,6 +92,8 @@ class ConnectMachine:
         self._strangers: list[str] = []
         self._unreadable = False
         """An answer was none of OSP 1.1."""
+        self._elsewhere = ""
+        """The address of another host, from which an answer to an INIT came."""
         self._ask(now)
 
     def _ask(self, now: float) -> None:
@@ -130,6 +132,7 @@ class ConnectMachine:
     def receive(self, data: bytes, source: Endpoint, now: float) -> None:
         """A datagram came. Raises VersionRefused where only one form of INIT is known; garbage is only remembered."""
         if source.host != self.server.host:
+            self._elsewhere = self._elsewhere or (source.host if _is_init_ack(data) else "")
             self._stranger(f"a datagram from {source}, which is not {self.server.host}")
             return
         try:
@@ -221,14 +224,28 @@ class ConnectMachine:
     def _silent(self, now: float) -> SimulatorSilent:
         forms = " and ".join(f"{p.name} ({p.init_form.value})" for p in self._wanted)
         seen = "; ".join(self._strangers) if self._strangers else "nothing came back"
-        hint = (
-            f"check host and port (45454 unless the simulator was started with another); {WRITES_OTHERWISE}"
-            if self._unreadable
-            else "check host and port (45454 unless the simulator was started with another); it must speak OSP 1.1; a "
-            "server that takes one client only is silent for as long as it has one"
-        )
+        hint = "check host and port (45454 unless the simulator was started with another); "
+        if self._elsewhere:
+            # Asked at one of its host's addresses, a simulator that listens at all of them answers from the one that is
+            # nearer to us.
+            hint = f"if {self._elsewhere} is an address of the simulator's host, write that one; else " + hint
+        if self._unreadable:
+            hint += WRITES_OTHERWISE
+        else:
+            hint += "it must speak OSP 1.1; a server that takes one client only is silent for as long as it has one"
+        if not self._strangers:
+            hint += (
+                "; a firewall on the way must let UDP pass, to this port and to those of handlers, and back"
+            )
         return SimulatorSilent(
             f"no OSP 1.1 server answered at {self.server} within {now - self._started:.1f} s: sent {self._inits} INITs "
             f"of profile {forms}; {seen}",
             hint=hint,
         )
+
+
+def _is_init_ack(data: bytes) -> bool:
+    try:
+        return isinstance(decode_reply(data), InitAck)
+    except RemoteProtocolError:
+        return False

@@ -17,7 +17,7 @@ from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.step.finding_out import asked, look_for_a_reset, not_undone, uncertain
-from ospbridge.osp.step.holding import audit, hold_back, look_back
+from ospbridge.osp.step.holding import audit, hold_back, look_back, patience
 from ospbridge.osp.step.lagging import see_that_nobody_lags
 from ospbridge.osp.step.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.step.overcounting import holds_back, may_be_left_over, may_stand_for_another
@@ -324,7 +324,12 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
 
 def _learn(m: ClientMachine, s: StepUnderWay) -> None:
     """A step was completed behind a silence: how long it took, and what it may leave behind."""
-    # Where the clock was seen to have moved, what came later says more of the network than of the world.
-    m.lateness.step_ran((s.moved_at if s.seen_moved else m.now) - s.voted)
+    voted = s.voted
     if s.resent:
+        if m.lateness.step_took and s.resent_at - voted > patience(m):
+            # A vote that was counted would have moved the world by then: it was lost, and how long the network was away
+            # says nothing of how long a step takes.
+            voted = s.resent_at
         may_be_left_over(m)
+    # Where the clock was seen to have moved, what came later says more of the network than of the world.
+    m.lateness.step_ran((s.moved_at if s.seen_moved else m.now) - voted)

@@ -136,7 +136,7 @@ def _found_out(m: ClientMachine, s: StepUnderWay) -> Exchange[tuple[float | None
         again = yield from read_clock(m, s.take)
         if again is not None and s.unacked and m.clock.judge(again) is Moved.NO:
             (agent_id,) = s.unacked
-            s.resent = True
+            s.resent, s.resent_at = True, m.now
             m.send_bytes(s.votes[agent_id].datagram)
     return time, row
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client.machine import ClientMachine, Exchange
     from ospbridge.osp.step.under_way import StepUnderWay
 
-__all__ = ["audit", "hold_back", "look_back"]
+__all__ = ["audit", "hold_back", "look_back", "patience"]
 
 SHORTEST: Final = 0.1
 """Seconds that a world is given to move: twice as long as real servers stall."""
@@ -73,7 +73,7 @@ def _waits(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
             doubted = True
             # What comes twice meanwhile needs its own time.
             m.overcounted = False
-            time = yield from _time_behind(m, s, _patience(m))
+            time = yield from _time_behind(m, s, patience(m))
             if time is not None and not s.early and m.clock.judge(time) is not Moved.NO:
                 # Copies of an answer of long ago agree with each other, too: look when they are through.
                 time = yield from _time_behind(m, s, CALM)
@@ -122,11 +122,12 @@ def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     """As ``timekeeping.audit``, when a step that nobody gave has had the time to show."""
     doubtful = m.overcounted or (m.lateness.repeats and m.unsettled)
     if doubtful and votes_alone(m) and can_hold_back(m) and not (m.suspect or m.vote_outstanding):
-        yield from let_come(m, _patience(m))
+        yield from let_come(m, patience(m))
     return (yield from timekeeping.audit(m, behind=behind))
 
 
-def _patience(m: ClientMachine) -> float:
+def patience(m: ClientMachine) -> float:
+    """Seconds that a world is given to move."""
     took = m.lateness.step_took
     shortest = SHORTEST_ALONE if votes_alone(m) else SHORTEST
     most = max(m.limits.step / 4.0, AT_LEAST * took)

@@ -54,6 +54,7 @@ class StepUnderWay:
         "owed",
         "owing",
         "resent",
+        "resent_at",
         "seen_moved",
         "sequential",
         "shown",
@@ -115,6 +116,7 @@ class StepUnderWay:
         self.doubled = m.overcounted and m.shares_the_barrier and not can_hold_back(m)
         """A vote may have been counted for another one of ours, and nothing will tell."""
         self.resent = False
+        self.resent_at = 0.0
         self.silent = False
         """The simulator did not answer the latest question."""
         self.waited = False

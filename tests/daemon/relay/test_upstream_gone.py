@@ -1,14 +1,16 @@
-"""What is left of a connection whose upstream is gone: nothing, and not only once Python looks for circles."""
+"""An upstream that is gone: nothing is left of its connection, not even for Python to find, and why is told."""
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from ospbridge.daemon.relay.link import Link
+from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import OspBridgeError
 from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.dialects import MSGPACK
@@ -77,3 +79,30 @@ async def test_a_connection_that_is_lost_is_freed(
             nursery.cancel_scope.cancel()
     assert link.connections == 1
     assert link.error is not None
+
+
+class Broken:
+    """A stream of which the kernel says this."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    async def receive_some(self, _: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        raise trio.BrokenResourceError from OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize(
+    "number, told",
+    [
+        (errno.ETIMEDOUT, "nothing reaches far:5555 any more: Connection timed out"),
+        (errno.EHOSTUNREACH, "nothing reaches far:5555 any more: No route to host"),
+        (errno.ECONNRESET, "far:5555 closed the connection"),
+    ],
+)
+async def test_a_network_that_is_gone_is_no_server_that_closed_the_connection(number: int, told: str) -> None:
+    machine = ClientMachine(MSGPACK, limits=Limits(), peer="far:5555")
+    stream: Any = Broken(number)
+    await Connection(stream, machine, lambda _: None).read()
+    assert machine.lost is not None
+    assert machine.lost.message == told
