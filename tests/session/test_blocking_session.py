@@ -283,13 +283,13 @@ def test_losses_on_the_wire_cost_no_step_and_no_session(profile: Profile) -> Non
     ):
         session.register("agent")
         session.reset(3)
-        for number in range(100):
+        for number in range(40):
             inputs = np.array([number / 128], np.float32)
             outcome = session.step({"agent": inputs})["agent"]
             np.testing.assert_array_equal(outcome.outputs, expected(inputs, number + 1, 2, seed=3))
         assert session.audit() == ""
         assert session.machine.retries > 0
-    assert sum(entry["kind"] == "step" for entry in ledger) == 100
+    assert sum(entry["kind"] == "step" for entry in ledger) == 40
 
 
 def test_a_big_agent_and_a_big_repository_arrive_over_real_sockets(profile: Profile) -> None:
