@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import pytest
@@ -85,6 +86,22 @@ def clean_environment() -> Iterator[Path]:
         patch.setenv("XDG_RUNTIME_DIR", directory)
         patch.setenv("XDG_STATE_HOME", directory)
         yield Path(directory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def invalid_names() -> Iterator[None]:
+    """No name server is asked for what nobody may have, as it may not be reached, or know better."""
+    look_up = socket.getaddrinfo
+
+    def looked_up(host: Any, *given: Any, **kind: Any) -> Any:
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host or ""
+        if name.endswith(".invalid"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return look_up(host, *given, **kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", looked_up)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
