@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import pytest
@@ -23,6 +24,18 @@ settings.register_profile("settled", derandomize=True, deadline=None)
 settings.register_profile("brief", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("explore", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile("settled")
+
+
+LONGEST_DIRECTORY: Final = 24
+"""Bytes of the directory for temporary files. Of the 107 that the path of a Unix socket may hold, pytest's own
+directories leave some 25 to the names below them."""
+
+
+def pytest_configure() -> None:
+    """Where temporary files go to a longer path, tests put theirs below /tmp, if they may."""
+    needed = len(os.fsencode(tempfile.gettempdir())) > LONGEST_DIRECTORY
+    if needed and "PYTEST_DEBUG_TEMPROOT" not in os.environ and os.access("/tmp", os.W_OK | os.X_OK):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = "/tmp"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,7 +73,9 @@ def clean_environment() -> Iterator[Path]:
     `tmp_path` can be longer than that.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="ospb-", ignore_cleanup_errors=True) as directory,
+        tempfile.TemporaryDirectory(
+            prefix="ospb-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"), ignore_cleanup_errors=True
+        ) as directory,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name in list(os.environ):
@@ -71,6 +86,22 @@ def clean_environment() -> Iterator[Path]:
         patch.setenv("XDG_RUNTIME_DIR", directory)
         patch.setenv("XDG_STATE_HOME", directory)
         yield Path(directory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def invalid_names() -> Iterator[None]:
+    """No name server is asked for what nobody may have, as it may not be reached, or know better."""
+    look_up = socket.getaddrinfo
+
+    def looked_up(host: Any, *given: Any, **kind: Any) -> Any:
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host or ""
+        if name.endswith(".invalid"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return look_up(host, *given, **kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", looked_up)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,6 +57,14 @@ def test_the_table_says_profile_verdicts_and_their_sum_and_the_trace_what_was_sa
     assert "D8 codes 75 and 76 are swapped" in text
 
 
+def test_a_trace_that_finds_no_room_is_told_beside_the_output() -> None:
+    with UdpSimulator(ArenaWorld(1), port=0, profile=DOCUMENT) as simulator:
+        result = run(str(simulator.address), "--trace", "/dev/full", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)
+    assert "trace ended" in result.stderr
+
+
 def test_no_simulator_there_is_exit_code_69_and_two_lines() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))

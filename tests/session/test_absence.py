@@ -13,6 +13,7 @@ from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import RESTART_SETTLES
 from ospbridge.session import absence
 from ospbridge.session.absence import Absence
+from tests.ipv6 import needs_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def bound(host: str = "127.0.0.1") -> tuple[socket.socket, Endpoint]:
 
 
 @WAYS
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=needs_ipv6)])
 def test_a_closed_main_port_shows_that_the_simulator_was_away(
     host: str, ask: Callable[[Absence], bool]
 ) -> None:

@@ -16,7 +16,7 @@ from ospbridge.osp.step import barrier
 from ospbridge.session import link, trio_link
 from ospbridge.session.link import Link
 from tests.osp.test_hostile_server import brought
-from tests.session.test_walking import ACK, CLOCK, DONE, EVENTFUL, Line, outputs_of
+from tests.session.test_walking import ACK, BRIEF, CLOCK, DONE, EVENTFUL, Line, outputs_of
 from tests.ticking import ticking
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def test_what_an_earlier_step_brought_stays_as_it_was(line: Line) -> None:
     way = line.walk()
     assert way is not None
     mine = way.outcome().outputs
+    line.machine.limits = BRIEF
     line.say(ACK, brought(0.75).encode(), CLOCK, CLOCK)
     with suppress(OspBridgeError):
         outputs_of(line.step(failing(1, BlockingIOError(errno.EAGAIN, "full"))))
@@ -135,12 +136,14 @@ def test_what_an_earlier_step_brought_stays_as_it_was(line: Line) -> None:
 
 
 def test_a_step_whose_vote_was_not_sent_is_not_believed(line: Line) -> None:
+    line.machine.limits = BRIEF
     line.say(ACK, DONE)
     with pytest.raises(OspBridgeError):
         line.step(failing(1, BlockingIOError(errno.EAGAIN, "full")))
 
 
 def test_silence_is_bounded_however_often_signals_come(blocking: Line) -> None:
+    blocking.machine.limits = BRIEF
     blocking.say(ACK)
     with ticking(0.02, longest=10.0), pytest.raises(OspBridgeError):
         blocking.step()

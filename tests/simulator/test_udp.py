@@ -19,6 +19,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from tests.ipv6 import needs_ipv6
 from tests.simulator.raw import RawClient
 
 pytestmark = pytest.mark.loopback
@@ -320,11 +321,9 @@ def test_it_starts_once_and_stops_at_once() -> None:
     assert time.monotonic() - start < 5
 
 
+@needs_ipv6
 def test_ipv6_is_served() -> None:
-    try:
-        simulator = UdpSimulator(SyntheticWorld(1, 1), host="::1", port=0)
-    except ConfigurationError:
-        pytest.skip("this machine has no IPv6 loopback")
+    simulator = UdpSimulator(SyntheticWorld(1, 1), host="::1", port=0)
     with simulator, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as client:
         client.settimeout(2.0)
         client.sendto(struct.pack("<Bii", 5, 1, 1), (simulator.address.host, simulator.address.port))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SERVER = Endpoint("127.0.0.1", 45454)
 LEASE = Lease(SERVER.host, SERVER.port, "127.0.0.1", 9, 9, "document", {"agent": 1}, events=False, pid=1)
-NOBODY = 65534
+ANOTHER = os.geteuid() + 1
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
     def given(path: Path) -> None:
         if os.geteuid() == 0:
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+            os.chown(path, ANOTHER, ANOTHER, follow_symlinks=False)
         else:
-            monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+            monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
 
     return given
 

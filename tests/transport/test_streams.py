@@ -19,6 +19,7 @@ from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse
 from ospbridge.transport.stream_ends import close_gently, was_refused
 from ospbridge.transport.streams import NEXT_ADDRESS_AFTER, open_stream
 from tests.daemon.certificates import Authority
+from tests.ipv6 import needs_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -120,7 +121,7 @@ def test_a_pipe_or_a_device_is_no_certificate_and_is_not_waited_for(tmp_path: Pa
 
 @pytest.mark.loopback
 @pytest.mark.trio
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=needs_ipv6)])
 async def test_this_host_is_reached_without_tls(host: str) -> None:
     async with server(echo, host=host) as endpoint:
         assert await said_back(StreamAddress(endpoint)) == b"ping"

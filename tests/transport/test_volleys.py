@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ospbridge.transport.volleys import MOST, NOT_HERE, Volleys
+from tests.ipv6 import needs_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,11 +91,9 @@ def test_those_of_one_size_arrive_one_by_one_in_order(line: Line, count: int, ca
 
 
 @only_on_linux
+@needs_ipv6
 def test_so_they_do_over_ipv6() -> None:
-    try:
-        line = Line(socket.AF_INET6)
-    except OSError:
-        pytest.skip("no IPv6 here")
+    line = Line(socket.AF_INET6)
     assert line.sent(line.volleys(), datagrams(16, 42)) == datagrams(16, 42)
     assert (line.together, line.alone) == (1, 0)
     line.close()

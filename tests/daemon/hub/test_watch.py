@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ospbridge.daemon import barrier
-from ospbridge.daemon.hub import connection as hub_connection
+from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.decoding import VERSION
@@ -323,7 +323,7 @@ async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(
 async def test_who_does_not_read_the_replies_is_dismissed_and_its_agent_is_free(
     document: UdpSimulator, tmp_path: Path, spin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_connection, "PATIENCE", 0.5)
+    monkeypatch.setattr(hub_stream, "PATIENCE", 0.5)
     path = tmp_path / "hub"
     async with playing(document, path, spin=spin) as (conductor, line):
         many = b"".join(line.frame(request) for request in acting(*[0.5] * 200))
