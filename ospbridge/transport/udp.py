@@ -12,6 +12,8 @@ from ospbridge.interface import Endpoint
 __all__ = ["LARGEST_DATAGRAM", "closed_port_probe", "connect_to", "open_beside", "open_udp", "send_to"]
 
 LARGEST_DATAGRAM: Final = 65_536
+MOST_EARLY: Final = 1024
+"""Datagrams that a handler may send before it is connected to; more are read when it is."""
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
 """Listings come in bursts without flow control; the system may grant less (net.core.rmem_max)."""
 _SO_RCVBUFFORCE: Final = 33
@@ -84,16 +86,17 @@ def send_to(sock: socket.socket, data: bytes, to: Endpoint) -> None:
 
 
 def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:
-    """Connect to the handler; what it sent before, in order.
+    """Connect to the handler; what it sent before, in order, but no more than it may send then.
 
     Connecting does not empty the queue: what other sources sent before it would be read as the handler's.
     """
     sock.connect((handler.host, handler.port))
     early: list[bytes] = []
-    while True:
+    while len(early) < MOST_EARLY:
         try:
             data, address = sock.recvfrom(LARGEST_DATAGRAM)
         except BlockingIOError:
-            return early
+            break
         if (str(address[0]), int(address[1])) == (handler.host, handler.port):
             early.append(data)
+    return early

@@ -26,6 +26,8 @@ __all__ = ["StepUnderWay"]
 
 TOO_SOON: Final = 0.5
 """Of the time that a vote and its acknowledgement take at least: nothing comes of a vote in less."""
+STRANGE_KEPT: Final = 256
+"""Completions of one step that came too early to be its own; of more nothing new is learnt."""
 RESENT: Final = 1.5
 """Seconds that a server has to send a completion again by itself."""
 
@@ -287,7 +289,7 @@ class StepUnderWay:
 
     def _completed_first(self, reply: StepCompleted, vote: Vote) -> None:
         self.early = True
-        self.strange.append(reply)
+        self._keep_aside(reply)
         if reply.observed:
             self.owed, self.owing = reply.observed, vote
         else:
@@ -301,11 +303,15 @@ class StepUnderWay:
         # counted a vote twice. The clock will tell; what it carries is not believed.
         self.early = True
         self.m.lateness.came_behind(reply.agent_id, self.m.now)
-        self.strange.append(reply)
+        self._keep_aside(reply)
         # Before all votes are even sent, or arrived, it can only be that one of them was counted twice.
         if self.unsent or (self.sequential and self.m.now - self.voted < TOO_SOON * self.m.lateness.quickest):
             self.doubled = self.m.doubled = True
         self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+
+    def _keep_aside(self, reply: StepCompleted) -> None:
+        if len(self.strange) < STRANGE_KEPT:
+            self.strange.append(reply)
 
     def _acknowledged_last(self, agent_id: int) -> bool:
         """Whether a completion before the acknowledgement is what this simulator makes of every step.
