@@ -179,7 +179,8 @@ class ClientMachine:
             )
         if self.lost is not None:
             exchange.close()
-            raise self.lost
+            # Without the traces of the times before, which would keep all that these refer to.
+            raise self.lost.with_traceback(None)
         self.now = now
         self._overdue = 0
         self.finished = False
