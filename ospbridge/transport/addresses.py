@@ -9,7 +9,7 @@ from typing import Final
 from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 
-__all__ = ["NAME_SERVER", "PASSING", "parse_endpoint", "parse_listening", "resolve"]
+__all__ = ["NAME_SERVER", "PASSING", "is_loopback", "parse_endpoint", "parse_listening", "resolve"]
 
 PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
 """What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
@@ -73,6 +73,14 @@ def _is_ipv6(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is an IP address that only this host reaches; a name is none."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_number(text: str) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.transport.addresses import parse_endpoint
+from ospbridge.transport.addresses import is_loopback, parse_endpoint
 from ospbridge.transport.securing import no_authorities, see, show
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
-__all__ = ["SCHEME", "ServerTls", "StreamAddress", "is_loopback", "listening_at", "parse_stream"]
+__all__ = ["SCHEME", "ServerTls", "StreamAddress", "listening_at", "parse_stream"]
 
 SCHEME: Final = "tls://"
 DEFAULT_PORT: Final = 5555
@@ -106,11 +105,3 @@ def listening_at(text: str, *, secured: bool, insecure: bool) -> Endpoint:
             hint="name a certificate, its key and a CA, or insist with --insecure",
         )
     return endpoint
-
-
-def is_loopback(host: str) -> bool:
-    """Whether it is an IP address that only this host reaches; a name is none."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
-from ospbridge.transport.addresses import NAME_SERVER, PASSING
+from ospbridge.transport.addresses import NAME_SERVER, PASSING, is_loopback
 from ospbridge.transport.settling import settle
-from ospbridge.transport.stream_addresses import SCHEME, is_loopback
+from ospbridge.transport.stream_addresses import SCHEME
 from ospbridge.transport.stream_ends import last_word, refused
 
 if TYPE_CHECKING:
