@@ -6,6 +6,7 @@ what the command line exits with (sysexits.h): 2 usage, 69 nothing there to talk
 
 from __future__ import annotations
 
+import copyreg
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class OspBridgeError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint or self.default_hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As other processes get it: what is made of the message is not made once more."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from ospbridge.envs.noticing import tell, tell_of_doubt
-from ospbridge.errors import AgentNotFound, ScenarioInvalid
+from ospbridge.errors import (
+    AgentNotFound,
+    BarrierStuck,
+    OspBridgeError,
+    RemoteProtocolError,
+    ScenarioInvalid,
+    StepUncertain,
+)
 from ospbridge.interface import Feedback
 from ospbridge.osp.client.notices import Notice
 
@@ -45,3 +53,22 @@ def test_a_name_in_a_warning_cannot_either(warn: Callable[[str], object]) -> Non
         warn(f"no agent {STEERS}")
     (shown,) = told
     assert SHOWN in str(shown.message)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RemoteProtocolError("expected a count", data=b"\x5b\xff", offset=1, hint="look"),
+        BarrierStuck("no step", who="agent2 must vote", agents=["agent2"]),
+        StepUncertain("in doubt", by_network=True),
+        ScenarioInvalid("2 mistakes", mistakes=["one", "another"], rows=["1: one", "2: another"]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_another_process_comes_as_it_was(error: OspBridgeError) -> None:
+    """As environments that gymnasium runs in processes of their own raise it."""
+    come = pickle.loads(pickle.dumps(error))
+    assert type(come) is type(error)
+    assert str(come) == str(error)
+    assert come.args == error.args
+    assert vars(come) == vars(error)

@@ -33,11 +33,11 @@ class InfoPieces:
         self._head: AgentInfo | None = None
         self._came: list[Message] = []
         """As long as it may be so, in order."""
-        self._burst: list[bytes] = []
-        """All pieces of this try, whatever they may be."""
-        self._last_burst: list[bytes] = []
+        self._burst: list[int] = []
+        """Hashes of all pieces of this try, whatever they may be; of more than were announced one."""
+        self._last_burst: list[int] = []
         """And of the try before."""
-        self._seen: set[bytes] = set()
+        self._seen: set[int] = set()
         self._as_before = False
         """The try before had just as many pieces as were announced, and those until now are the same.
 
@@ -70,13 +70,16 @@ class InfoPieces:
         """Which piece a reply is: -1 for one that is kept back, None for no piece. Raises IndexedByKind."""
         if not isinstance(message, AgentInfoNext):
             return None
-        piece = message.encode()
-        repeated = piece in self._seen
-        self._seen.add(piece)
+        piece = hash(message)
         at = len(self._burst)
         self._as_before = self._as_before and at < self._total and self._last_burst[at] == piece
-        self._burst.append(piece)
-        if not self._may_be_so or (repeated and not self._as_before):
+        if at <= self._total:
+            self._burst.append(piece)
+        if not self._may_be_so:
+            return message.index
+        repeated = piece in self._seen
+        self._seen.add(piece)
+        if repeated and not self._as_before:
             return message.index
         at = len(self._came)
         if at == 0:

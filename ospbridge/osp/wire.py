@@ -45,13 +45,11 @@ def encode_string(text: str) -> bytes:
 
 def encode_ints(values: Sequence[int]) -> bytes:
     """32-bit integers behind one another, without a count."""
-    """4 bytes each, little-endian."""
     return struct.pack(f"<{len(values)}i", *values)
 
 
 def encode_floats(values: NDArray[np.float32]) -> bytes:
     """The bytes of float32[n], without a count."""
-    """float32[n] as 4 bytes each, little-endian."""
     return np.ascontiguousarray(values, dtype="<f4").tobytes()
 
 

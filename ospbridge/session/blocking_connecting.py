@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from contextlib import ExitStack
 from itertools import chain, islice
 from math import ceil
 from time import monotonic
@@ -35,10 +36,14 @@ def _reclaimed_together(places: Iterable[Successor]) -> list[str]:
     under_way: list[tuple[Successor, Link]] = []
     try:
         for dead in places:
-            link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-            under_way.append((dead, link))
-            poll.register(link.fd, select.POLLIN)
-            link.begin(dead.goodbye())
+            with ExitStack() as over:
+                # Its handler may have said by now that it is.
+                over.push(dead)
+                link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+                link.begin(dead.goodbye())
+                poll.register(link.fd, select.POLLIN)
+                under_way.append((dead, link))
+                over.pop_all()
         while under_way:
             for one in tuple(under_way):
                 dead, link = one

@@ -8,7 +8,6 @@ left to its own link.
 
 from __future__ import annotations
 
-import ipaddress
 import select
 from contextlib import suppress
 from math import inf
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ospbridge.errors import LocalProtocolError, SessionClosed
 from ospbridge.session.leaving import leave_together
 from ospbridge.session.spinning import Spinning
+from ospbridge.transport.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,11 +179,4 @@ def _result(link: Link) -> Any:
 
 def cores_wanted(hosts: Iterable[str]) -> int:
     """How many cores a fleet keeps busy here: this process, and each simulator that runs on this machine."""
-    return max(1 + sum(_is_local(host) for host in hosts), 2)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return max(1 + sum(host == "localhost" or is_loopback(host) for host in hosts), 2)

@@ -75,6 +75,14 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
+def is_loopback(host: str) -> bool:
+    """Whether it is an IP address that only this host reaches; a name is none."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
 def _is_number(text: str) -> bool:
     """What ``int`` takes is more, such as signs and underscores; and less, of thousands of digits."""
     return text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER
@@ -99,7 +107,8 @@ def _wrong(text: str, why: str) -> ConfigurationError:
 def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
     """The numeric address of ``endpoint``. Raises ConfigurationError for a name that there is not.
 
-    And SimulatorNotFound where no name server answers, which may be mended by waiting.
+    And where there are link-local ones of IPv6 only, which mean nothing without an interface; and SimulatorNotFound
+    where no name server answers, which may be mended by waiting.
     Of a name with several the first of IPv4: simulators seldom listen at another, whatever "localhost" is first.
     """
     try:
@@ -109,13 +118,17 @@ def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
         if error.errno in PASSING:
             raise SimulatorNotFound(why, hint=NAME_SERVER) from None
         raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
-    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    return family, Endpoint(str(address[0]), int(address[1]))
+    family, _, _, _, address = min(
+        found, key=lambda one: (one[0] != socket.AF_INET, _is_link_local(one[4][0]))
+    )
+    host = str(address[0])
+    if family == socket.AF_INET6 and _is_link_local(host):
+        raise ConfigurationError(
+            f"{endpoint} has only a link-local address of IPv6, which ospbridge cannot send to",
+            hint="give another address of that host, one of IPv4 for instance",
+        )
+    return family, Endpoint(host, int(address[1]))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether it is an IP address that only this host reaches; a name is none."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+def _is_link_local(host: object) -> bool:
+    return ipaddress.ip_address(str(host)).is_link_local

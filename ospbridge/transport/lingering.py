@@ -18,19 +18,21 @@ QUIET: Final = 1.0
 _running: Final[list[int]] = []
 """Processes that were started here and may not have ended."""
 _READER: Final = """
-import os, select, sys
+import os, select, sys, time
 descriptor, wait, quiet = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+until = time.monotonic() + wait
 looking = select.poll()
 looking.register(descriptor, select.POLLIN)
-while looking.poll(1000 * wait) and os.read(descriptor, 1 << 20):
+while (left := until - time.monotonic()) > 0 and looking.poll(1000 * min(wait, left)) and os.read(descriptor, 1 << 20):
     wait = quiet
 """
 
 
 def linger(descriptor: int, seconds: float) -> None:
-    """Read a socket elsewhere, for ``seconds`` until something comes; ours may be closed then, but not shut down.
+    """Read a socket elsewhere, until it is quiet behind what came; ours may be closed then, but not shut down.
 
-    What is read is thrown away. Where no process can be started, nobody reads.
+    For ``seconds`` at most, whether nothing comes or no end of it. What is read is thrown away. Where no process can be
+    started, nobody reads.
     """
     _running[:] = [process for process in _running if not _ended(process)]
     # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.

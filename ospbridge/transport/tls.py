@@ -16,6 +16,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.transport.addresses import PASSING, parse_endpoint
 from ospbridge.transport.securing import no_authorities, refusal, see, show
 from ospbridge.transport.settling import settle
+from ospbridge.transport.stream_addresses import SCHEME
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -30,7 +31,6 @@ __all__ = [
     "refusal_in_words",
 ]
 
-SCHEME: Final = "tls://"
 BACKLOG: Final = 128
 
 

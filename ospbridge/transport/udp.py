@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 LARGEST_DATAGRAM: Final = 65_536
+MOST_EARLY: Final = 1024
+"""Datagrams that a handler may send before it is connected to; more are read when it is."""
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
 """Listings come in bursts without flow control; the system may grant less (net.core.rmem_max)."""
 _SO_RCVBUFFORCE: Final = 33
@@ -108,13 +110,13 @@ def receive_from(sock: socket.socket) -> tuple[bytes, Endpoint] | None:
 
 
 def connect_to(sock: socket.socket, handler: Endpoint) -> list[bytes]:
-    """Connect to the handler; what it sent before, in order.
+    """Connect to the handler; what it sent before, in order, but no more than it may send then.
 
     Connecting does not empty the queue: what other sources sent before it would be read as the handler's.
     """
     sock.connect((handler.host, handler.port))
     early: list[bytes] = []
-    while (packet := receive_from(sock)) is not None:
+    while len(early) < MOST_EARLY and (packet := receive_from(sock)) is not None:
         data, source = packet
         if source == handler:
             early.append(data)

@@ -404,3 +404,20 @@ def test_texts_that_were_dropped_again_do_not_count(monkeypatch: pytest.MonkeyPa
     for version in range(10):
         burst.add(0, AgentOverviewNext(0, 1, "Agent", 1, f"{version}" * 20))
     assert burst.characters <= 25
+
+
+def test_texts_of_pieces_that_are_kept_back_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as they may be of an index that begins anew with outputs, which then never come."""
+    monkeypatch.setattr(bursts, "MOST_CHARACTERS", 50)
+    machine = ClientMachine(DOCUMENT)
+    replies = [
+        AgentInfo(1, 1, 100, 1, "agent"),
+        AgentInfoNext(0, -1.0, 1.0, "/in"),
+        *(AgentInfoNext(i, -1.0, 1.0, f"/out{i}") for i in range(99)),
+    ]
+    with pytest.raises(RemoteProtocolError, match="more than 50 characters"):
+        run(
+            machine,
+            roster.agent_info(machine, 1),
+            lambda data: replies if data[0] == Code.GET_AGENT_INFO else [],
+        )

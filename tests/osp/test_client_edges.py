@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,16 @@ def test_a_second_exchange_is_refused_while_one_is_under_way_and_never_begins() 
     assert not machine.outgoing
     give(machine, ValueContent(5, "1"))
     assert machine.result() == "1"
+
+
+def test_however_often_a_lost_session_says_so_it_keeps_nothing_of_who_asked() -> None:
+    machine = ClientMachine(NERD)
+    machine.handle_refused(0.0)
+    for _ in range(3):
+        with pytest.raises(SessionLost) as caught:
+            machine.begin(roster.overview(machine), 0.0)
+        told = [frame.f_code.co_name for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+        assert told.count("begin") == 1
 
 
 def test_a_lost_session_begins_nothing_and_says_why() -> None:

@@ -57,6 +57,39 @@ def test_what_was_read_before_the_scale_was_known_is_held_against_it_then() -> N
     assert not contradicts(motor, 0.125, 15.0)
 
 
+def test_what_two_close_points_could_not_judge_is_held_against_the_episode_too() -> None:
+    motor = seen()
+    assert not any(contradicts(motor, at, 120 * at) for at in (0.0, 0.0005, 0.00025))
+    motor.begin()
+    # The first of these ran with a request of before, which gave 0.
+    told = [motor.contradiction(*point) for point in [(1.0, 0.0), (0.5, 60.0), (0.25, 30.0), (0.75, 90.0)]]
+    assert told == [None, None, None, (1.0, 0.0)]
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize(
+    "low, high",
+    [
+        (-1.0, 1.0),
+        (-1e3, 1e3),
+        (0.0, 1e6),
+        (-LARGEST, LARGEST),
+        (-np.inf, np.inf),
+        (0.0, np.inf),
+        (-np.inf, 1.0),
+    ],
+)
+def test_however_wide_its_range_an_input_that_comes_as_it_was_given_is_known_from_an_earlier_one(
+    low: float, high: float
+) -> None:
+    face = AgentInterface(1, "agent", (InterfaceValue("/in", low, high),), (), ())
+    motor = AgentEcho(Vote(face, DOCUMENT), as_given=True, printing=seen().printing).inputs[0]
+    assert not any(contradicts(motor, at, at) for at in (0.25, 0.5, 0.75))
+    assert contradicts(motor, 0.5, 0.25)
+
+
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_what_was_read_in_an_earlier_episode_is_held_against_none_that_follows(after: int) -> None:
     motor = seen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
     AgentOverview,
     AgentOverviewNext,
     Message,
@@ -47,7 +50,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ospbridge.osp.client.machine import Exchange
 
@@ -132,6 +135,37 @@ def test_no_exchange_outlasts_its_limit_under_a_flood(profile: Profile, exchange
     grace = OVERDUE_AT_MOST / 100
     took = flood(machine, EXCHANGES[exchange](machine, vote), *FLOODS[what])
     assert took < 2 * SHORT.listing + SHORT.reset + 12 * grace
+
+
+LONG = "/" + 4000 * "x"
+
+
+def interfaces() -> Iterator[Message]:
+    yield AgentInfo(1, 4, 3, 2, "agent")
+    for number in itertools.count():
+        yield AgentInfoNext(number % 8, -1.0, 1.0, f"{LONG}{number}")
+
+
+def completions() -> Iterator[Message]:
+    for number in itertools.count():
+        yield StepCompleted(1, np.full(1000, number, np.float32), np.empty(0, np.float32))
+
+
+@pytest.mark.parametrize(
+    "exchange, replies", [("info", interfaces), ("step", completions)], ids=["pieces", "completions"]
+)
+def test_what_a_flood_brings_is_not_kept(exchange: str, replies: Callable[[], Iterator[Message]]) -> None:
+    machine, vote = on_stage(DOCUMENT)
+    machine.begin(EXCHANGES[exchange](machine, vote), 0.0)
+    tracemalloc.start()
+    try:
+        for reply in itertools.islice(replies(), 5_000):
+            give(machine, reply)
+            machine.outgoing.clear()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 8 * 1024 * 1024
 
 
 @BOTH

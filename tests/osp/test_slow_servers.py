@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import SessionLost
+from ospbridge.errors import BarrierStuck, SessionLost
 from ospbridge.osp.client.asking import LAST_WORD
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import Anomaly, WorldReset
@@ -332,6 +332,28 @@ def test_one_that_stays_silent_is_given_up_at_the_limit_of_what_it_was_asked_for
     took = slow.pair.now - begun
     assert limit <= took < limit + LAST_WORD + 0.1
     assert f"for {took:.1f} s" in caught.value.message
+
+
+@BOTH
+@pytest.mark.parametrize("code", [Code.RESET_SIMULATION, Code.NEXT_SIMULATION_STEP])
+def test_one_that_falls_silent_when_the_limit_has_come_is_given_up_as_soon(
+    profile: Profile, code: Code
+) -> None:
+    slow = Slow(profile, set(), 0.0, threaded=True)
+    slow.machine.limits = replace(slow.machine.limits, query=5.0)
+    slow.reset()
+    slow.step()
+    slow.pair.server.controlled += 1  # somebody does not vote
+    begun = slow.pair.now
+    exchange: Any = slow.client.conversation.reset(2)
+    limit = slow.machine.limits.reset
+    if code == Code.NEXT_SIMULATION_STEP:
+        exchange = slow.client.conversation.step({"agent": np.zeros(2, np.float32)})
+        limit = slow.machine.limits.step
+    slow.pair.fault = lambda _: () if slow.pair.now - begun > limit - 0.01 else (0.0,)
+    with pytest.raises(BarrierStuck, match="did not complete within"):
+        slow.client.do(exchange)
+    assert slow.pair.now - begun < limit + LAST_WORD + 0.1
 
 
 def test_a_simulator_whose_completions_come_behind_its_clock_is_given_more_time_from_then_on() -> None:

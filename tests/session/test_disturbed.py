@@ -137,7 +137,7 @@ async def test_so_it_is_for_a_session_of_trio(
     monkeypatch.setattr(tenure, "is_loopback", lambda _: False)
     session = await TrioSession.connect(simulator.address, profile=DOCUMENT, limits=LIMITS)
     await session.register("agent")
-    session._link._socket = Refusing(session._link._socket)  # type: ignore[assignment]  # it behaves as one
+    session.link._socket = Refusing(session.link._socket)  # type: ignore[assignment]  # it behaves as one
     with pytest.raises(SessionLost, match="refused"):
         await session.reset(1)
     await session.aclose()

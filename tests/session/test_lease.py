@@ -20,7 +20,14 @@ import pytest
 import trio
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.messages import DeregisterFromAgent, DeregisterFromAgentAck, End, EndAck, decode_request
+from ospbridge.osp.messages import (
+    DeregisterFromAgent,
+    DeregisterFromAgentAck,
+    End,
+    EndAck,
+    ResetCommunicationAck,
+    decode_request,
+)
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking_connecting, reclaim, trio_connecting
@@ -35,6 +42,7 @@ from ospbridge.simulator.udp import UdpSimulator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ospbridge.osp.client.machine import ClientMachine
     from ospbridge.osp.profile import Profile
 
 SERVER = Endpoint("127.0.0.1", 45454)
@@ -337,6 +345,30 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
         assert found.agents == {"agent": 1}
         file.remove()
     assert descriptors() == before
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
+def test_a_dead_session_that_is_just_being_evicted_keeps_nobody_from_joining(
+    connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handler,
+    ):
+        handler.bind(("127.0.0.1", 0))
+
+        def told_at_once(found: Lease, limits: Limits) -> tuple[socket.socket, ClientMachine] | None:
+            place = in_place_of(found, limits)
+            handler.sendto(ResetCommunicationAck().encode(), (found.local_host, found.local_port))
+            return place
+
+        dead = LeaseFile(tmp_path)
+        dead.write(lease(simulator.address, handler_port=handler.getsockname()[1]))
+        dead.abandon()
+        monkeypatch.setattr(reclaim, "in_place_of", told_at_once)
+        connect(simulator.address, tmp_path)
+        assert not list(tmp_path.iterdir())
 
 
 class Handlers:

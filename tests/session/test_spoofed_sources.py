@@ -19,6 +19,7 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport import udp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,3 +148,20 @@ def test_a_flood_of_inits_takes_no_agent_and_no_session(simulator: UdpSimulator)
                 other.sendto(init.encode(end=session.profile.end_marker), main)
         steps(session)
         assert simulator.machine.controlled == 1
+
+
+class Flooded(socket.socket):
+    """Something of its peer is always there to read."""
+
+    reads = 0
+
+    def recvfrom(self, *_: object) -> tuple[bytes, tuple[str, int]]:
+        self.reads += 1
+        assert self.reads <= udp.MOST_EARLY, "unbounded"
+        return EndAck().encode(), self.getpeername()
+
+
+def test_a_handler_that_floods_before_its_session_begins_does_not_hold_it_up(stranger: socket.socket) -> None:
+    with Flooded(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        early = udp.connect_to(sock, Endpoint(*stranger.getsockname()))
+    assert len(early) == udp.MOST_EARLY

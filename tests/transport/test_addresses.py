@@ -149,3 +149,27 @@ def test_sockets_have_room_wherever_temporary_files_are(
         room = room_for_sockets()
         parse_unix(f"unix:{room}/ospb-01234567/hub-left.sock")
         assert (room == tempfile.tempdir) == (size <= LONGEST_PATH - IN_ROOM)
+
+
+@pytest.mark.parametrize("host", ["fe80::1", "fe80::1%lo", "six"])
+def test_a_link_local_address_is_refused_as_such(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolved(name: str, port: int, **_: object) -> list[Any]:
+        return [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", ("fe80::1", port, 0, 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with pytest.raises(ConfigurationError, match="only a link-local address of IPv6") as caught:
+        resolve(Endpoint(host, 9))
+    assert "another address" in caught.value.hint
+
+
+def test_of_a_name_with_several_addresses_of_ipv6_a_link_local_one_is_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resolved(name: str, port: int, **_: object) -> list[Any]:
+        return [
+            (socket.AF_INET6, socket.SOCK_DGRAM, 17, "", (host, port, 0, 0))
+            for host in ("fe80::1", "fd00::2")
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    assert resolve(Endpoint("six", 9)) == (socket.AF_INET6, Endpoint("fd00::2", 9))

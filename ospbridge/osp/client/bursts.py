@@ -198,6 +198,7 @@ class _Burst:
             return False
         if index < 0:
             # Kept back: what it is shows later, but it may be waiting all the same.
+            self._count(piece)
             self.one_by_one = self.one_by_one or self.alone
             self._let_on()
             return False

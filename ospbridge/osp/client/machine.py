@@ -125,20 +125,20 @@ class ClientMachine:
         self.reset_seed = 0
         """That of the latest of them."""
         self.resets_owed = 0
-        """Completions of resets that may still come of our own votes, until a step is completed behind them."""
+        """Completions of our own reset that may still come, until a step is completed behind it."""
         self.reset_within = False
-        """One of them came while the latest step was under way: the world was reset before it ran, or behind it."""
+        """One of them came while the latest step was under way: the world was reset before that step, or behind it."""
         self.doubles = False
-        """A vote was acknowledged more often than it was sent."""
+        """A vote was acknowledged more often than it was sent, in this session."""
         self.doubled = False
-        """So it was with one of the latest step, or with one behind it."""
+        """The same of the latest step's votes, during that step or behind it."""
         self.overcounted = False
-        """That vote may count for the next step, which would run before all of its votes are in (``holding``)."""
+        """Such a vote may count for the next step, which would run before all of its votes are in (``holding``)."""
         self.may_lag: dict[int, tuple[int, bytes]] = {}
-        """Agents of which that is so in this episode: steps after which it must be told (``lagging``), and the latest
-        one's inputs."""
+        """Agents with such a vote in this episode, whose inputs may come one step late from then on (``lagging``): how
+        many more steps that may stay unknown, and the inputs that were given in the latest."""
         self.latest_in_doubt = False
-        """Or it counted in the latest step, which ran too early then: the next one tells that, too."""
+        """Such a vote may have counted in the latest step, which ran too early then: the next step tells."""
         self.reset_told = False
         """A reset was completed that this session did not ask for, if the clock agrees: that may be a late copy."""
         self.lateness = Lateness()
@@ -179,7 +179,8 @@ class ClientMachine:
             )
         if self.lost is not None:
             exchange.close()
-            raise self.lost
+            # Without the traces of the times before, which would keep all that these refer to.
+            raise self.lost.with_traceback(None)
         self.now = now
         self._overdue = 0
         self.finished = False

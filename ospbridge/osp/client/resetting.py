@@ -201,7 +201,11 @@ def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
         ran = r.finished
         if not ran:
             m.anomaly("a reset met silence")
-            ran = yield from _reset_found_out(m, r, limit)
+            m.no_later = limit + LAST_WORD
+            try:
+                ran = yield from _reset_found_out(m, r, limit)
+            finally:
+                m.no_later = inf
         if ran and r.finished and r.counted_twice:
             yield from _await_the_other(m, r, limit)
         if ran and (yield from _began_anew(m, r)):
@@ -341,15 +345,12 @@ def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool
     if r.sent < r.wanted:
         r.send_next()
         return False
-    m.no_later = limit + LAST_WORD
     try:
         row = yield from _row(m, r)
     except QueryTimeout:
         # A server with one thread answers nothing while it works.
         r.silent = True
         return r.finished
-    finally:
-        m.no_later = inf
     r.silent = False
     if r.finished or row.action is Action.RESTORE:
         return True

@@ -287,8 +287,8 @@ class Handler:
         self.machine.problem(kind)
 
 
-Vote = tuple[Handler, AgentControl | None]
-"""Who asked, and for which agent (None for a reset)."""
+Vote = tuple[Handler, AgentControl]
+"""Who asked for a step, and for which agent."""
 
 
 def _ascii(raw: bytes) -> bytes:

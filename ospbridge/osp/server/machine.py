@@ -24,7 +24,7 @@ from ospbridge.osp.server.repository import Clock, Repository
 from ospbridge.osp.wire import INT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World
@@ -108,7 +108,8 @@ class ServerMachine:
         self.controlled = 0
         """How many agents are controlled by any client: what the barrier waits for."""
         self.step_votes: list[Vote] = []
-        self.reset_votes: list[Vote] = []
+        self.reset_votes: list[tuple[Handler, int]] = []
+        """Who asked, and for which seed."""
         self.timed: set[Handler] = set()
         """Handlers that wait for a point in time."""
         self.listening = 0
@@ -125,7 +126,6 @@ class ServerMachine:
         self._last_handler_id = 0
         self._effects: list[Effect] = []
         self._was_reset = False
-        self._reset_seed = 0
 
     # --- what the driver calls -------------------------------------------------------------------------------------
 
@@ -214,12 +214,10 @@ class ServerMachine:
             self.due = True
 
     def vote_reset(self, handler: Handler, seed: int) -> None:
-        """Count a reset request. The last seed that is not 0 wins (OSP 1.1, section 4.6)."""
+        """Count a reset request."""
         if not handler.controlled and not self.profile.observers_may_reset:
             return
-        if seed:
-            self._reset_seed = seed
-        self.reset_votes.append((handler, None))
+        self.reset_votes.append((handler, seed))
         self.settle()
 
     def withdraw(self, handler: Handler, control: AgentControl) -> None:
@@ -263,10 +261,11 @@ class ServerMachine:
             return (data[1], data[2]) if len(data) >= 3 else None
         return (INT.unpack_from(data, 1)[0], INT.unpack_from(data, 5)[0]) if len(data) >= 9 else None
 
-    def _seed(self) -> int:
-        """The seed of the next reset; 0 for "don't care"."""
-        if self.profile.seed_by is SeedBy.RESET and self._reset_seed:
-            return self._reset_seed
+    def _seed(self, votes: Sequence[tuple[Handler, int]] = ()) -> int:
+        """The seed of a reset; 0 for "don't care". Of votes the last that is not 0 wins (OSP 1.1, section 4.6)."""
+        voted = next((seed for _, seed in reversed(votes) if seed), 0)
+        if self.profile.seed_by is SeedBy.RESET and voted:
+            return voted
         return 0 if self.clock.randomize_seed else self.clock.seed
 
     def _restart_world(self, seed: int) -> None:
@@ -278,7 +277,7 @@ class ServerMachine:
 
     def _run_reset(self, now: float) -> None:
         votes, self.reset_votes = self.reset_votes, []
-        seed, self._reset_seed = self._seed(), 0
+        seed = self._seed(votes)
         if not self.profile.votes_survive_reset:
             self.step_votes.clear()
         if self.listening:
@@ -315,7 +314,7 @@ class ServerMachine:
     def _restart_unasked(self) -> None:
         """The first step ever, with no reset before it. A NERD server loses its inputs."""
         kept = [control.agent.inputs.copy() for control in self.controls]
-        self._restart_world(0 if self.clock.randomize_seed else self.clock.seed)
+        self._restart_world(self._seed())
         if not self.profile.steps_before_reset:
             for control, inputs in zip(self.controls, kept, strict=True):
                 control.agent.inputs[:] = inputs
@@ -326,7 +325,7 @@ class ServerMachine:
             for event in events:
                 self.occur(event)
 
-    def _record(self, kind: str, number: int, votes: list[Vote]) -> dict[str, Any]:
+    def _record(self, kind: str, number: int, votes: Sequence[tuple[Handler, object]]) -> dict[str, Any]:
         agents: dict[str, Any] = {}
         for control in self.controls:
             agents[control.agent.name] = {

@@ -8,6 +8,7 @@ is bit-equal.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.osp.client.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE
@@ -179,22 +180,13 @@ class Repository:
 
     @staticmethod
     def _all(world: World, clock: Clock, profile: Profile) -> Iterable[Variable]:
-        for variable in (*clock.variables(), text_variable("/CommandLineArguments/help")):
-            yield Variable(
-                variable.name,
-                profile.type_names.get(variable.type, variable.type),
-                variable.read,
-                variable.write,
-            )
+        def named(variables: Iterable[Variable]) -> Iterable[Variable]:
+            return (replace(one, type=profile.type_names.get(one.type, one.type)) for one in variables)
+
+        yield from named((*clock.variables(), text_variable("/CommandLineArguments/help")))
         for agent in world.agents:
             yield from _interface_variables(agent, profile)
-        for variable in world.variables:
-            yield Variable(
-                variable.name,
-                profile.type_names.get(variable.type, variable.type),
-                variable.read,
-                variable.write,
-            )
+        yield from named(world.variables)
 
     def find(self, expression: str) -> list[Variable]:
         """Variables whose name matches; none for an expression that is wrong or too long."""

@@ -105,6 +105,7 @@ def go_on(m: ClientMachine, votes: Sequence[Vote], way: StraightWay) -> Exchange
 def _to_the_end(
     m: ClientMachine, s: StepUnderWay, reply: Reply | None, *, quiet_at: float, limit: float
 ) -> Exchange[StepResult]:
+    """As ``_by_messages``; on a network that disturbs see also that the step ran with the inputs that were given."""
     result = yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit)
     if m.unsettled:
         reason = yield from replaced(m, tuple(s.votes.values()))
@@ -119,7 +120,7 @@ def _to_the_end(
 def _by_messages(
     m: ClientMachine, s: StepUnderWay, reply: Reply | None, *, quiet_at: float, limit: float
 ) -> Exchange[StepResult]:
-    """Go on with a step that ``reply`` came to, or whose silence lasted until ``quiet_at``."""
+    """Go on with a step from ``reply``, which is not on the straight way; None: nothing came until ``quiet_at``."""
     while not s.finished:
         if reply is None:
             m.anomaly("a step met silence")

@@ -38,6 +38,8 @@ CLOSE: Final = 1e-5
 """Of the span of a scale, besides what the server's printing loses."""
 FAR: Final = 1000.0
 """Multiples of the distance between two points, beyond which they say nothing of a third."""
+WIDE: Final = 100.0
+"""Inputs seldom fill a range beyond this, and of points at its ends all that is given would be too close to tell."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class InputSeen:
         if far > FAR:
             # Two points so close to each other say nothing of this one.
             self.points[-1] = (given, read)
+            self.carried = min(self.carried, len(self.points) - 1)
             self.sure = False
             return None
         if self._fits(given, read):
@@ -171,7 +174,7 @@ class AgentEcho:
         self.inputs = [InputSeen(value.min, value.max, printing) for value in vote.agent.inputs]
         for seen in self.inputs if as_given else ():
             if seen.low < seen.high:
-                seen.points = [(seen.low, seen.low), (seen.high, seen.high)]
+                seen.points = [(at, at) for at in _apart(seen.low, seen.high)]
                 # No step showed them: a server that has a scale all the same must not be held to them.
                 seen.carried = len(seen.points)
 
@@ -279,6 +282,14 @@ class Echo:
     def forget(self, agent_id: int) -> None:
         """The agent was registered anew: its interface may have changed."""
         self.agents.pop(agent_id, None)
+
+
+def _apart(low: float, high: float) -> tuple[float, float]:
+    """Two numbers of a range: its ends, or near 0 where it is wide or has no ends."""
+    if high - low <= WIDE:
+        return low, high
+    near = min(max(low, 0.0), high - 1.0)
+    return near, near + 1.0
 
 
 def _bounds(agent: AgentEcho) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -49,11 +49,13 @@ def asked(m: ClientMachine, s: StepUnderWay, limit: float, *, first: bool) -> Ex
     """
     m.attention.step = s
     m.awaited = s.missing[0] if first else 0
+    m.no_later = limit + LAST_WORD
     try:
         lost = yield from _decided(m, s, limit)
     finally:
         m.attention.step = None
         m.awaited = 0
+        m.no_later = inf
     if not first:
         return lost
     for agent_id in lost or ([] if s.may_be_resent else s.missing[:1]):
@@ -80,7 +82,6 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
             who=who,
             agents=sorted(m.foreign),
         )
-    m.no_later = limit + LAST_WORD
     try:
         time, row = yield from _found_out(m, s)
     except QueryTimeout:
@@ -88,8 +89,6 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         m.punctual = False
         s.silent = True
         return None
-    finally:
-        m.no_later = inf
     s.silent = False
     if row is None:
         return None

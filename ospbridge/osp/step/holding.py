@@ -38,11 +38,11 @@ SHORTEST_ALONE: Final = 0.02
 UNKNOWN: Final = 1.0
 """The same where no step was timed yet."""
 LOOKS: Final = 5
-"""At most, while more comes twice."""
+"""At the clock, at most, while more and more comes twice."""
 LONGER: Final = 3.0
-"""So many times as long as steps take is it given otherwise."""
+"""Times as long as a step takes: the world is given that, where it is more."""
 AT_LEAST: Final = 1.25
-"""The same where steps take a good part of their limit."""
+"""The same where three times would be too much of the limit."""
 
 
 def hold_back(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
@@ -62,7 +62,7 @@ def hold_back(m: ClientMachine, s: StepUnderWay) -> Exchange[None]:
 
 
 def _waits(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
-    """Whether the world was seen to stand still behind all that came twice, where anything did."""
+    """Whether the world stands still behind all that came twice, if anything did; False where that cannot be seen."""
     doubted = m.overcounted
     try:
         # What came twice at once has come before the answer to this.

@@ -18,7 +18,7 @@ RESET_LATEST: Final = 10.0
 """Seconds behind a reset that was taken for done: what completes later was another."""
 
 FADING: Final = 0.99
-"""Of how long a step took, which is left of it with the next one."""
+"""The share of how long a step took that still counts with the next one."""
 RULE: Final = 3
 """So many steps in a row are no accident of the network."""
 
@@ -45,7 +45,7 @@ class Lateness:
         self.reset_took = 0.0
         """Seconds that the longest reset took of which that is known."""
         self.acknowledged_behind = 0
-        """Steps in a row whose vote was acknowledged only behind what the clock shows to be their completion."""
+        """Steps in a row whose last vote was acknowledged only behind their completion, as the clock shows."""
         self.repeats = False
         """A vote was acknowledged more often than it was sent, in this session or in one before it."""
         self.answers_between_votes = True

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["LOOKS", "UNSEEN", "late_after_all", "read_back"]
 
 UNSEEN: Final = 2.0
-"""Seconds that a completion is awaited behind the clock, where values are not seen to be new."""
+"""Seconds that a completion is awaited once the clock has moved, where values are not seen to be new."""
 LOOKS: Final = 4
 """Looks at all values until two in a row agree, at most."""
 LONGER: Final = 1.5
-"""So many times as late as the one before may the next completion be."""
+"""Times as late as the completion before may the next one be."""
 
 
 def read_back(m: ClientMachine, s: StepUnderWay) -> Exchange[Found | None]:

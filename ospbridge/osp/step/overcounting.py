@@ -1,4 +1,7 @@
-"""Votes of ours that were acknowledged twice: when it can be told whether they were counted twice (see ``holding``)."""
+"""Votes of ours that were acknowledged twice: whether it can be told if they were counted twice, and by what.
+
+If so, the barrier takes the copy for a vote that is still to come. ``holding`` and ``lagging`` look for that.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ like."""
 
 
 def can_hold_back(m: ClientMachine) -> bool:
-    """While the last of several votes, or the only one, is missing it can be seen whether the world waits for it."""
+    """Whether it can be seen if the world waits for the last of our votes, or the only one."""
     return (
         not m.foreign
         and m.clock.available
@@ -37,7 +40,7 @@ def votes_alone(m: ClientMachine) -> bool:
 
 
 def holds_back(m: ClientMachine) -> bool:
-    """Each step looks whether it does, or this one."""
+    """Whether this step is to see if the world waits for its last vote."""
     return (m.overcounted or (m.lateness.repeats and not votes_alone(m))) and can_hold_back(m)
 
 

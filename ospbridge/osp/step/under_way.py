@@ -1,4 +1,16 @@
-"""One step that is under way: what was sent, acknowledged and completed so far, message by message."""
+"""One step that is under way: what was sent, acknowledged and completed so far, message by message.
+
+A completion says which agent it is of, but not which step. So it may be
+
+- this step's: all our votes are acknowledged (``done``);
+- too early, since a vote of ours is not acknowledged yet (``strange``): datagrams overtook each other, or it is a late
+  one, or the step ran by the copy of a vote, without ours;
+- the same as an earlier step brought (``familiar``): a late one, or an agent at rest;
+- the second one of its agent, and unlike the first (``disputed``);
+- contradicted by the clock, which shows that this step has not run (``disowned``).
+
+``barrier`` drives the step, and asks the repository where a completion is in doubt.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +38,14 @@ __all__ = ["StepUnderWay"]
 
 TOO_SOON: Final = 0.5
 """Of the time that a vote and its acknowledgement take at least: nothing comes of a vote in less."""
+STRANGE_KEPT: Final = 256
+"""Completions of one step that came too early to be its own; of more nothing new is learnt."""
 RESENT: Final = 1.5
 """Seconds that a server has to send a completion again by itself."""
 
 
 class StepUnderWay:
-    """``way``: where it stood when it was left; None: nothing was sent yet."""
+    """``way``: the straight way on which the step began, as far as that was walked; None: nothing was sent yet."""
 
     __slots__ = (
         "began",
@@ -81,14 +95,14 @@ class StepUnderWay:
         self.changed = False
         """It changed between two looks."""
         self.unseen = False
-        """It was not seen to be new."""
+        """It was not seen to be new: it may be what the step before brought."""
         self.unreadable: OutputsIncomplete | None = None
         """Why missing completions cannot be read back."""
         self.disowned: dict[int, StepCompleted] = {}
         """Completions that the clock has disowned."""
         self.disowned_at = 0.0
         self.heard = m.now
-        """When the latest of it came: silence begins behind that, however many votes are given one by one."""
+        """When the latest acknowledgement or completion of this step came: silence begins behind that."""
         self.voted = self.began
         """When the latest vote was sent."""
         self.votes = {vote.agent_id: vote for vote in votes}
@@ -98,32 +112,41 @@ class StepUnderWay:
         """... and only when these are acknowledged."""
         self.unsent = deque(votes if way is None else way.unsent)
         self.unacked = set() if way is None else way.unacknowledged
+        """Agents whose vote was sent, and not acknowledged."""
         self.done = {} if way is None else way.completions
+        """Completions that are taken for this step's, by agent."""
         self.cut: dict[int, Truncated] = {}
+        """Those of them that the server cut at its datagram limit."""
         self.disputed: set[int] = set()
         """Agents of whom two completions came: which is this step's?"""
         self.followed: set[int] = set()
-        """Agents of whom two completions came, of which neither is known."""
+        """Those of them of whose completions no earlier step brought either."""
         self.late: dict[int, float] = {}
         """When a completion came that seems to be the one of the step before, which was taken for lost."""
         self.familiar: set[int] = set()
         """Agents whose completion is one that an earlier step brought too: late, or an agent at rest."""
         self.early = False
+        """A completion came too early, and is none that an earlier step brought."""
         self.holding = False
-        """That is looked for right now: no acknowledgement that comes meanwhile sends the last vote."""
+        """``holding`` sees right now whether the world waits: no acknowledgement that comes sends the last vote."""
         self.strange: list[StepCompleted] = []
         """Completions that came too early to be this step's."""
         self.doubled = m.overcounted and m.shares_the_barrier and not can_hold_back(m)
         """A vote may have been counted for another one of ours, and nothing will tell."""
         self.resent = False
+        """A vote was given again, since the first one seemed to be lost ..."""
         self.resent_at = 0.0
+        """... at that time."""
         self.silent = False
         """The simulator did not answer the latest question."""
         self.waited = False
         """The world was seen to wait when all our votes were in."""
         self.values: dict[int, str] = {}
+        """Observed variables that were pushed, by local value id."""
         self.owed = 0
+        """So many more of them are announced; the completion is acknowledged behind the last one."""
         self.owing: Vote | None = None
+        """The vote of the agent whose completion has announced them."""
 
     @property
     def finished(self) -> bool:
@@ -217,7 +240,7 @@ class StepUnderWay:
             self.m.unexpected(reply)
 
     def _may_be_lost_one(self, reply: StepCompleted) -> bool:
-        """The one of the step before, in whose place values were read back: these were seen to be that step's."""
+        """Whether it may be that of the step before, which was taken for lost and read back."""
         lateness = self.m.lateness
         return lateness.awaits(reply.agent_id) and (
             lateness.doubts(reply.agent_id) or not self.m.remembered().differs(reply)
@@ -288,8 +311,9 @@ class StepUnderWay:
             self.owed, self.owing = reply.observed, vote
 
     def _completed_first(self, reply: StepCompleted, vote: Vote) -> None:
+        """It came before the last acknowledgement, as this simulator's do: believed when that comes."""
         self.early = True
-        self.strange.append(reply)
+        self._keep_aside(reply)
         if reply.observed:
             self.owed, self.owing = reply.observed, vote
         else:
@@ -303,11 +327,15 @@ class StepUnderWay:
         # counted a vote twice. The clock will tell; what it carries is not believed.
         self.early = True
         self.m.lateness.came_behind(reply.agent_id, self.m.now)
-        self.strange.append(reply)
+        self._keep_aside(reply)
         # Before all votes are even sent, or arrived, it can only be that one of them was counted twice.
         if self.unsent or (self.sequential and self.m.now - self.voted < TOO_SOON * self.m.lateness.quickest):
             self.doubled = self.m.doubled = True
         self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+
+    def _keep_aside(self, reply: StepCompleted) -> None:
+        if len(self.strange) < STRANGE_KEPT:
+            self.strange.append(reply)
 
     def _acknowledged_last(self, agent_id: int) -> bool:
         """Whether a completion before the acknowledgement is what this simulator makes of every step.
@@ -322,7 +350,7 @@ class StepUnderWay:
         )
 
     def _behind_rule(self, agent_id: int) -> bool:
-        """So it is now: of all acknowledgements the last one alone is missing."""
+        """Whether a completion that comes now is such a one: of all acknowledgements only the last is missing."""
         return not self.unsent and self.unacked == {self.last} and self._acknowledged_last(agent_id)
 
     def _believe_rule(self) -> None:

@@ -359,6 +359,16 @@ def test_document_takes_the_last_seed_that_is_not_0() -> None:
     assert server.world.seeds == [9, 5, 0]
 
 
+@pytest.mark.parametrize("goodbye", [b"\x0a", b"\x07"], ids=["restart", "END"])
+def test_the_seed_of_a_vote_that_lapsed_is_not_the_next_ones(goodbye: bytes) -> None:
+    server = Server(DOCUMENT, EchoWorld((1, 1, 0), (1, 1, 0)))
+    client = server.player(1, 2)
+    client.reset(7)
+    client.send(goodbye)
+    server.player(1, port=2).reset(0)
+    assert server.world.seeds == [0]
+
+
 def test_document_falls_back_to_the_seed_variable() -> None:
     server = Server(DOCUMENT)
     client = server.player(1)
