@@ -265,7 +265,9 @@ class StepUncertain(OspBridgeError):
     """
 
     exit_code = 75
-    default_hint = "reset: the session is rebuilt by itself"
+    default_hint = (
+        "reset the environment, which joins again then; close a session of your own, and connect again"
+    )
 
     def __init__(
         self, message: str, *, hint: str = "", by_network: bool = False, interrupted: bool = False
@@ -290,7 +292,10 @@ class SessionLost(OspBridgeError):
     """The handler on the simulator's side is gone."""
 
     exit_code = 75
-    default_hint = "reset: the session is rebuilt by itself when the simulator is back"
+    default_hint = (
+        "reset the environment, which joins again as soon as the simulator is back; close a session of your own, and "
+        "connect again"
+    )
 
 
 class SessionEvicted(SessionLost):
@@ -330,7 +335,7 @@ class HubNotFound(OspBridgeError):
 class HubLost(HubError):
     """The daemon went away or dropped the environment."""
 
-    default_hint = "reset: the environment attaches again when the daemon is back"
+    default_hint = "reset: that attaches again when the daemon is back; whoever only watches connects again"
 
 
 class UpstreamNotFound(OspBridgeError):
