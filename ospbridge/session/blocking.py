@@ -8,7 +8,7 @@ import socket
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
 
 from ospbridge.errors import OspBridgeError, SessionClosed
 from ospbridge.interface import (
@@ -24,6 +24,7 @@ from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arguments import limits_of, no_path, place_of
 from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
@@ -40,7 +41,6 @@ from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
@@ -104,7 +104,7 @@ class BlockingSession:
         limits: Limits | None = None,
         spin: bool = True,
         trace: TraceWriter | None = None,
-        leases: Path | None = None,
+        leases: str | os.PathLike[str] | None = None,
         reclaim_stale: bool = True,
         rejoin_locked: bool = False,
     ) -> Self:
@@ -113,7 +113,8 @@ class BlockingSession:
         ``reclaim_stale`` first frees agents of our own sessions that died; ``rejoin_locked`` only where nobody can join
         before that is done. Raises SimulatorNotFound, SimulatorSilent, VersionRefused or ConfigurationError.
         """
-        limits = limits or Limits()
+        limits, leases = limits_of(limits), place_of(leases)
+        no_path(trace)
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = resolve(named)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
@@ -181,7 +182,7 @@ class BlockingSession:
         return self.run(self.conversation.describe(name))
 
     def matching(
-        self, patterns: Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
+        self, patterns: str | Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
     ) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
         return self.run(self.conversation.matching(patterns, available=available, meant=meant))
@@ -194,7 +195,7 @@ class BlockingSession:
         """Give an agent back."""
         self.run(self.conversation.deregister(name))
 
-    def reset(self, seed: int = 0) -> bool:
+    def reset(self, seed: SupportsIndex = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
         self._crossed = False
         return self.run(self.conversation.reset(seed))
@@ -276,7 +277,8 @@ class BlockingSession:
 
     def take_notices(self) -> list[Notice]:
         """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
-        self.link.drain()
+        if not self.closed:
+            self.link.drain()
         return self.conversation.take_notices()
 
     # --- leaving ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, SupportsIndex, TypeVar
 
 import trio
 
@@ -14,6 +14,7 @@ from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile, profile_named
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arguments import limits_of, no_path, place_of
 from ospbridge.session.arriving import tenure_of, turn_back
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.equipping import equip
@@ -28,9 +29,9 @@ from ospbridge.transport.addresses import parse_endpoint, resolve
 from ospbridge.transport.udp import closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
+    import os
     import socket
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
@@ -94,7 +95,7 @@ class TrioSession:
         spin: bool = True,
         trace: TraceWriter | None = None,
         tally: Tally | None = None,
-        leases: Path | None = None,
+        leases: str | os.PathLike[str] | None = None,
         reclaim_stale: bool = True,
         linger: float = 0.0,
     ) -> Self:
@@ -102,7 +103,8 @@ class TrioSession:
 
         ``linger``: seconds for which a step waits for each datagram before other tasks have their turn.
         """
-        limits = limits or Limits()
+        limits, leases = limits_of(limits), place_of(leases)
+        no_path(trace)
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
@@ -171,7 +173,7 @@ class TrioSession:
         """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
         return await self._run(self.conversation.describe(name))
 
-    async def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+    async def matching(self, patterns: str | Sequence[str], *, available: bool = True) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
         return await self._run(self.conversation.matching(patterns, available=available))
 
@@ -183,7 +185,7 @@ class TrioSession:
         """Give an agent back."""
         await self._run(self.conversation.deregister(name))
 
-    async def reset(self, seed: int = 0) -> bool:
+    async def reset(self, seed: SupportsIndex = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
         return await self._run(self.conversation.reset(seed))
 
@@ -278,7 +280,8 @@ class TrioSession:
 
     def take_notices(self) -> list[Notice]:
         """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
-        self._link.drain()
+        if not self.closed:
+            self._link.drain()
         return self.conversation.take_notices()
 
     async def wait_readable(self) -> None:
