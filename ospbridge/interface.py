@@ -35,6 +35,7 @@ __all__ = [
     "ValueReading",
     "chosen",
     "fits",
+    "several",
 ]
 
 DEFAULT_PORT = 45454
@@ -57,6 +58,11 @@ def chosen(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
         hits = [pattern] if pattern in known else [name for name in known if fits(name, pattern)]
         found.update(dict.fromkeys(hits))
     return list(found)
+
+
+def several(given: str | Sequence[str]) -> Sequence[str]:
+    """Names or globs as they are, or the only one: its letters are not meant one by one."""
+    return (given,) if isinstance(given, str) else given
 
 
 class DrawnSeed(int):

@@ -25,6 +25,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
@@ -34,7 +35,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Space
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
     from numpy.typing import NDArray
 
@@ -162,8 +163,9 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def read_episode(path: Path) -> RecordedEpisode:
+def read_episode(path: str | os.PathLike[str]) -> RecordedEpisode:
     """The episode in a file. Raises ConfigurationError for what is none, or is damaged."""
+    path = Path(path)
     try:
         with path.open("rb") as file, zipfile.ZipFile(file):
             pass

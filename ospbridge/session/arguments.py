@@ -6,16 +6,12 @@ import os
 from collections.abc import Mapping
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.wire import INT_MAX, INT_MIN
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["limits_of", "need_mapping", "no_path", "patterns_of", "place_of", "seed_of", "text_of"]
+__all__ = ["limits_of", "need_mapping", "no_path", "place_of", "seed_of", "text_of"]
 
 
 def seed_of(given: object) -> int:
@@ -37,11 +33,6 @@ def text_of(given: object, what: str, example: str) -> str:
     if not isinstance(given, str):
         raise LocalProtocolError(f"{what} must be a string, got {given!r}", hint=f"for instance {example}")
     return given
-
-
-def patterns_of(given: str | Sequence[str]) -> Sequence[str]:
-    """Several, or one that stands for itself: its letters are not meant one by one."""
-    return (given,) if isinstance(given, str) else given
 
 
 def need_mapping(actions: object) -> None:

@@ -28,6 +28,7 @@ from ospbridge.interface import (
     StepOutcome,
     ValueEntry,
     ValueReading,
+    several,
 )
 from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.leaving import leave
@@ -37,7 +38,7 @@ from ospbridge.osp.client.renumbering import forget_ids, write_value
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
-from ospbridge.session.arguments import need_mapping, patterns_of, seed_of, text_of
+from ospbridge.session.arguments import need_mapping, seed_of, text_of
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
@@ -128,7 +129,7 @@ class Conversation:
         self, patterns: str | Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
     ) -> Exchange[tuple[str, ...]]:
         """As ``matching.choose`` says, with a new overview."""
-        patterns = patterns_of(patterns)
+        patterns = several(patterns)
         agents = yield from self.overview()
         with explained(self.server, self._leases):
             return choose(
