@@ -53,14 +53,17 @@ class OspBridgeError(Exception):
     """Base of all. Never raised itself."""
 
     exit_code: int = 1
+    """What a command ends with."""
     default_hint: str = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         if type(self) in (OspBridgeError, ProtocolError, FileInvalid):
             raise TypeError(f"{type(self).__name__} is a base class; raise one of its subclasses")
         super().__init__(message)
-        self.message = message
-        self.hint = hint or self.default_hint
+        self.message: str = message
+        """What was expected, what came, and from whom."""
+        self.hint: str = hint or self.default_hint
+        """What to do next."""
 
     @property
     def lines(self) -> tuple[str, ...]:

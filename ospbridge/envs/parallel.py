@@ -235,7 +235,10 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
 def parallel_env(
     simulator: str | None = None, agents: str | Sequence[str] = (), **options: Any
 ) -> AgentsParallelEnv:
-    """An ``AgentsParallelEnv``, under the name that PettingZoo's environments have."""
+    """The agents of a simulator or daemon as a ``ParallelEnv`` of PettingZoo, which the result derives from.
+
+    ``options``: as the page on environments lists them. Raises ConfigurationError where PettingZoo is not installed.
+    """
     return AgentsParallelEnv(simulator, agents, **options)
 
 

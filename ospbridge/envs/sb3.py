@@ -32,7 +32,10 @@ __all__ = ["OspVecEnv"]
 
 
 class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it is not installed
-    """``env`` must be an ``OspVectorEnv`` whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other."""
+    """A ``VecEnv`` of Stable-Baselines3, for many agents. Make one with ``OspVecEnv.make``.
+
+    ``env`` must be an ``OspVectorEnv`` whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other.
+    """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         if not isinstance(env, OspVectorEnv):
@@ -52,7 +55,7 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
 
     @classmethod
     def make(cls, env_id: str = "ospbridge/Agent-v0", **options: Any) -> Self:
-        """Make the vector environment and wrap it; ``options`` are those of ``OspVectorEnv``."""
+        """Make a vector environment and wrap it; ``options`` are those of ``gymnasium.make_vec`` for ``env_id``."""
         return cls(
             gymnasium.make_vec(
                 env_id,

@@ -13,7 +13,7 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.recurring import FLOAT, AgainFrame
 from ospbridge.hub.replies import Attached, Feedbacks, Numbers
 from ospbridge.hub.requests import AnnotatedStep, Reset, Step
-from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback
+from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback, Space
 from ospbridge.session.annotating import NextNote
 from ospbridge.session.arguments import seed_of
 from ospbridge.task.base import choice, take_vector
@@ -47,8 +47,8 @@ class HubSeat:
         self.next_note = NextNote(self.interface.name) if annotates else None
         """Must be set before each step; None where nobody annotates."""
         self.outputs_normalised = attached.outputs_normalised
-        self.observation_space = agent.observation_space()
-        self.action_space = agent.action_space()
+        self.observation_space: BoxSpace = agent.observation_space()
+        self.action_space: Space = agent.action_space()
         self.observation_names, self.action_names = agent.names()
         self._description = agent
         self._info_names = self.interface.info_names

@@ -47,7 +47,11 @@ T = TypeVar("T")
 
 
 class TrioSession:
-    """An OSP session. Make one with ``await TrioSession.connect``; ``aclose`` it, or use ``async with``."""
+    """A ``BlockingSession`` for one task of trio. Make one with ``await TrioSession.connect``.
+
+    Close it with ``aclose``, or use it with ``async with``. What is cancelled in a step or reset leaves a vote that may
+    still count: close the session then, and connect again.
+    """
 
     def __init__(
         self,
