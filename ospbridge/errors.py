@@ -236,10 +236,10 @@ class ValueNotFound(OspBridgeError):
 
 
 class ValueRejected(OspBridgeError):
-    """The simulator could not parse the text for that variable."""
+    """The simulator could not parse the text for that variable, or does not let it be set."""
 
     exit_code = 2
-    default_hint = "`ospbridge values get NAME` shows how the simulator writes it"
+    default_hint = "`ospbridge values get NAME` shows how the simulator writes it; some can only be read"
 
 
 class BarrierStuck(OspBridgeError):

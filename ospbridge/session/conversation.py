@@ -218,7 +218,10 @@ class Conversation:
         """The same for a session that controls one agent only."""
         votes = self._votes
         if len(votes) != 1:
-            raise LocalProtocolError(f"the session controls {len(votes)} agents, not one")
+            raise LocalProtocolError(
+                f"the session controls {len(votes)} agents, not one",
+                hint="`step` takes the inputs of each by its name" if votes else "register first",
+            )
         votes[0].fill(inputs)
         return votes
 

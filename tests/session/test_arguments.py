@@ -83,6 +83,17 @@ def test_a_mistake_tells_what_was_expected_and_costs_nothing(mistake: str, simul
         assert session.audit() == ""
 
 
+def test_step_one_says_what_to_do_with_none_or_several_agents(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(simulator.address) as session:
+        with pytest.raises(LocalProtocolError, match="controls 0 agents, not one") as caught:
+            session.step_one([0.0, 0.0])
+        assert "register first" in caught.value.hint
+        session.register("agent1", "agent2")
+        with pytest.raises(LocalProtocolError, match="controls 2 agents, not one") as caught:
+            session.step_one([0.0, 0.0])
+        assert "by its name" in caught.value.hint
+
+
 def test_a_seed_of_numpy_is_a_seed(simulator: UdpSimulator) -> None:
     with BlockingSession.connect(simulator.address) as session:
         session.register("agent1")

@@ -454,6 +454,19 @@ def test_an_address_that_is_no_text_is_a_configuration_error_too(address: Any) -
     assert "unix:PATH" in caught.value.hint
 
 
+def test_agents_in_a_list_are_told_before_they_are_sent() -> None:
+    """The daemon would hang up."""
+    names: Any = ["cart", "robot"]
+    with daemon() as tiny, HubClient.connect(timeout=10.0) as client:
+        with pytest.raises(LocalProtocolError, match="the name of an agent must be a string") as caught:
+            client.attach(names)
+        assert "one by one" in caught.value.hint
+        with pytest.raises(LocalProtocolError, match="the name of an agent must be a string"):
+            client.observe(names)
+        assert not any(isinstance(request, Attach | Observe) for request in tiny.requests)
+        client.attach("cart")
+
+
 @pytest.mark.parametrize(
     "seconds", [{"timeout": 0.0}, {"timeout": float("nan")}, {"timeout": "x"}, {"wait": -1.0}]
 )
