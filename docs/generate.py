@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docs.generation import commands, events, exits
+from docs.generation import commands, events, exits, library
 from ospbridge.__main__ import COLUMNS, HELP
 from ospbridge.cli import main as program
 
@@ -24,6 +24,7 @@ PAGES: Final[dict[str, Callable[[str], str]]] = {
     "cli.md": commands.page,
     "exit-codes.md": exits.page,
     "log-events.md": events.page,
+    "python.md": library.page,
 }
 """What makes a page of the one that there is; some keep what people wrote in it."""
 

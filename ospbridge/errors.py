@@ -54,14 +54,17 @@ class OspBridgeError(Exception):
     """Base of all. Never raised itself."""
 
     exit_code: int = 1
+    """What a command ends with."""
     default_hint: str = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         if type(self) in (OspBridgeError, ProtocolError, FileInvalid):
             raise TypeError(f"{type(self).__name__} is a base class; raise one of its subclasses")
         super().__init__(message)
-        self.message = message
-        self.hint = hint or self.default_hint
+        self.message: str = message
+        """What was expected, what came, and from whom."""
+        self.hint: str = hint or self.default_hint
+        """What to do next."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """As other processes get it: what is made of the message is not made once more."""
@@ -238,10 +241,10 @@ class ValueNotFound(OspBridgeError):
 
 
 class ValueRejected(OspBridgeError):
-    """The simulator could not parse the text for that variable."""
+    """The simulator could not parse the text for that variable, or does not let it be set."""
 
     exit_code = 2
-    default_hint = "`ospbridge values get NAME` shows how the simulator writes it"
+    default_hint = "`ospbridge values get NAME` shows how the simulator writes it; some can only be read"
 
 
 class BarrierStuck(OspBridgeError):
@@ -270,7 +273,9 @@ class StepUncertain(OspBridgeError):
     """
 
     exit_code = 75
-    default_hint = "reset: the session is rebuilt by itself"
+    default_hint = (
+        "reset the environment, which joins again then; close a session of your own, and connect again"
+    )
 
     def __init__(
         self, message: str, *, hint: str = "", by_network: bool = False, interrupted: bool = False
@@ -295,7 +300,10 @@ class SessionLost(OspBridgeError):
     """The handler on the simulator's side is gone."""
 
     exit_code = 75
-    default_hint = "reset: the session is rebuilt by itself when the simulator is back"
+    default_hint = (
+        "reset the environment, which joins again as soon as the simulator is back; close a session of your own, and "
+        "connect again"
+    )
 
 
 class SessionEvicted(SessionLost):
@@ -335,7 +343,7 @@ class HubNotFound(OspBridgeError):
 class HubLost(HubError):
     """The daemon went away or dropped the environment."""
 
-    default_hint = "reset: the environment attaches again when the daemon is back"
+    default_hint = "reset: that attaches again when the daemon is back; whoever only watches connects again"
 
 
 class UpstreamNotFound(OspBridgeError):

@@ -36,6 +36,7 @@ __all__ = [
     "ValueReading",
     "chosen",
     "fits",
+    "several",
 ]
 
 DEFAULT_PORT = 45454
@@ -60,6 +61,11 @@ def chosen(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
         hits = [pattern] if pattern in known else [name for name in known if fits(name, pattern)]
         found.update(dict.fromkeys(hits))
     return list(found)
+
+
+def several(given: str | Sequence[str]) -> Sequence[str]:
+    """Names or globs as they are, or the only one: its letters are not meant one by one."""
+    return (given,) if isinstance(given, str) else given
 
 
 class DrawnSeed(int):
@@ -90,7 +96,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A UDP address, ``host:port``."""
+    """A UDP address; as text it is ``host:port``."""
 
     host: str
     port: int
@@ -120,7 +126,10 @@ class AgentEntry:
 
 @dataclass(frozen=True, slots=True)
 class AgentInterface:
-    """An agent's inputs (motors), outputs (sensors) and infos, in the order of the wire."""
+    """An agent's inputs (motors), outputs (sensors) and infos, in the order of the arrays of a step.
+
+    ``id`` is valid only within the session that asked.
+    """
 
     id: int
     name: str
@@ -175,8 +184,8 @@ class StepOutcome(msgspec.Struct):
 
     ``outputs``: float32[n_outputs], ``infos``: float32[n_infos], in the unit the simulator sends.
     ``events`` are all that the session was told of with this step: they are the simulator's, not the agent's.
-    ``restored`` says that the completion was lost, or cut in front of events, and read back from the repository;
-    events are lost then.
+    ``values``: the contents of watched variables, by name. ``restored`` says that the completion was lost, or cut in
+    front of events, and read back from the repository; events are lost then.
     """
 
     outputs: NDArray[np.float32]
@@ -227,8 +236,8 @@ class PlainInfo(dict[str, Any]):
 class Feedback(msgspec.Struct):
     """What a task makes of one step's outcome, or of a reset's: what an environment returns.
 
-    ``observation``: float32[n]. ``reason`` says why an episode was truncated by the bridge; of a reset, why the episode
-    that it abandoned cannot be trusted; empty else. ``info`` always has the same keys for the same agent.
+    ``observation``: float32[n]. ``info`` has the keys of an environment's. ``reason`` says why an episode was truncated
+    by the bridge; of a reset, why the episode that it abandoned cannot be trusted; empty else.
     """
 
     observation: NDArray[np.float32]

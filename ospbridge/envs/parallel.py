@@ -12,7 +12,7 @@ from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.options import DEFAULTS, Options
+from ospbridge.envs.options import DEFAULTS, Options, spelled_out
 from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
@@ -204,8 +204,19 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         return self._group
 
 
-parallel_env = AgentsParallelEnv
-"""The same, under the name that PettingZoo's environments have."""
+@spelled_out
+def parallel_env(
+    simulator: str | None = None,
+    agents: str | Sequence[str] = (),
+    *,
+    bridge: str | None = None,
+    **options: Unpack[Options],
+) -> AgentsParallelEnv:
+    """The agents of a simulator or daemon as a ``ParallelEnv`` of PettingZoo, which the result derives from.
+
+    ``options``: as the page on environments lists them. Raises ConfigurationError where PettingZoo is not installed.
+    """
+    return AgentsParallelEnv(simulator, agents, bridge=bridge, **options)
 
 
 def _own_observations(found: Mapping[str, Feedback]) -> dict[str, NDArray[np.float32]]:

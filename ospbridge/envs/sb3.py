@@ -33,7 +33,10 @@ __all__ = ["OspVecEnv"]
 
 
 class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it is not installed
-    """``env`` must be an ``OspVectorEnv`` whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other."""
+    """A ``VecEnv`` of Stable-Baselines3, for many agents. Make one with ``OspVecEnv.make``.
+
+    ``env`` must be an ``OspVectorEnv`` whose autoreset mode is SAME_STEP: Stable-Baselines3 knows no other.
+    """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         if not isinstance(env, OspVectorEnv):
@@ -62,9 +65,9 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
         agents: str | Sequence[str] = (),
         bridge: str | Sequence[str] | None = None,
         copy: bool = True,
-        **given: Unpack[Options],
+        **options: Unpack[Options],
     ) -> Self:
-        """Make the vector environment and wrap it, with the arguments of ``OspVectorEnv``."""
+        """Make a vector environment and wrap it; ``options`` are those of ``gymnasium.make_vec`` for ``env_id``."""
         return cls(
             gymnasium.make_vec(
                 env_id,
@@ -75,7 +78,7 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
                 agents=agents,
                 bridge=bridge,
                 copy=copy,
-                **given,
+                **options,
             )
         )
 

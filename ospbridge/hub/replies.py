@@ -111,7 +111,9 @@ class Kind(StrEnum):
     """What a moment of an agent's episode is."""
 
     RESET = "reset"
+    """An episode began."""
     STEP = "step"
+    """The world stepped with the agent's inputs; the episode may have ended."""
     END = "end"
     """The episode ended between two steps: its driver left, was too slow, or the simulator is lost."""
 

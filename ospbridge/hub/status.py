@@ -33,9 +33,11 @@ class AgentStatus(msgspec.Struct, frozen=True):
     state: str
     """``free``, or the attachment's: ``attached``, ``waiting for reset``, ``playing``, ``done``."""
     driver: str = ""
+    """Which program drives it; empty where none does."""
     steps: int = 0
     """Steps of the current episode."""
     episodes: int = 0
+    """That have ended since the daemon began."""
     returns: list[float] = []
     """Of its latest episodes, the newest last: sums of rewards, at most RETURNS_KEPT."""
     lengths: list[int] = []
@@ -108,14 +110,18 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
 
 
 class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
-    """The answer to ``requests.Status``; ``ready``: the simulator is joined and the agents can be attached to."""
+    """What a daemon does, of one simulator: the answer to ``requests.Status``."""
 
     ready: bool
+    """The simulator is joined, and the agents can be attached to."""
     simulator: str
+    """Its address."""
     connection: str
     """``joined``, or what keeps it from that."""
     profile: str
+    """``document`` or ``nerd``; empty until it is known."""
     agents: list[AgentStatus]
+    """Those of the daemon; none until the simulator is joined."""
     steps: int
     resets: int
     rebuilds: int

@@ -52,23 +52,32 @@ _WHAT_IS_A_TRACE: Final = "a trace is what --trace FILE writes: one JSON object 
 
 
 class Direction(StrEnum):
-    """Who sent the datagram of a record; a note has none."""
+    """Who sent the datagram of a record."""
 
     CLIENT_TO_SERVER = "c>s"
+    """A request, or an acknowledgement."""
     SERVER_TO_CLIENT = "s>c"
+    """A reply, or what came unasked."""
     NOTE = "note"
+    """Something worth knowing that is no datagram."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """One line of a trace. ``time`` in seconds since the trace began, ``port`` the server's."""
+    """One line of a trace."""
 
     time: float
+    """Seconds since the trace began."""
     direction: Direction
+    """Who sent it."""
     data: bytes
+    """The datagram; empty for a note."""
     port: int = 0
+    """The server's."""
     note: str = ""
+    """What it means, for people."""
     client: str = ""
+    """Whose it is, where several write to one trace."""
 
     def encode(self) -> bytes:
         """The line, with its end. Characters that UTF-8 cannot hold become question marks."""

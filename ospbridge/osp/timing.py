@@ -22,14 +22,20 @@ RESTART_SETTLES: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Seconds after which an exchange gives up."""
+    """Seconds after which a request gives up. Raises ValueError for what is no positive number."""
 
     connect: float = 30.0
+    """To join a simulator that is there."""
     query: float = 5.0
+    """A question: agents, an interface, a variable."""
     listing: float = 60.0
+    """A listing of variables that is so long that it must be asked for in parts."""
     step: float = 30.0
+    """A step, with waiting for other clients."""
     reset: float = 60.0
+    """A reset, with waiting for other clients."""
     close: float = 2.0
+    """Leaving."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

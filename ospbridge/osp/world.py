@@ -95,7 +95,7 @@ class Variable:
 
 
 class World(Protocol):
-    """What the server machine needs of a simulation."""
+    """What a server needs of a simulation: any object with these members is one."""
 
     @property
     def agents(self) -> Sequence[WorldAgent]:

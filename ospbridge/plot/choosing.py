@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError, UsageError
-from ospbridge.interface import fits
+from ospbridge.interface import fits, several
 from ospbridge.observe.trace import read_trace
 from ospbridge.plot.episodes import draw_episodes, figures_of
 from ospbridge.plot.latencies import draw_latencies, step_times
@@ -16,8 +17,8 @@ from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 __all__ = ["Source", "plot", "source_of"]
 
@@ -59,11 +60,11 @@ def source_of(path: Path) -> Source:
 
 
 def plot(
-    path: Path,
-    picture: Path,
+    path: str | os.PathLike[str],
+    picture: str | os.PathLike[str],
     *,
-    signals: Sequence[str] = (),
-    agents: Sequence[str] = (),
+    signals: str | Sequence[str] = (),
+    agents: str | Sequence[str] = (),
     window: int = 20,
     looks: Looks | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -75,6 +76,8 @@ def plot(
     Raises ConfigurationError where matplotlib is not installed or a file cannot be read, UsageError where there is
     nothing to draw of what was asked for.
     """
+    path, picture = Path(path), Path(picture)
+    signals, agents = several(signals), several(agents)
     picture_format(picture)
     looks = looks or Looks()
     source = source_of(path)
@@ -111,10 +114,8 @@ def plot(
             if not episodes:
                 raise _nothing(path, agents, there)
             names, more = choose_signals(list(signals_of(episodes[-1])), signals)
-            several = (
-                f"latest {len(episodes)} episodes" if len(episodes) > 1 else f"{len(episodes[-1])} steps"
-            )
-            told = f"{len(names)} signals, {several} of agent {short_name(episodes[-1].agent)}"
+            which = f"latest {len(episodes)} episodes" if len(episodes) > 1 else f"{len(episodes[-1])} steps"
+            told = f"{len(names)} signals, {which} of agent {short_name(episodes[-1].agent)}"
             if more:
                 told += f" ({more} signals more fit)"
             figure = draw_signals(episodes, names, f"{name}: {told}", looks)

@@ -61,12 +61,13 @@ class Module(Protocol):
 
 
 class Policy:
-    """Acts for agents with these spaces.
+    """Acts for agents with these spaces. Actions are in a ``BoxSpace``, or choices of a ``DiscreteSpace``.
 
-    ``activation`` and ``head_activation`` are of the server's model configuration, because weights do not tell; an
-    ONNX model needs none. ``explore=False`` takes the most probable action each time; its ``logp`` is what an exploring
-    policy would have given it. ``seed`` is a number or a generator; the same seed decides alike on one machine. Raises
-    ConfigurationError for weights that cannot work, with the key that is wrong. Not for several threads.
+    ``weights``: what ``read_policy`` returns. ``activation`` and ``head_activation`` are of the server's model
+    configuration, because weights do not tell; an ONNX model needs none. ``explore=False`` takes the most probable
+    action each time; its ``logp`` is what an exploring policy would have given it. ``seed`` is a number or a generator;
+    the same seed decides alike on one machine. Raises ConfigurationError for weights that cannot work, with the key
+    that is wrong. Not for several threads.
     """
 
     def __init__(

@@ -25,6 +25,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
@@ -34,7 +35,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Space
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
     from numpy.typing import NDArray
 
@@ -51,38 +52,53 @@ _BAD_HEADER: Final = (tokenize.TokenError, SyntaxError, TypeError, MemoryError)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedEpisode:
-    """One episode of one agent, as its environment saw it. Arrays as the module says."""
+    """One episode of one agent, as its environment saw it, with N steps; ``len`` tells N."""
 
     simulator: str
+    """Where it was: an address."""
     agent: str
+    """Its name."""
     seed: int
     """What the simulator was given."""
     started: datetime
+    """In UTC."""
     ended: datetime
+    """In UTC."""
     how: str
     """``terminated``, ``truncated``; ``abandoned``: reset or closed before its end; ``lost``: a step raised;
     ``continued``: it was too long for one file, the next one goes on. The last step counts as truncated then."""
     reason: str
     """Why the bridge ended it; empty where the episode ended by itself."""
     observation_space: BoxSpace
+    """Bounds of float32[n]."""
     action_space: Space
+    """Bounds of float32[m], or how many choices there were."""
     info_names: tuple[str, ...]
+    """k names, in the order of the columns of ``infos``."""
     observations: NDArray[np.float32]
+    """float32[N + 1, n]: the reset's, then one for each step."""
     actions: NDArray[Any]
+    """float32[N, m], or int64[N] where actions are discrete."""
     rewards: NDArray[np.float64]
+    """float64[N]"""
     terminated: NDArray[np.bool_]
+    """bool[N]"""
     truncated: NDArray[np.bool_]
+    """bool[N]"""
     infos: NDArray[np.float64]
+    """float64[N + 1, k]; NaN where a step was lost."""
     weights_seq_no: int | None = None
     """Which weights acted last, where that is known."""
     action_logp: NDArray[np.float32] | None = None
+    """float32[N]: what the policy said of each action; None where nobody said it."""
     action_dist_inputs: NDArray[np.float32] | None = None
+    """float32[N, j]: what each action was drawn from; None as well."""
     id: str = ""
     """The same for the parts of a ``continued`` episode, and for no other one; empty where there is none."""
     t_started: int = 0
     """How many of its steps are in the parts before."""
     drawn_actions: NDArray[np.float32] | None = None
-    """The actions as they were drawn, where those that were given were made of them."""
+    """float32[N, m]: the actions as they were drawn, where those that were given were made of them."""
 
     def __len__(self) -> int:
         """Steps."""
@@ -162,8 +178,9 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def read_episode(path: Path) -> RecordedEpisode:
+def read_episode(path: str | os.PathLike[str]) -> RecordedEpisode:
     """The episode in a file. Raises ConfigurationError for what is none, or is damaged."""
+    path = Path(path)
     try:
         with path.open("rb") as file, zipfile.ZipFile(file):
             pass

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import ConfigurationError, UsageError
-from ospbridge.interface import BoxSpace, Space, fits
+from ospbridge.interface import BoxSpace, Space, fits, several
 from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
 
@@ -33,7 +33,7 @@ def export_minari(
     directory: str | os.PathLike[str],
     name: str,
     *,
-    agents: Sequence[str] = (),
+    agents: str | Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[int, int, Path]:
     """Make the dataset ``name`` of the episodes in a directory, of agents that fit the globs (none: all).
@@ -42,6 +42,7 @@ def export_minari(
     ConfigurationError where Minari is not installed or a file is damaged, UsageError for a name or a choice of agents
     that no dataset can be made of. No part of a dataset is left behind then.
     """
+    agents = several(agents)
     try:
         from minari import create_dataset_from_buffers
         from minari.dataset.minari_dataset import parse_dataset_id

@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
 
 from ospbridge.errors import OspBridgeError, SessionClosed
 from ospbridge.interface import (
@@ -22,6 +22,7 @@ from ospbridge.interface import (
 from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arguments import limits_of, no_path, place_of
 from ospbridge.session.arriving import Arrival
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
@@ -35,7 +36,6 @@ from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
@@ -48,7 +48,10 @@ T = TypeVar("T")
 
 
 class BlockingSession(Driven[Link]):
-    """An OSP session. Make one with ``BlockingSession.connect``; close it, or use it as a context manager."""
+    """An OSP session with a simulator, for one thread. Make one with ``BlockingSession.connect``.
+
+    Close it, or use it as a context manager. A session that was lost stays so: close it, and connect again.
+    """
 
     def __init__(
         self, sock: socket.socket, conversation: Conversation, *, spin: bool, trace: TraceWriter | None
@@ -93,15 +96,22 @@ class BlockingSession(Driven[Link]):
         limits: Limits | None = None,
         spin: bool = True,
         trace: TraceWriter | None = None,
-        leases: Path | None = None,
+        leases: str | os.PathLike[str] | None = None,
         reclaim_stale: bool = True,
         rejoin_locked: bool = False,
     ) -> Self:
         """Join the simulator at ``HOST:PORT``.
 
-        ``reclaim_stale`` first frees agents of our own sessions that died; ``rejoin_locked`` only where nobody can join
-        before that is done. Raises SimulatorNotFound, SimulatorSilent, VersionRefused or ConfigurationError.
+        ``profile``: ``"auto"`` finds out which kind of server it is. ``limits``: how long each request may take.
+        ``spin=False`` sleeps while it waits: steps are slower, and the processor is idle. ``trace``: told of every
+        datagram. ``leases``: the directory of what tells who died, unless it is the usual one. ``reclaim_stale`` first
+        frees agents of our own sessions that died; ``rejoin_locked`` only where nobody can join before that is done.
+
+        Raises SimulatorNotFound, SimulatorSilent, VersionRefused; ConfigurationError for a wrong address or profile,
+        UsageError for what is no ``Limits`` or no ``TraceWriter``.
         """
+        limits, leases = limits_of(limits), place_of(leases)
+        no_path(trace)
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = resolve(named)
         pauses = reclaim_stale or rejoin_locked
@@ -140,34 +150,55 @@ class BlockingSession(Driven[Link]):
     # --- the protocol ----------------------------------------------------------------------------------------------
 
     def agents(self) -> tuple[AgentEntry, ...]:
-        """All agents of the simulator."""
+        """All agents of the simulator, free or not, as an overview tells them now. Raises QueryTimeout."""
         return self.run(self.conversation.overview())
 
     def describe(self, name: str) -> AgentInterface:
-        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
+        """Inputs, outputs and infos of an agent, each with its range, in the order of a step's arrays.
+
+        Raises AgentNotFound.
+        """
         return self.run(self.conversation.describe(name))
 
     def matching(
-        self, patterns: Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
+        self, patterns: str | Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
     ) -> tuple[str, ...]:
-        """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
+        """Names of the agents that fit shell globs; without globs of all that are free, or this session's.
+
+        ``available=False``: also those that others control. Raises AgentNotFound where nothing fits, AgentTaken where
+        none is free.
+        """
         return self.run(self.conversation.matching(patterns, available=available, meant=meant))
 
     def register(self, *names: str) -> tuple[AgentInterface, ...]:
-        """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
+        """Take control of agents by their names: all or none. Their interfaces, in the order of the names.
+
+        The world steps only when each of them has its inputs. Raises AgentNotFound, AgentTaken.
+        """
         return self.run(self.conversation.register(names))
 
     def deregister(self, name: str) -> None:
-        """Give an agent back."""
+        """Give an agent back; nothing happens where it is not this session's."""
         self.run(self.conversation.deregister(name))
 
-    def reset(self, seed: int = 0) -> bool:
-        """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
+    def reset(self, seed: SupportsIndex = 0) -> bool:
+        """Reset the world (int32 seed, 0: don't care), which tells nothing of the agents: the next step does.
+
+        Every client that controls an agent must ask for it. Returns True where the completion itself was seen, False
+        where the simulator's clock tells that the reset ran. Raises LocalProtocolError for what is no seed, and where
+        no agent is controlled; BarrierStuck, StepUncertain, SessionLost.
+        """
         self._crossed = False
         return self.run(self.conversation.reset(seed))
 
     def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
-        """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
+        """One step: float32[n_inputs] for the name of each controlled agent; the outcome of each, by its name.
+
+        Inputs are in the announced ranges; a simulator limits what is beyond. The arrays of an outcome are the caller's
+        own. Raises LocalProtocolError for other agents, another number of inputs, NaN and infinity, of which nothing
+        was sent; BarrierStuck where other clients do not step, StepUncertain where it cannot be told whether the step
+        ran once, OutputsIncomplete, SessionLost, SessionClosed.
+        """
         if self.closed:
             raise self.conversation.closed()
         conversation = self.conversation
@@ -182,7 +213,7 @@ class BlockingSession(Driven[Link]):
             raise
 
     def step_one(self, inputs: ArrayLike) -> StepOutcome:
-        """The same for a session that controls one agent only."""
+        """``step`` for a session that controls one agent only, without names."""
         if self.closed:
             raise self.conversation.closed()
         conversation = self.conversation
@@ -197,7 +228,10 @@ class BlockingSession(Driven[Link]):
             raise
 
     def audit(self) -> str:
-        """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
+        """Why the steps since the last reset cannot be trusted; empty where the simulator's clock agrees.
+
+        Ask at the end of an episode, before the next reset.
+        """
         return self.run(self.conversation.audit())
 
     def look_back(self) -> str:
@@ -205,7 +239,7 @@ class BlockingSession(Driven[Link]):
         return self.run(self.conversation.look_back())
 
     def register_event(self, name: str) -> bool:
-        """Be told of an event with each step's outcome; False where there is none of that name."""
+        """Be told of an event with each step's outcome; False where the simulator has none of that exact name."""
         return self.run(self.conversation.register_event(name))
 
     def deregister_event(self, name: str) -> None:
@@ -213,19 +247,29 @@ class BlockingSession(Driven[Link]):
         self.run(self.conversation.deregister_event(name))
 
     def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
-        """Variables whose name fits a regular expression, as this server understands it."""
+        """Variables whose name fits a regular expression, as this kind of server understands it.
+
+        None where nothing fits, and where the expression is wrong: the protocol does not tell one from the other.
+        Raises QueryTimeout, IncompleteListing.
+        """
         return self.run(self.conversation.values(expression))
 
     def get(self, name: str) -> ValueReading:
-        """A variable with its content. Raises ValueNotFound."""
+        """A variable with its content, as the simulator writes it. Raises ValueNotFound, QueryTimeout."""
         return self.run(self.conversation.get(name))
 
     def set(self, name: str, content: str) -> None:
-        """Write a variable. Raises ValueNotFound, ValueRejected."""
+        """Write a variable, in the form in which ``get`` reads it.
+
+        Raises ValueNotFound; ValueRejected for what the simulator cannot parse, or does not let itself be told.
+        """
         self.run(self.conversation.set(name, content))
 
     def watch(self, *names: str) -> None:
-        """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
+        """Carry variables in each step's outcome, in ``values``: pushed where the server pushes, else polled.
+
+        What is polled costs a question for each step. Raises ValueNotFound.
+        """
         self.run(self.conversation.watch(names))
 
     def equip(self, tasks: Collection[Task]) -> None:

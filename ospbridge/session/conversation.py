@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, SupportsIndex
 
 from ospbridge.errors import (
     AgentTaken,
@@ -28,6 +28,7 @@ from ospbridge.interface import (
     StepOutcome,
     ValueEntry,
     ValueReading,
+    several,
 )
 from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.leaving import leave
@@ -37,6 +38,7 @@ from ospbridge.osp.client.renumbering import forget_ids, write_value
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
+from ospbridge.session.arguments import need_mapping, seed_of, text_of
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
@@ -56,6 +58,9 @@ __all__ = ["Conversation"]
 
 AROUND: Final = 0.2
 """Seconds of the time for leaving that are kept for what surrounds the goodbye."""
+AGENT: Final = "the name of an agent", "'robot1'; several are given one by one: 'robot1', 'robot2'"
+VALUE: Final = "the name of a value", "'/Simulation/Seed'; several are given one by one"
+"""What is told where a name is none."""
 
 
 class Conversation:
@@ -104,6 +109,7 @@ class Conversation:
         )
 
     def _entry(self, name: str) -> Exchange[AgentEntry]:
+        text_of(name, *AGENT)
         if not self.agents:
             yield from self.overview()
         found = self._called(name)
@@ -120,9 +126,10 @@ class Conversation:
         return next((entry for entry in called if entry.available), called[0] if called else None)
 
     def matching(
-        self, patterns: Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
+        self, patterns: str | Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
     ) -> Exchange[tuple[str, ...]]:
         """As ``matching.choose`` says, with a new overview."""
+        patterns = several(patterns)
         agents = yield from self.overview()
         with explained(self.server, self._leases):
             return choose(
@@ -135,7 +142,7 @@ class Conversation:
         interfaces = []
         try:
             for name in names:
-                if name in self.votes:
+                if text_of(name, *AGENT) in self.votes:
                     interfaces.append(self.votes[name].agent)
                     continue
                 interface = yield from self.describe(name)
@@ -180,8 +187,9 @@ class Conversation:
 
     # --- reset and step --------------------------------------------------------------------------------------------
 
-    def reset(self, seed: int = 0) -> Exchange[bool]:
+    def reset(self, seed: SupportsIndex = 0) -> Exchange[bool]:
         """Reset the world; True where the completion itself was seen."""
+        seed = seed_of(seed)
         self._look_after_lease()
         try:
             seen = yield from barrier.reset(self.machine, seed)
@@ -197,12 +205,12 @@ class Conversation:
     def fill(self, actions: Mapping[str, ArrayLike]) -> tuple[Vote, ...]:
         """Take over the inputs of the next step. Raises LocalProtocolError for what cannot be sent."""
         votes = self._votes
-        if len(actions) != len(votes) or not votes:
-            raise self._wrong_agents(actions)
         try:
+            if len(actions) != len(votes) or not votes:
+                raise self._wrong_agents(actions)
             for vote in votes:
                 vote.fill(actions[vote.name])
-        except KeyError:
+        except (KeyError, TypeError, IndexError):
             raise self._wrong_agents(actions) from None
         return votes
 
@@ -210,7 +218,10 @@ class Conversation:
         """The same for a session that controls one agent only."""
         votes = self._votes
         if len(votes) != 1:
-            raise LocalProtocolError(f"the session controls {len(votes)} agents, not one")
+            raise LocalProtocolError(
+                f"the session controls {len(votes)} agents, not one",
+                hint="`step` takes the inputs of each by its name" if votes else "register first",
+            )
         votes[0].fill(inputs)
         return votes
 
@@ -253,6 +264,7 @@ class Conversation:
     def _wrong_agents(self, actions: Mapping[str, ArrayLike]) -> LocalProtocolError:
         if not self._votes:
             return LocalProtocolError("a session that controls no agent cannot step", hint="register first")
+        need_mapping(actions)
         missing = sorted(set(self.votes) - set(actions))
         surplus = sorted(set(actions) - set(self.votes))
         return LocalProtocolError(
@@ -271,6 +283,7 @@ class Conversation:
 
     def register_event(self, name: str) -> Exchange[bool]:
         """Be told of an event by its exact name; False where the simulator has none of that name."""
+        text_of(name, "the name of an event", "'/Arena/Bump'")
         # Who dies meanwhile may have registered, and a successor's END would do harm.
         if self._tenure is not None:
             self._tenure.events = True
@@ -286,9 +299,11 @@ class Conversation:
 
     def values(self, expression: str = ".*") -> Exchange[tuple[ValueEntry, ...]]:
         """Variables whose name fits a regular expression."""
+        text_of(expression, "a regular expression", "'/Simulation/.*'")
         return (yield from list_values(self.machine, expression))
 
     def _value(self, name: str) -> Exchange[ValueEntry]:
+        text_of(name, *VALUE)
         entry = yield from find_value(self.machine, name)
         if entry is None:
             near = difflib.get_close_matches(name, self.machine.values, n=1)
@@ -311,6 +326,7 @@ class Conversation:
 
     def set(self, name: str, content: str) -> Exchange[None]:
         """Write a variable."""
+        text_of(content, "the content of a value", "'0.25': values travel as text")
         yield from self._value(name)
         if not (yield from write_value(self.machine, name, content)):
             raise ValueNotFound(f"{self.server} does not know value {name!r} any more")

@@ -31,6 +31,7 @@ class Driven(Generic[L]):
         self.machine = conversation.machine
         self.link = link
         self.closed = False
+        """Nothing can be asked any more; closing has no more to do."""
         self._socket = sock
         self._others: SeeingOff | None = None
         """Handlers that other INITs of this session are answered by."""
@@ -57,7 +58,8 @@ class Driven(Generic[L]):
 
     def take_notices(self) -> list[Notice]:
         """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
-        self.link.drain()
+        if not self.closed:
+            self.link.drain()
         return self.conversation.take_notices()
 
     # --- leaving ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,11 @@ __all__ = ["hub_address", "hub_not_found", "hub_stream", "process", "program"]
 
 def hub_address(bridge: str | None, tls: TlsFiles | None) -> Path | TlsAddress:
     """That of ``unix:PATH`` or ``tls://HOST:PORT``; None: the default. Raises ConfigurationError."""
+    if bridge is not None and not isinstance(bridge, str):
+        raise ConfigurationError(
+            f"{bridge!r} is not a hub's address: it is no string",
+            hint="write 'unix:PATH', or 'tls://HOST:PORT' for one on another host",
+        )
     if bridge is not None and bridge.startswith("tls:"):
         endpoint = parse_tls(bridge)
         return TlsAddress(endpoint, tls or TlsFiles.of(None, None, None))

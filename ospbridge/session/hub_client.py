@@ -23,6 +23,7 @@ from ospbridge.errors import (
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
+    UsageError,
 )
 from ospbridge.hub.decoding import VERSION, decode_reply
 from ospbridge.hub.descriptions import AgentDescription
@@ -32,6 +33,8 @@ from ospbridge.hub.replies import LONGEST_HOLD, Attached, Detached, HubReply, Ob
 from ospbridge.hub.requests import Attach, Detach, Hello, HubRequest, Observe, Status
 from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
+from ospbridge.osp.timing import seconds_of
+from ospbridge.session.arguments import text_of
 from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, process, program
 from ospbridge.session.hub_exchange import HubExchange
 from ospbridge.transport.tls import TlsAddress, TlsFiles
@@ -52,10 +55,12 @@ HANDSHAKE: Final = 10.0
 """Seconds for a daemon on another host to accept, at least, where the connect timeout allows that."""
 PAUSE: Final = 0.05
 """Seconds between tries while the daemon is away or not ready."""
+AGENT: Final = "the name of an agent", "'robot1'; several are named one by one"
+"""What is told where it is none."""
 
 
 class HubClient:
-    """One connection to a daemon. Make one with ``HubClient.connect``."""
+    """One connection to a daemon. Make one with ``HubClient.connect``; close it, or use it as a context manager."""
 
     def __init__(self, address: Path | TlsAddress, *, timeout: float, wait: float, spin: bool) -> None:
         self.address = address
@@ -84,9 +89,14 @@ class HubClient:
         """Say hello to the daemon at ``unix:PATH``, at ``tls://HOST:PORT`` (with ``tls``), or at the default path.
 
         ``timeout``: seconds for the daemon to answer, and to come back once lost; a day at most. ``wait``: seconds for
-        which it may be absent, or without a simulator. Raises HubNotFound, HubLost, or ConfigurationError for a wrong
-        address.
+        which it may be absent, and for which ``attach`` and ``observe`` wait while it has no simulator. Raises
+        HubNotFound, HubLost, ConfigurationError for a wrong address, UsageError for what are no seconds.
         """
+        if not seconds_of(timeout) > 0 or not seconds_of(wait) >= 0:
+            raise UsageError(
+                f"timeout must be a positive number of seconds and wait one of 0 or more, got {timeout!r} and {wait!r}",
+                hint="wait=0 does not wait for a daemon that is absent",
+            )
         client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
         give_up = monotonic() + wait
         while True:
@@ -133,13 +143,15 @@ class HubClient:
     def attach(
         self, agent: str | None = None, *, annotates: bool = False, meant: Sequence[Match] = ()
     ) -> HubSeat:
-        """Take an agent; None: the only free one. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound.
+        """Take an agent, by name or glob; None: the only free one. Closes the client where that fails.
 
         ``annotates``: it will be said of each action what it was drawn from. ``meant``: where several agents fit, only
-        these.
+        these. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound, HubLost.
         """
         from ospbridge.session.hub_seat import HubSeat
 
+        if agent is not None:
+            text_of(agent, *AGENT)
         attached = self.attach_all([] if agent is None else [agent], annotates=annotates, meant=meant)
         if len(attached.agents) > 1:
             self.close()
@@ -186,13 +198,21 @@ class HubClient:
         return attached
 
     def observe(self, agent: str) -> AgentObserver:
-        """Look on at what happens to an agent from now on. Raises AgentNotFound, SimulatorNotFound."""
+        """Look on at what happens to an agent from now on. Raises AgentNotFound, SimulatorNotFound, HubLost."""
         from ospbridge.session.observing import AgentObserver
 
-        return AgentObserver(self, self.ask(Observe(agent), Observing, self.timeout))
+        text_of(agent, *AGENT)
+        give_up = monotonic() + self.wait
+        while True:
+            try:
+                return AgentObserver(self, self.ask(Observe(agent), Observing, self.timeout))
+            except SimulatorNotFound:
+                if monotonic() >= give_up:
+                    raise
+            sleep(PAUSE)
 
     def status(self) -> StatusReply:
-        """What the daemon does."""
+        """What the daemon does, and how its agents stand. Raises HubLost."""
         return self.ask(Status(), StatusReply, self.timeout)
 
     def ask(self, request: HubRequest, kind: type[R], limit: float) -> R:
@@ -361,7 +381,7 @@ class HubClient:
         if detach and self._exchange is not None:
             with suppress(OspBridgeError):
                 self.ask(Detach(), Detached, LEAVE)
-        self._closed = "this environment was closed"
+        self._closed = f"the connection to the daemon at {self.address} was closed"
         self.lose()
 
     def forked(self) -> None:
@@ -369,6 +389,12 @@ class HubClient:
         if not self._closed:
             self._closed = "this environment belongs to the parent process"
             self.lose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 _clients: weakref.WeakSet[HubClient] = weakref.WeakSet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.recurring import FLOAT, AgainFrame
 from ospbridge.hub.replies import Attached, Feedbacks, Numbers
 from ospbridge.hub.requests import AnnotatedStep, Reset, Step
-from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback
+from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback, Space
 from ospbridge.session.annotating import NextNote
+from ospbridge.session.arguments import seed_of
 from ospbridge.task.base import choice, take_vector
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ Expected: TypeAlias = tuple[str, int, int]
 
 
 class HubSeat:
-    """One agent of the daemon, taken: what an environment needs of it."""
+    """One agent of the daemon, taken: what an environment needs of it. Make one with ``HubClient.attach``.
+
+    Close it, or use it as a context manager. Not for several threads.
+    """
 
     def __init__(self, client: HubClient, attached: Attached, *, annotates: bool = False) -> None:
         (agent,) = attached.agents
@@ -43,8 +47,8 @@ class HubSeat:
         self.next_note = NextNote(self.interface.name) if annotates else None
         """Must be set before each step; None where nobody annotates."""
         self.outputs_normalised = attached.outputs_normalised
-        self.observation_space = agent.observation_space()
-        self.action_space = agent.action_space()
+        self.observation_space: BoxSpace = agent.observation_space()
+        self.action_space: Space = agent.action_space()
         self.observation_names, self.action_names = agent.names()
         self._description = agent
         self._info_names = self.interface.info_names
@@ -60,11 +64,14 @@ class HubSeat:
         self._named = False
         """The daemon was told whose action it is, since the latest reset: the number is enough from then on."""
 
-    def reset(self, seed: int) -> Feedback:
-        """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost.
+    def reset(self, seed: SupportsIndex = 0) -> Feedback:
+        """Wait for the reset (int32 seed, 0: the daemon draws one) and the neutral step after it.
 
-        So also where that shows only now: a reset may be asked for twice.
+        Attaches again where the daemon was lost, also where that shows only now: a reset may be asked for twice. Raises
+        LocalProtocolError for what is no seed, BarrierStuck, HubLost, HubNotFound, SessionClosed, and SessionLost where
+        the agent came back with another interface.
         """
+        number = seed_of(seed)
         client = self._client
         client.check()
         self._named = False
@@ -72,9 +79,7 @@ class HubSeat:
             self.next_note.clear()
         if client.lost:
             self._attach_again()
-        request = Reset(
-            [self.interface.name], int(seed), threading.get_native_id(), isinstance(seed, DrawnSeed)
-        )
+        request = Reset([self.interface.name], number, threading.get_native_id(), isinstance(seed, DrawnSeed))
         try:
             reply = client.ask(request, Feedbacks, self._reset_limit)
         except HubLost:
@@ -89,7 +94,11 @@ class HubSeat:
         self._step_limit, self._reset_limit = answer_limits(attached)
 
     def step(self, action: Any) -> Feedback:
-        """One step. Raises LocalProtocolError for an action that cannot be sent, HubLost."""
+        """One step: float32[n] in the bounds of ``action_space``, or the number of a choice.
+
+        Raises LocalProtocolError for an action that cannot be sent, and where no episode is under way; HubLost,
+        SessionClosed.
+        """
         if self._choices:
             self._action[0] = choice(action, self._choices, self.interface.name)
         else:
@@ -141,8 +150,14 @@ class HubSeat:
         return Feedback(np.frombuffer(told.observations, FLOAT), reward, False, False, "", info)
 
     def close(self) -> None:
-        """Give the agent back, within 2 s. Safe to call again."""
+        """Give the agent back, within 2 s, and close the client. Safe to call again."""
         self._client.close(detach=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def answer_limits(attached: Attached) -> tuple[float, float]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.hub.replies import Moment, Observing
-    from ospbridge.interface import AgentInterface
+    from ospbridge.interface import AgentInterface, BoxSpace, Space
     from ospbridge.session.hub_client import HubClient
 
 __all__ = ["AgentObserver", "ObservedMoment"]
@@ -54,7 +54,7 @@ class ObservedMoment:
 
 
 class AgentObserver:
-    """An endless iterator over an agent's moments. Make one with ``HubClient.observe``.
+    """An endless iterator over an agent's moments. Make one with ``HubClient.observe``; closing the client ends it.
 
     Its client must not be used by another thread meanwhile. Raises HubLost, and SessionLost when the simulator was
     joined again without that agent.
@@ -63,9 +63,9 @@ class AgentObserver:
     def __init__(self, client: HubClient, observing: Observing) -> None:
         agent = observing.agent
         self.interface: AgentInterface = agent.interface()
-        self.observation_space = agent.observation_space()
-        self.action_space = agent.action_space()
-        self.dropped = 0
+        self.observation_space: BoxSpace = agent.observation_space()
+        self.action_space: Space = agent.action_space()
+        self.dropped: int = 0
         """Moments that were lost to this observer, in all."""
         self._client = client
         self._after = observing.latest
@@ -80,7 +80,7 @@ class AgentObserver:
         return moment
 
     def take(self, wait: float = 0.0) -> ObservedMoment | None:
-        """The next moment, or None where nothing happens for ``wait`` seconds."""
+        """The next moment, or None where nothing happens for ``wait`` seconds. Raises as the iterator does."""
         until = monotonic() + wait
         while not self._ready:
             left = min(max(until - monotonic(), 0.0), ASK_FOR)

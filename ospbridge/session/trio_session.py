@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, SupportsIndex, TypeVar
 
 import trio
 
@@ -11,6 +11,7 @@ from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcom
 from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
+from ospbridge.session.arguments import limits_of, no_path, place_of
 from ospbridge.session.arriving import Arrival
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.driven import Driven
@@ -22,9 +23,9 @@ from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
+    import os
     import socket
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
@@ -39,7 +40,11 @@ T = TypeVar("T")
 
 
 class TrioSession(Driven[TrioLink]):
-    """An OSP session. Make one with ``await TrioSession.connect``; ``aclose`` it, or use ``async with``."""
+    """A ``BlockingSession`` for one task of trio. Make one with ``await TrioSession.connect``.
+
+    Close it with ``aclose``, or use it with ``async with``. What is cancelled in a step or reset leaves a vote that may
+    still count: close the session then, and connect again.
+    """
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class TrioSession(Driven[TrioLink]):
         spin: bool = True,
         trace: TraceWriter | None = None,
         tally: Tally | None = None,
-        leases: Path | None = None,
+        leases: str | os.PathLike[str] | None = None,
         reclaim_stale: bool = True,
         linger: float = 0.0,
     ) -> Self:
@@ -90,6 +95,8 @@ class TrioSession(Driven[TrioLink]):
 
         ``linger``: seconds for which a step waits for each datagram before other tasks have their turn.
         """
+        limits, leases = limits_of(limits), place_of(leases)
+        no_path(trace)
         named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
         with (
@@ -133,7 +140,7 @@ class TrioSession(Driven[TrioLink]):
         """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
         return await self._run(self.conversation.describe(name))
 
-    async def matching(self, patterns: Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+    async def matching(self, patterns: str | Sequence[str], *, available: bool = True) -> tuple[str, ...]:
         """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
         return await self._run(self.conversation.matching(patterns, available=available))
 
@@ -145,7 +152,7 @@ class TrioSession(Driven[TrioLink]):
         """Give an agent back."""
         await self._run(self.conversation.deregister(name))
 
-    async def reset(self, seed: int = 0) -> bool:
+    async def reset(self, seed: SupportsIndex = 0) -> bool:
         """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
         return await self._run(self.conversation.reset(seed))
 

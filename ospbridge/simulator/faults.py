@@ -25,14 +25,20 @@ HOLD: Final = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """How often what happens; probabilities in [0, 1], times in seconds."""
+    """How often what happens to a datagram. Raises ConfigurationError for what is no probability."""
 
     drop: float = 0.0
+    """The probability that it is lost."""
     duplicate: float = 0.0
+    """That it comes twice."""
     reorder: float = 0.0
+    """That it comes behind the next one."""
     delay: float = 0.0
+    """That it is late."""
     delay_max: float = 0.1
+    """By so many seconds at most."""
     seed: int = 0
+    """The same seed, the same faults."""
 
     def __post_init__(self) -> None:
         for name in ("drop", "duplicate", "reorder", "delay"):

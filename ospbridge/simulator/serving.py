@@ -90,7 +90,7 @@ class UdpServer:
         self._machine = machine
         self._main, self._family = bound(host, port)
         self._bound_host = self._main.getsockname()[0]
-        self.address = Endpoint(*self._main.getsockname()[:2])
+        self.address: Endpoint = Endpoint(*self._main.getsockname()[:2])
         """Where clients find it."""
         self._report = report
         self._reported: dict[str, int] = {}

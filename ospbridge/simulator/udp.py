@@ -22,10 +22,13 @@ __all__ = ["UdpSimulator"]
 
 
 class UdpSimulator(UdpServer):
-    """Hosts ``world``; else as ``UdpServer``.
+    """Serves ``world`` at ``host``:``port`` (0 picks a port), in a background thread where it is a context manager.
 
-    ``stall``: probability that a completion is delayed by 50 ms, as a real server's now and then is. ``ledger``: called
-    with a record of each step and reset that ran. ``max_handlers``: how many clients may be connected.
+    ``profile``: as which kind of server. ``stall``: probability that a completion is delayed by 50 ms, as a real
+    server's now and then is. ``faults``: what happens to datagrams on their way. ``ledger``: called with a record of
+    each step and reset that ran. ``report``: called at most once a second with the numbers of ignored datagrams by
+    kind, when there were new ones. ``spin``: whether to poll before sleeping; by default where a core is to spare and
+    ``run`` has a process of its own. ``max_handlers``: how many clients may be connected.
 
     Raises ConfigurationError if the address cannot be had, or the world cannot be told in OSP.
     """

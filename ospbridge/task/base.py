@@ -48,10 +48,13 @@ class Task:
     """Neutral steps after a reset, before the first observation."""
 
     def __init__(self, agent: AgentInterface, *, bounded: bool) -> None:
-        self.agent = agent
+        self.agent: AgentInterface = agent
+        """Whose task it is."""
         self.bounded = bounded
         self.action_space: Space = BoxSpace(*bounds(agent.inputs, bounded=True))
+        """What ``inputs`` takes."""
         self.observation_space: BoxSpace = BoxSpace(*bounds(agent.outputs, bounded=bounded))
+        """What ``observe`` returns."""
         low, high = bounds(agent.inputs, bounded=True)
         self.neutral: NDArray[np.float32] = np.clip(np.zeros(len(low), np.float32), low, high)
         """float32[n_inputs]: what the agent rests at. 0, clipped into each input's range."""

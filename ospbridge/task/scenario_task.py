@@ -48,9 +48,10 @@ _OFFERED: Final = {
 
 
 class ScenarioTask(Task):
-    """``rules`` are the table of the scenario that matches the agent.
+    """A scenario at work for one agent. A class of your own derives from it, and overrides methods.
 
-    Raises ScenarioInvalid, with all mistakes at once, where the scenario does not fit the agent.
+    ``rules`` are the table of the scenario that matches the agent. Raises ScenarioInvalid, with all mistakes at once,
+    where the scenario does not fit the agent.
     """
 
     def __init__(
@@ -166,18 +167,24 @@ class ScenarioTask(Task):
     # --- what a class may override ---------------------------------------------------------------------------------
 
     def start_values(self, random: np.random.Generator) -> Mapping[str, str]:
-        """The scenario's values, and those drawn for this episode."""
+        """Variables to set before a reset, as text by name: the scenario's, and those drawn for this episode.
+
+        ``random`` is seeded by the episode.
+        """
         values = dict(self.scenario.values)
         for name, limits in self.scenario.randomise.items():
             values[name] = f"{random.uniform(limits.low, limits.high):.15g}"
         return values
 
     def inputs(self, action: Any) -> NDArray[np.float32]:
-        """Inputs for an action, within bounds and rate."""
+        """float32[n_inputs] for an action of ``action_space``, within bounds and rate.
+
+        Raises LocalProtocolError for anything else.
+        """
         return self._inputs(action)
 
     def observe(self, outcome: StepOutcome) -> NDArray[np.float32]:
-        """The selected numbers, in range and scale."""
+        """float32[n], the observation of an outcome: the selected numbers, in range and scale."""
         outputs = outcome.outputs
         if self._observer.plain and all_finite(outputs):
             self._observer.reason = ""

@@ -22,6 +22,8 @@ LONGEST_NUMBER = 100
 
 def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT, least_port: int = 1) -> Endpoint:
     """``HOST:PORT``, ``HOST`` or ``[IPV6]:PORT``. Raises ConfigurationError for anything else."""
+    if not isinstance(text, str):
+        raise _wrong(text, "it is no string")
     found = _split(text.strip())
     if found is None:
         raise _wrong(text, "of more than one ':' each must be of an IPv6 address, or behind its ']'")
@@ -97,7 +99,7 @@ def _can_be_asked_for(host: str) -> bool:
     return "\0" not in host and "/" not in host
 
 
-def _wrong(text: str, why: str) -> ConfigurationError:
+def _wrong(text: object, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"{text!r} is not a simulator's address: {why}",
         hint=f"write HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}",

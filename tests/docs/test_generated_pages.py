@@ -12,7 +12,8 @@ import pytest
 
 import ospbridge
 from docs import generate
-from docs.generation import commands, events, exits
+from docs.generation import commands, events, exits, library
+from docs.generation.public import SECTIONS
 from ospbridge import errors
 from ospbridge.__main__ import HELP
 from ospbridge.cli import main
@@ -143,3 +144,38 @@ def test_fields_are_found_where_they_are_written_together() -> None:
     assert {"address", "listen"} <= set(opened.sometimes)
     assert "weights_seq_no" in found["Environments", "episode", "info"].sometimes
     assert ("RLlink servers", "the driver waits for its agents", "warning") in found
+
+
+# --- the Python library ---------------------------------------------------------------------------------------------
+
+
+def test_what_the_library_lists_is_public_where_it_is_defined() -> None:
+    """Modules whose extra is not installed say so in words."""
+    for section in SECTIONS:
+        for listed in section.listed:
+            try:
+                module = importlib.import_module(listed.module)
+            except errors.ConfigurationError as error:
+                assert "pip install" in error.hint  # noqa: PT017  # where it can be imported is looked at below
+                continue
+            assert listed.name in module.__all__, listed.path
+
+
+def test_all_of_the_library_is_documented_and_each_error_it_names_is_one() -> None:
+    told = dict(library.documented())
+    fields = {path for path in told if path.rpartition(".")[0] in told}
+    assert [path for path, text in told.items() if not text and path not in fields] == []
+    named = {name for text in told.values() for name in re.findall(r"Raises ([A-Z]\w+)", text)}
+    assert len(named) > 8
+    assert named - {"ValueError"} <= set(errors.__all__)
+
+
+def test_the_documentation_imports_nothing_that_the_library_does_not_list() -> None:
+    listed = {each.path for section in SECTIONS for each in section.listed}
+    found = set()
+    for path in [*generate.REFERENCE.parent.rglob("*.md"), generate.REFERENCE.parents[1] / "README.md"]:
+        text = path.read_text("utf-8")
+        for module, names in re.findall(r"^from (ospbridge[\w.]+) import ([\w, ]+)$", text, re.MULTILINE):
+            found |= {f"{module}.{name.strip()}" for name in names.split(",")}
+    assert len(found) > 10
+    assert {path for path in found if not path.startswith("ospbridge.errors.")} <= listed

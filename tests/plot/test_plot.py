@@ -320,6 +320,16 @@ def test_agents_are_chosen_by_globs(tmp_path: Path) -> None:
         assert caught.value.hint == "there are episodes of robot1, robot2"
 
 
+def test_paths_may_be_text_and_a_single_glob_need_not_stand_in_a_list(tmp_path: Path) -> None:
+    runs, picture = str(record(tmp_path / "runs", 2, 2, agent="robot1")), str(tmp_path / "p.svg")
+    assert (
+        plot(runs, picture, agents="*1", signals="reward") == "1 signals, latest 2 episodes of agent robot1"
+    )
+    assert (
+        plot(str(recorded_files(runs)[0]), picture, signals="reward") == "1 signals, 2 steps of agent robot1"
+    )
+
+
 # --- what it is, and what is refused ---------------------------------------------------------------------------------
 
 

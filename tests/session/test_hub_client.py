@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from ospbridge.errors import (
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
+    UsageError,
 )
 from ospbridge.hub.decoding import VERSION, decode_request
 from ospbridge.hub.descriptions import AgentDescription
@@ -41,10 +42,11 @@ from ospbridge.hub.replies import (
     Held,
     HubReply,
     Numbers,
+    Observing,
     Refusal,
     Welcome,
 )
-from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
+from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Observe, Reset, Step
 from ospbridge.session.hub_client import HubClient, default_hub
 from ospbridge.session.hub_seat import HubSeat
 from ospbridge.transport.unix import HubSocket
@@ -390,6 +392,29 @@ def test_closing_gives_the_agent_back_and_may_be_repeated() -> None:
             seat.reset(1)
 
 
+def test_a_client_and_a_seat_are_context_managers_that_leave() -> None:
+    with daemon() as tiny:
+        with HubClient.connect(timeout=10.0) as client, client.attach("cart") as seat:
+            seat.reset()
+            seat.step(INPUTS)
+        wait_for(lambda: tiny.ends == 1)
+        assert isinstance(tiny.requests[-1], Detach)
+        with pytest.raises(
+            SessionClosed, match=f"the connection to the daemon at {default_hub()} was closed"
+        ):
+            client.status()
+
+
+@pytest.mark.parametrize("seed", [2**31, -(2**31) - 1, 1.5, "7", None])
+def test_what_is_no_seed_is_told_before_it_is_sent(seed: Any) -> None:
+    """The daemon would hang up."""
+    with daemon() as tiny, seated() as seat:
+        with pytest.raises(LocalProtocolError, match="a seed must be an integer from"):
+            seat.reset(seed)
+        assert not any(isinstance(request, Reset) for request in tiny.requests)
+        assert seat.reset(np.int64(5)).info["osp_seed"] == 5
+
+
 # --- no daemon -----------------------------------------------------------------------------------------------------
 
 
@@ -422,6 +447,34 @@ def test_a_wrong_address_is_a_configuration_error(address: str) -> None:
         HubClient.connect(address)
 
 
+@pytest.mark.parametrize("address", [7, default_hub(), b"unix:/hub"])
+def test_an_address_that_is_no_text_is_a_configuration_error_too(address: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a hub's address: it is no string") as caught:
+        HubClient.connect(address)
+    assert "unix:PATH" in caught.value.hint
+
+
+def test_agents_in_a_list_are_told_before_they_are_sent() -> None:
+    """The daemon would hang up."""
+    names: Any = ["cart", "robot"]
+    with daemon() as tiny, HubClient.connect(timeout=10.0) as client:
+        with pytest.raises(LocalProtocolError, match="the name of an agent must be a string") as caught:
+            client.attach(names)
+        assert "one by one" in caught.value.hint
+        with pytest.raises(LocalProtocolError, match="the name of an agent must be a string"):
+            client.observe(names)
+        assert not any(isinstance(request, Attach | Observe) for request in tiny.requests)
+        client.attach("cart")
+
+
+@pytest.mark.parametrize(
+    "seconds", [{"timeout": 0.0}, {"timeout": float("nan")}, {"timeout": "x"}, {"wait": -1.0}]
+)
+def test_what_are_no_seconds_is_told(seconds: dict[str, Any]) -> None:
+    with daemon(), pytest.raises(UsageError, match="timeout must be a positive number of seconds"):
+        HubClient.connect(**seconds)
+
+
 def test_a_daemon_that_comes_later_is_waited_for() -> None:
     timer = threading.Timer(0.3, lambda: running.append(TinyDaemon()))
     running: list[TinyDaemon] = []
@@ -443,6 +496,21 @@ def test_a_daemon_without_a_simulator_is_waited_for_as_long_as_asked() -> None:
             pass
         with seated(wait=10.0) as seat:
             seat.reset(1)
+
+
+def test_an_observer_waits_for_the_simulator_of_a_daemon_as_long_as_asked() -> None:
+    not_yet = [Refusal("SimulatorNotFound", "not joined")] * 3
+
+    def answer(request: HubRequest) -> Replies:
+        if isinstance(request, Observe):
+            return not_yet.pop() if not_yet else Observing(CART, 0)
+        return usual(request)
+
+    with daemon(answer):
+        with HubClient.connect(timeout=10.0) as client, pytest.raises(SimulatorNotFound):
+            client.observe("cart")
+        with HubClient.connect(timeout=10.0, wait=10.0) as client:
+            assert client.observe("cart").interface.name == "cart"
 
 
 @pytest.mark.parametrize("ended", [Hello, Attach])

@@ -55,7 +55,7 @@ def parse_double(text: str) -> float | None:
 def double_variable(
     name: str, read: Callable[[], float], write: Callable[[float], bool] | None = None
 ) -> Variable:
-    """A variable of type Double; ``write`` may refuse a number."""
+    """A variable of type Double; ``write`` says whether it takes a number, without it clients cannot set it."""
 
     def set_text(text: str) -> bool:
         value = parse_double(text)
@@ -65,7 +65,7 @@ def double_variable(
 
 
 def int_variable(name: str, read: Callable[[], int], write: Callable[[int], bool] | None = None) -> Variable:
-    """A variable of type Int, 32 bits; ``write`` may refuse a number."""
+    """A variable of type Int, 32 bits; ``write`` says whether it takes a number, without it clients cannot set it."""
 
     def set_text(text: str) -> bool:
         if write is None or not _INTEGER.fullmatch(text):

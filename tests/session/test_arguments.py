@@ -1,0 +1,161 @@
+"""What a program may give a session by mistake: it is told what was expected, and the session goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
+from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.trio_session import TrioSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+pytestmark = pytest.mark.loopback
+Session: Any = BlockingSession
+"""Without its types, against which these tests offend."""
+
+
+@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda profile: profile.name)
+def simulator(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0, profile=request.param) as running:
+        yield running
+
+
+MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "agents in a list": (
+        lambda session: session.register(["agent1", "agent2"]),
+        r"the name of an agent must be a string, got \['agent1', 'agent2'\]",
+        "'robot1', 'robot2'",
+    ),
+    "an agent by number": (
+        lambda session: session.describe(1),
+        "name of an agent must be a string, got 1",
+        "",
+    ),
+    "values in a list": (
+        lambda session: session.watch(["/Simulation/Seed"]),
+        r"the name of a value must be a string, got \['/Simulation/Seed'\]",
+        "one by one",
+    ),
+    "no value": (lambda session: session.get(None), "the name of a value must be a string, got None", ""),
+    "no expression": (lambda session: session.values(None), "regular expression must be a string", ".*"),
+    "no event": (lambda session: session.register_event(None), "the name of an event must be a string", ""),
+    "a number as content": (
+        lambda session: session.set("/Simulation/Seed", 3),
+        "the content of a value must be a string, got 3",
+        "values travel as text",
+    ),
+    "inputs without names": (
+        lambda session: session.step([[0.0, 0.0]]),
+        r"a mapping from the name of each controlled agent to its inputs, got \[\[0.0, 0.0\]\]",
+        "step_one",
+    ),
+    "no inputs": (lambda session: session.step(None), "a mapping from the name .*, got None", "step_one"),
+    "a seed that is too large": (
+        lambda session: session.reset(2**31),
+        "a seed must be an integer from -2147483648 to 2147483647, got 2147483648",
+        "don't care",
+    ),
+    "a seed with a fraction": (lambda session: session.reset(1.5), "must be an integer .* got 1.5", ""),
+    "a seed as text": (lambda session: session.reset("7"), "must be an integer .* got '7'", ""),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_tells_what_was_expected_and_costs_nothing(mistake: str, simulator: UdpSimulator) -> None:
+    call, told, hint = MISTAKES[mistake]
+    with Session.connect(simulator.address) as session:
+        session.register("agent1")
+        session.reset(1)
+        with pytest.raises(LocalProtocolError, match=told) as caught:
+            call(session)
+        assert hint in caught.value.hint
+        assert session.controlled == ("agent1",)
+        session.step_one([0.0, 0.0])
+        # Nothing was sent: neither a part of what was asked for, nor what the simulator refuses.
+        assert session.take_notices() == []
+        assert session.audit() == ""
+
+
+def test_step_one_says_what_to_do_with_none_or_several_agents(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(simulator.address) as session:
+        with pytest.raises(LocalProtocolError, match="controls 0 agents, not one") as caught:
+            session.step_one([0.0, 0.0])
+        assert "register first" in caught.value.hint
+        session.register("agent1", "agent2")
+        with pytest.raises(LocalProtocolError, match="controls 2 agents, not one") as caught:
+            session.step_one([0.0, 0.0])
+        assert "by its name" in caught.value.hint
+
+
+def test_a_seed_of_numpy_is_a_seed(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(simulator.address) as session:
+        session.register("agent1")
+        outputs = []
+        seeds: list[SupportsIndex] = [5, np.int64(5), np.random.default_rng(1).integers(5, 6)]
+        for seed in seeds:
+            session.reset(seed)
+            outputs.append(session.step_one([0.5, 0.5]).outputs)
+        np.testing.assert_array_equal(outputs[0], outputs[1])
+        np.testing.assert_array_equal(outputs[0], outputs[2])
+
+
+def test_one_pattern_need_not_stand_in_a_list(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(simulator.address) as session:
+        assert session.matching("agent*") == session.matching(["agent*"]) == ("agent1", "agent2")
+
+
+@pytest.mark.parametrize("address", [None, 45454, b"127.0.0.1:45454", ("127.0.0.1", 45454)])
+def test_what_is_no_address_is_told_with_the_form_of_one(address: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a simulator's address: it is no string") as caught:
+        Session.connect(address)
+    assert "HOST:PORT" in caught.value.hint
+
+
+def test_a_trace_is_opened_by_who_closes_it(simulator: UdpSimulator, tmp_path: Path) -> None:
+    for trace in ("trace.jsonl", tmp_path / "trace.jsonl"):
+        with pytest.raises(UsageError, match="trace must be a TraceWriter, got ") as caught:
+            Session.connect(simulator.address, trace=trace)
+        assert "TraceWriter(FILE)" in caught.value.hint
+
+
+def test_limits_are_no_dict(simulator: UdpSimulator) -> None:
+    with pytest.raises(UsageError, match="limits must be a Limits") as caught:
+        Session.connect(simulator.address, limits={"step": 5.0})
+    assert "Limits(step=5.0)" in caught.value.hint
+
+
+def test_the_directory_of_leases_may_be_text(simulator: UdpSimulator, tmp_path: Path) -> None:
+    leases = tmp_path / "leases"
+    with BlockingSession.connect(simulator.address, leases=str(leases)) as session:
+        session.register("agent1")
+        assert list(leases.iterdir()) != []
+
+
+def test_notices_may_be_taken_of_a_session_that_was_closed(simulator: UdpSimulator) -> None:
+    with BlockingSession.connect(simulator.address) as session:
+        session.conversation.machine.notices.remark("told while it was open")
+    assert [notice.text for notice in session.take_notices()] == ["told while it was open"]
+
+
+@pytest.mark.trio
+async def test_a_session_of_trio_tells_the_same(simulator: UdpSimulator, tmp_path: Path) -> None:
+    asynchronous: Any = TrioSession
+    with pytest.raises(UsageError, match="trace must be a TraceWriter"):
+        await asynchronous.connect(simulator.address, trace="trace.jsonl")
+    async with await asynchronous.connect(simulator.address, leases=str(tmp_path / "leases")) as session:
+        assert await session.matching("agent*") == ("agent1", "agent2")
+        await session.register("agent1")
+        with pytest.raises(LocalProtocolError, match="a seed must be an integer"):
+            await session.reset(2**31)
+        await session.reset(np.int64(1))
+        with pytest.raises(LocalProtocolError, match="a mapping from the name"):
+            await session.step([[0.0, 0.0]])
+        await session.step({"agent1": [0.0, 0.0]})
+    assert session.take_notices() == []
