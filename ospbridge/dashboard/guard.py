@@ -47,7 +47,10 @@ class Guard:
         self._app = app
         self._access = access
         self._door = door
-        self._wrong_token = door.replace(b'role="alert" hidden', b'role="alert"')
+        # Who listens to the page hears of it with the field that has the focus: an alert of a new page is not told.
+        self._wrong_token = door.replace(b'role="alert" hidden', b'role="alert"').replace(
+            b"autofocus", b'autofocus aria-invalid="true" aria-describedby="wrong"'
+        )
         # Browsers send a cookie to all ports of a host: another daemon's must not replace ours.
         self._cookie = f"{COOKIE}-{port}"
         self._sparing = Sparing()

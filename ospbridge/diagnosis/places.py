@@ -175,13 +175,19 @@ def check_leases(directory: Path | None = None, locks: Path = LOCKS) -> Check:
     if not stale:
         return well("leases", f"{alive} of running sessions, none of dead ones")
     told = [_agents(path) for path in stale]
-    servers = sorted({server for server, _ in told})
+    detail = f"{len(stale)} of sessions that died: " + "; ".join(
+        f"{agents} of {server or 'an unknown simulator'}" for server, agents in told
+    )
+    # Of one simulator only: those beside them may be another's that runs.
+    server = min(filter(None, (server for server, _ in told)), default="")
+    theirs = " ".join(str(path) for path, (its, _) in zip(stale, told, strict=True) if its == server)
+    if not server:
+        return problem("leases", detail, f"nobody can read them: remove {theirs}")
     return problem(
         "leases",
-        f"{len(stale)} of sessions that died: "
-        + "; ".join(f"{agents} of {server}" for server, agents in told),
-        "the next session with the simulator frees them, for instance `ospbridge connect --simulator "
-        f"{servers[0]}`; if it does not run any more, remove {stale[0] if len(stale) == 1 else directory}",
+        detail,
+        f"the next session with the simulator frees them, for instance `ospbridge connect --simulator {server}`; if it "
+        f"does not run any more, remove {theirs}",
     )
 
 
@@ -195,10 +201,10 @@ def _locked(lines: Iterable[str]) -> Iterable[int]:
 
 
 def _agents(path: Path) -> tuple[str, str]:
-    """Server and agents of a lease, as far as it can be read."""
+    """Server and agents of a lease; no server, and its name, where it cannot be read."""
     try:
         with path.open("rb") as file:
             lease = Lease(**json.loads(file.read(LARGEST_LEASE)))
         return str(lease.endpoint), ", ".join(map(str, lease.agents)) or "a client's place without agents"
     except (OSError, ValueError, TypeError, RecursionError):
-        return "an unknown simulator", path.name
+        return "", path.name

@@ -45,7 +45,7 @@ def signals_of(episode: RecordedEpisode) -> dict[str, tuple[NDArray[np.int64], N
     for at in range(observations.shape[1]):
         found[f"observation/{at}"] = (from_reset, finite(observations[:, at]))
     for at, name in enumerate(episode.info_names):
-        found[name] = (from_reset, finite(episode.infos[:, at]))
+        found.setdefault(name, (from_reset, finite(episode.infos[:, at])))
     if episode.action_logp is not None:
         found["action_logp"] = (from_first, finite(episode.action_logp))
     return found

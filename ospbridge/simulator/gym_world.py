@@ -113,7 +113,7 @@ def _parameter(path: str, target: object, name: str) -> Variable:
     def read() -> float:
         try:
             return float(getattr(target, name, math.nan))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return math.nan
 
     def write(value: float) -> bool:

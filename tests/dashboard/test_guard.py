@@ -122,6 +122,9 @@ async def test_a_browser_that_shows_a_wrong_token_is_told(source: SyntheticSourc
             answer = await ask(dashboard.port, path, Accept="text/html,*/*")
             (alert,) = re.findall(r'<p [^>]*role="alert"[^>]*>', answer.body.decode())
             assert ("hidden" not in alert) is told, path
+            assert 'id="wrong"' in alert
+            (field,) = re.findall(r"<input [^>]*>", answer.body.decode())
+            assert ('aria-invalid="true" aria-describedby="wrong"' in field) is told, path
 
 
 async def test_blanks_around_the_token_are_none_of_it(source: SyntheticSource) -> None:

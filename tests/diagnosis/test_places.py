@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import socket
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -144,9 +146,20 @@ def test_a_lease_that_cannot_be_read_is_told_by_its_file_and_taken_away(tmp_path
     (tmp_path / "1-2.lease").write_text(content)
     found = check_leases(tmp_path)
     assert found.state is State.PROBLEM
-    assert "1-2.lease" in found.detail
+    assert "1-2.lease of an unknown simulator" in found.detail
+    assert found.fix == f"nobody can read them: remove {tmp_path / '1-2.lease'}"
     assert list(stale_leases(LEASE.endpoint, tmp_path)) == []
     assert not (tmp_path / "1-2.lease").exists()
+
+
+def test_only_leases_of_the_simulator_that_is_named_are_to_be_removed(tmp_path: Path) -> None:
+    for number, port in enumerate((45455, 45454, 45454)):
+        lease = json.dumps(asdict(LEASE) | {"server_port": port})
+        (tmp_path / f"{number}.lease").write_text(lease)
+    (tmp_path / "9.lease").write_text("{")
+    fix = check_leases(tmp_path).fix
+    assert "--simulator 127.0.0.1:45454`" in fix
+    assert fix.endswith(f"remove {tmp_path / '1.lease'} {tmp_path / '2.lease'}")
 
 
 def test_where_the_system_tells_of_no_locks_leases_are_skipped(tmp_path: Path) -> None:

@@ -157,6 +157,14 @@ def test_signals_are_all_that_an_episode_has_by_name(tmp_path: Path) -> None:
     assert signals["/Body/X"][1].tolist() == episode.infos[:, 1].tolist()
 
 
+def test_an_info_that_is_called_as_a_signal_of_our_own_does_not_stand_for_it(tmp_path: Path) -> None:
+    (episode,) = read_recording(record(tmp_path, 3))
+    odd = replace(episode, info_names=("reward", "/b"), infos=np.full((4, 2), 7.0))
+    signals = signals_of(odd)
+    assert np.array_equal(signals["reward"][1], episode.rewards)
+    assert signals["/b"][1].tolist() == [7.0] * 4
+
+
 def test_signals_are_chosen_by_globs_in_their_order() -> None:
     names = ["reward", "action/0", "observation/0", "observation/1", "/Body/X"]
     assert choose_signals(names, ["obs*", "reward", "*/0"]) == (

@@ -368,6 +368,8 @@ def test_a_parameter_that_becomes_no_number_reads_as_nan_and_is_not_set(untidy: 
     untidy.reset(1)
     assert latest.get() == "nan"
     assert not latest.set("0.5")
+    untidy.hosted[0].env.unwrapped.latest = 10**400  # type: ignore[attr-defined]
+    assert latest.get() == "nan"
     del untidy.hosted[0].env.unwrapped.latest  # type: ignore[attr-defined]
     assert latest.get() == "nan"
     assert not latest.set("0.5")
