@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
+from ospbridge.cli.options import CloseNames, json_option, limit_option, simulator_options
 from ospbridge.cli.output import note, print_json_line
 from ospbridge.cli.stopping import stoppable
 from ospbridge.osp.timing import Limits
@@ -40,14 +39,7 @@ def events() -> None:
 )
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Take part in N steps, then end.")
 @click.option("--reset", "reset_first", is_flag=True, help="Reset the world before the first step.")
-@click.option(
-    "--step-timeout",
-    type=NumberRange(0, LONGEST, min_open=True),
-    default=Limits().step,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when other clients hold up a step for this time.",
-)
+@limit_option("--step-timeout", Limits().step, "Give up when other clients hold up a step for this time.")
 @click.option(
     "--yes",
     is_flag=True,

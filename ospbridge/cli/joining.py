@@ -9,7 +9,14 @@ import click
 
 from ospbridge.cli.completion import scenarios
 from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, SimulatorAddress, profile_option, trace_option, with_options
+from ospbridge.cli.options import (
+    LONGEST,
+    SimulatorAddress,
+    limit_option,
+    profile_option,
+    trace_option,
+    with_options,
+)
 from ospbridge.osp.timing import Limits
 
 if TYPE_CHECKING:
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["joining_options", "settings_from"]
 
 LIMITS: Final = Limits()
-SECONDS: Final = NumberRange(0.0, LONGEST, min_open=True)
 PEM: Final = click.Path(path_type=Path)
 
 _OPTIONS: Final[tuple[Decorator, ...]] = (
@@ -97,29 +103,18 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         show_default=True,
         help="Reset when all episodes are over, or end all with the first.",
     ),
-    click.option(
+    limit_option(
         "--step-timeout",
-        type=SECONDS,
-        metavar="SECONDS",
-        default=LIMITS.step,
-        show_default=True,
-        help="How long a step may take, and how long an environment may let others wait.",
+        LIMITS.step,
+        "How long a step may take, and how long an environment may let others wait.",
     ),
-    click.option(
+    limit_option(
         "--reset-timeout",
-        type=SECONDS,
-        metavar="SECONDS",
-        default=LIMITS.reset,
-        show_default=True,
-        help="How long a reset may take, and how long an environment may wait for it.",
+        LIMITS.reset,
+        "How long a reset may take, and how long an environment may wait for it.",
     ),
-    click.option(
-        "--connect-timeout",
-        type=SECONDS,
-        metavar="SECONDS",
-        default=LIMITS.connect,
-        show_default=True,
-        help="How long a simulator may be silent in one try to join.",
+    limit_option(
+        "--connect-timeout", LIMITS.connect, "How long a simulator may be silent in one try to join."
     ),
     click.option(
         "--spin/--no-spin",

@@ -36,6 +36,7 @@ __all__ = [
     "SimulatorAccess",
     "SimulatorAddress",
     "json_option",
+    "limit_option",
     "log_options",
     "profile_option",
     "simulator_options",
@@ -170,16 +171,21 @@ def trace_option(help_text: str = "Write every datagram with its meaning to FILE
     )
 
 
-def timeout_option(default: float = 10.0, *, when: str = "no simulator has answered") -> Decorator:
-    """``--timeout``, with the seconds that it usually is, and when it counts."""
+def limit_option(name: str, usual: float, help_text: str) -> Decorator:
+    """An option for the seconds that something may take; ``usual``: how many where nobody says."""
     return click.option(
-        "--timeout",
+        name,
         type=NumberRange(0, LONGEST, min_open=True),
-        default=default,
+        default=usual,
         show_default=True,
         metavar="SECONDS",
-        help=f"Give up when {when} within this time.",
+        help=help_text,
     )
+
+
+def timeout_option(default: float = 10.0, *, when: str = "no simulator has answered") -> Decorator:
+    """``--timeout``, with the seconds that it usually is, and when it counts."""
+    return limit_option("--timeout", default, f"Give up when {when} within this time.")
 
 
 _SIMULATOR_OPTIONS: Final = (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, with_options
+from ospbridge.cli.options import limit_option, with_options
 from ospbridge.cli.server_options import (
     SizeParam,
     dialect_option,
@@ -106,14 +105,7 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option(
         "--rllink-greedy", is_flag=True, help="Take the most probable action instead of drawing one."
     ),
-    click.option(
-        "--rllink-timeout",
-        type=NumberRange(0.0, LONGEST, min_open=True),
-        metavar="SECONDS",
-        default=600.0,
-        show_default=True,
-        help="How long new weights may take; the agents rest afterwards.",
-    ),
+    limit_option("--rllink-timeout", 600.0, "How long new weights may take; the agents rest afterwards."),
     click.option(
         "--rllink-away",
         type=click.Choice(["hold", "continue"]),
