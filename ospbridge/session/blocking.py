@@ -124,7 +124,7 @@ class BlockingSession:
         """
         limits, leases = limits_of(limits), place_of(leases)
         no_path(trace)
-        named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
+        named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
         family, server = resolve(named)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
         pauses = reclaim_stale or rejoin_locked

@@ -109,7 +109,7 @@ class TrioSession:
         """
         limits, leases = limits_of(limits), place_of(leases)
         no_path(trace)
-        named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
+        named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
         wanted = profile_named(profile) if isinstance(profile, str) else profile
         machine = ConnectMachine(
