@@ -311,7 +311,7 @@ class SessionEvicted(SessionLost):
 
 
 class SessionClosed(OspBridgeError):
-    """The session or environment was closed before."""
+    """The session, environment or simulator was closed before."""
 
     exit_code = 2
     default_hint = "make a new one"

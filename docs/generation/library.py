@@ -215,7 +215,9 @@ def _fields(module: str, node: ast.ClassDef) -> list[Attribute]:
 
 
 def _is_data(node: ast.ClassDef) -> bool:
-    return any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+    """Made of its fields."""
+    made = any(function.name == "__init__" for function in _functions(node))
+    return not made and any("dataclass" in ast.unparse(each) for each in node.decorator_list)
 
 
 def _keyword_only(node: ast.ClassDef) -> bool:

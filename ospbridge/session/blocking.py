@@ -112,7 +112,7 @@ class BlockingSession(Driven[Link]):
         """
         limits, leases = limits_of(limits), place_of(leases)
         no_path(trace)
-        named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
+        named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
         family, server = resolve(named)
         pauses = reclaim_stale or rejoin_locked
         freed: list[str] = []

@@ -68,8 +68,9 @@ class HubSeat:
         """Wait for the reset (int32 seed, 0: the daemon draws one) and the neutral step after it.
 
         Attaches again where the daemon was lost, also where that shows only now: a reset may be asked for twice. Raises
-        LocalProtocolError for what is no seed, BarrierStuck, HubLost, HubNotFound, SessionClosed, and SessionLost where
-        the agent came back with another interface.
+        LocalProtocolError for what is no seed, AgentsInUse where this thread plays another agent of the simulator,
+        BarrierStuck, HubLost, HubNotFound, SessionClosed, and SessionLost where the agent came back with another
+        interface.
         """
         number = seed_of(seed)
         client = self._client

@@ -97,7 +97,7 @@ class TrioSession(Driven[TrioLink]):
         """
         limits, leases = limits_of(limits), place_of(leases)
         no_path(trace)
-        named = simulator if isinstance(simulator, Endpoint) else parse_endpoint(simulator)
+        named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
         with (
             told_of_leases(server, leases, said_goodbye=reclaim_stale),

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ospbridge.errors import SessionClosed
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 from ospbridge.osp.server.machine import PROBING, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.faults import FaultPlan, FaultyLine
@@ -117,7 +118,11 @@ class UdpServer:
     # --- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until ``stop_soon`` is called, from a signal handler or another thread; then close."""
+        """Serve until ``stop_soon`` is called, from a signal handler or another thread; then close.
+
+        Raises SessionClosed for a simulator that was stopped, as its port is given up.
+        """
+        self._check()
         background = threading.current_thread() is not threading.main_thread()
         spin = self._spin_asked
         if spin is None:
@@ -137,12 +142,17 @@ class UdpServer:
             self.close()
 
     def start(self) -> Self:
-        """Serve in a background thread."""
+        """Serve in a background thread. Raises SessionClosed for a simulator that was stopped."""
+        self._check()
         if self._thread is not None:
             raise RuntimeError("the simulator runs already")
         self._thread = threading.Thread(target=self.run, name="ospbridge-simulator", daemon=True)
         self._thread.start()
         return self
+
+    def _check(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"the simulator at {self.address} was stopped")
 
     def stop_soon(self) -> None:
         """Make ``run`` return; may be called from a signal handler and any thread."""

@@ -19,6 +19,8 @@ from ospbridge.transport.settling import settle
 from ospbridge.transport.stream_addresses import SCHEME
 
 if TYPE_CHECKING:
+    import os
+
     from ospbridge.interface import Endpoint
 
 __all__ = [
@@ -34,13 +36,19 @@ __all__ = [
 BACKLOG: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class TlsFiles:
     """PEM files: our certificate, its key, and the CA that the other side's certificate must come from."""
 
     cert: Path
     key: Path
     ca: Path
+
+    def __init__(
+        self, cert: str | os.PathLike[str], key: str | os.PathLike[str], ca: str | os.PathLike[str]
+    ) -> None:
+        for name, path in (("cert", cert), ("key", key), ("ca", ca)):
+            object.__setattr__(self, name, Path(path))
 
     @classmethod
     def of(cls, cert: str | Path | None, key: str | Path | None, ca: str | Path | None) -> TlsFiles:
@@ -50,7 +58,7 @@ class TlsFiles:
                 "TLS needs three files: a certificate, its key, and the CA of the other side",
                 hint="name all of tls_cert, tls_key and tls_ca (--tls-cert, --tls-key and --tls-ca)",
             )
-        return cls(Path(cert), Path(key), Path(ca))
+        return cls(cert, key, ca)
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """Raises ConfigurationError for files that cannot be read or do not belong together."""

@@ -111,10 +111,9 @@ def test_an_environment_plays_over_tls_as_beside_the_daemon(
 AS_IN_A_CONTAINER = """
 import os, sys
 os.getpid = lambda: 1
-from pathlib import Path
 from ospbridge.session.hub_client import HubClient
 from ospbridge.transport.tls import TlsFiles
-client = HubClient.connect(sys.argv[1], tls=TlsFiles(*map(Path, sys.argv[2:])))
+client = HubClient.connect(sys.argv[1], tls=TlsFiles(*sys.argv[2:]))
 seat = client.attach("agent1")
 print("attached", flush=True)
 sys.stdin.readline()

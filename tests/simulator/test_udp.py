@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import ConfigurationError, SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -319,6 +319,17 @@ def test_it_starts_once_and_stops_at_once() -> None:
     simulator.stop()
     simulator.stop_soon()
     assert time.monotonic() - start < 5
+
+
+def test_one_that_was_stopped_cannot_be_started_again() -> None:
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
+        pass
+    for again in (simulator.start, simulator.run, simulator.__enter__):
+        with pytest.raises(
+            SessionClosed, match=f"the simulator at {simulator.address} was stopped"
+        ) as caught:
+            again()
+        assert caught.value.hint == "make a new one"
 
 
 @needs_ipv6
