@@ -100,7 +100,7 @@ class Datagrams(ABC):
         """Brisk steps since one looked first whether something was there."""
         self._left_way: StraightWay | None = None
         self._left: bytes | OSError | None = None
-        """What made a link leave a straight way: a datagram, or what the network said; None: silence."""
+        """What made a link leave a straight way: a datagram, or what the network said; None: nothing that came."""
 
     @abstractmethod
     def successor(self, machine: ClientMachine) -> Self:
@@ -232,21 +232,25 @@ class Datagrams(ABC):
         return way
 
     def _leave(self, way: StraightWay, left: bytes | OSError | None) -> bool:
-        """False: the straight way ends here, an exchange is to deal with a datagram, an error, or silence."""
+        """False: the straight way ends here. An exchange deals with a datagram, an error, or what is still to come."""
         if self._held:
             with suppress(OSError):
                 self._release()
         if self._tally is not None:
             self._count(way, self._tally)
-        if left is None:
-            # Silence. Should it be volleys that get lost on this way, they are the last.
-            self._volleys.enabled = False
         self._left = left
         self._left_way = way
         way.left = True
         # Nothing may be read as unasked before that exchange has begun.
         self._touched = inf
         return False
+
+    def _fell_silent(self, way: StraightWay) -> None:
+        """Nothing came for as long as the patience lasts."""
+        if not way.completing:
+            # Should it be volleys that get lost, they are the last. A world that takes its time has got its votes.
+            self._volleys.enabled = False
+        self._leave(way, None)
 
     def _count(self, way: StraightWay, tally: Tally) -> None:
         """What went over the line on a way that was left."""

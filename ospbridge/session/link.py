@@ -76,7 +76,7 @@ class Link(Datagrams):
         try:
             data = self._patient.recv(LARGEST_DATAGRAM)
         except TimeoutError:
-            self._leave(way, None)
+            self._fell_silent(way)
             return None
         if spins:
             spinning.in_vain(monotonic() - asleep)

@@ -137,7 +137,10 @@ class TrioLink(Datagrams):
                     came = True
                 self.gave_way_at = self._clock()
             now = self._clock()
-            if not came or (now - began > LONG and not way.completing):
+            if not came:
+                self._fell_silent(way)
+                return None
+            if now - began > LONG and not way.completing:
                 # An exchange minds its deadline exactly.
                 self._leave(way, None)
                 return None

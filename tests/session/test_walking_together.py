@@ -154,6 +154,26 @@ def test_silence_is_the_end_of_volleys(line: Several) -> None:
     assert not line.link._volleys.enabled
 
 
+def test_a_world_that_takes_its_time_is_not_the_end_of_volleys(line: Several) -> None:
+    line.machine.profile = replace(DOCUMENT, patience=0.02)
+    line.say(*ACKS)
+    assert line.walk() is None
+    assert line.link._volleys.enabled
+
+
+def test_an_acknowledgement_that_takes_its_time_is_not_either(
+    line: Several, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (link, trio_link):
+        monkeypatch.setattr(module, "LONG", 0.0)
+    line.say(*ACKS[:2])
+    later = threading.Timer(0.05, line.say, [ACKS[2]])
+    later.start()
+    assert line.walk() is None
+    later.join()
+    assert line.link._volleys.enabled
+
+
 def test_servers_that_take_one_vote_at_a_time_are_sent_nothing_together() -> None:
     line = Several(NERD, driver="blocking")
     line.say(*ACKS, *DONE)
