@@ -10,14 +10,18 @@ import pytest
 
 from ospbridge.errors import OutputsIncomplete
 from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
+from ospbridge.osp.client.asking import LAST_WORD
 from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import StepCompleted, Truncated
-from ospbridge.osp.profile import NERD
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.restore import find_interface_values, restore
+from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import MARK, SyntheticWorld
-from tests.osp.pair import Client, Pair
+from tests.osp.pair import Client, Datagram, Pair
 from tests.osp.test_client import joined
 
+BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 ONE = ["/Knee/Angle"]
 
 
@@ -139,3 +143,35 @@ def test_events_that_came_with_what_was_cut_are_kept() -> None:
         next(exchange)
     assert done.value.value.outputs.tolist() == [0.25, 0.5]
     assert done.value.value.events == (3, 5)
+
+
+@BOTH
+@pytest.mark.parametrize("values, fits", [(20, True), (300, False)])
+def test_reading_back_many_values_over_a_long_way_ends_with_the_time_of_the_step(
+    profile: Profile, values: int, *, fits: bool
+) -> None:
+    limits = Limits(step=10.0)
+    pair = Pair(SyntheticWorld(1, values), profile, fault=lambda _: (0.05,))
+    client = pair.client(profile, limits=limits).connect()
+    talk = client.conversation
+    client.do(talk.register(["agent"]))
+    client.do(talk.reset(1))
+    inputs = {"agent": np.zeros(1, np.float32)}
+    client.do(talk.step(inputs))
+    lost: list[Datagram] = []
+
+    def fault(datagram: Datagram) -> tuple[float, ...]:
+        if datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED:
+            lost.append(datagram)
+            return ()
+        return (0.05,)
+
+    pair.fault = fault
+    began = pair.now
+    if fits:
+        assert client.do(talk.step(inputs))["agent"].restored
+    else:
+        with pytest.raises(OutputsIncomplete, match=r"reading its 300 values back took longer than the 10 s"):
+            client.do(talk.step(inputs))
+    assert lost
+    assert pair.now - began <= limits.step + LAST_WORD + 0.5

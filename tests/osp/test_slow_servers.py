@@ -520,3 +520,20 @@ def test_what_one_session_learned_of_a_simulator_the_next_one_knows() -> None:
     assert now.acknowledges_last
     assert now.repeats
     assert not now.answers_between_votes
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 3])
+def test_a_way_whose_round_trips_look_like_silence_costs_time_and_no_step(
+    profile: Profile, agents: int
+) -> None:
+    way = 0.2
+    crew = Crew(profile, agents)
+    crew.pair.fault = lambda _: (way,)
+    crew.reset()
+    taken = [crew.step() for _ in range(12)]
+    assert crew.audit() == ""
+    crew.verify()
+    votes = [d for d in crew.pair.sent if d.to_server and d.data[0] == Code.NEXT_SIMULATION_STEP]
+    assert len(votes) == agents * len(taken)
+    assert max(taken[2:]) < 2 * way * (8 + agents)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import OspBridgeError, OutputsIncomplete
+from ospbridge.errors import OspBridgeError, OutputsIncomplete, QueryTimeout
 from ospbridge.osp.step.restore import restore
 
 if TYPE_CHECKING:
@@ -48,6 +48,18 @@ def read_back(m: ClientMachine, s: StepUnderWay) -> Exchange[Found | None]:
             return None
     except OutputsIncomplete as error:
         s.unreadable = error
+        return None
+    except QueryTimeout as error:
+        if m.now < m.no_later:
+            m.suspect = error.message
+            raise
+        # Answers did come, but one question for each value takes its time.
+        values = sum(len(s.votes[a].agent.outputs) + len(s.votes[a].agent.infos) for a in s.missing)
+        s.unreadable = OutputsIncomplete(
+            f"a completion was lost, and reading its {values} values back took longer than the {m.limits.step:g} s "
+            "that a step may take",
+            hint="allow steps more time, or run ospbridge nearer to the simulator: each value is several round trips",
+        )
         return None
     except OspBridgeError as error:
         m.suspect = error.message
