@@ -22,7 +22,7 @@ told = lambda *_: print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 with mock.patch("trio.run", told):
     print(CliRunner().invoke(main, ["connect", "--simulator", "127.0.0.1:45454"], catch_exceptions=False).output)
 """
-FEW = 256
+FEW = 64
 
 
 def test_a_daemon_may_have_as_many_descriptors_as_the_system_lets_its_user_have() -> None:

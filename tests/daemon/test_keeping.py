@@ -277,6 +277,7 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told(
 
     tried: list[object] = []
     monkeypatch.setattr(TrioSession, "connect", lacking)
+    monkeypatch.setattr(keeping, "LOOK_EVERY", 0.05)
     with capture_logs() as logs:
         async with running(document) as conductor:
             await until(lambda: conductor.ready)

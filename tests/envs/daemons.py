@@ -5,10 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from ospbridge.session.hub_client import HubClient
+
+READY_WITHIN: Final = 30.0
 
 
 @contextmanager
@@ -33,14 +38,7 @@ def connected(simulator: object, hub: Path, *options: str) -> Iterator[subproces
         text=True,
     )
     try:
-        ready = subprocess.run(
-            [sys.executable, "-m", "ospbridge", "status", "--hub", f"unix:{hub}", "--wait", "20"],
-            capture_output=True,
-            text=True,
-            timeout=40,
-            check=False,
-        )
-        assert ready.returncode == 0, ready.stderr
+        await_ready(daemon, f"unix:{hub}")
         yield daemon
     finally:
         if daemon.poll() is None:
@@ -51,3 +49,13 @@ def connected(simulator: object, hub: Path, *options: str) -> Iterator[subproces
             daemon.kill()
             daemon.communicate()
             raise
+
+
+def await_ready(daemon: subprocess.Popen[str], bridge: str) -> None:
+    """Until its simulator is joined."""
+    give_up = time.monotonic() + READY_WITHIN
+    with closing(HubClient.connect(bridge, wait=READY_WITHIN)) as client:
+        while not client.status().ready:
+            assert daemon.poll() is None, "the daemon ended"
+            assert time.monotonic() < give_up, "the simulator was not joined"
+            time.sleep(0.01)

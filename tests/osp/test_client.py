@@ -330,6 +330,7 @@ def overflowing(size: int) -> tuple[list[int], object]:
     return lost, fault
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("buffer", [20_000, 700])
 def test_a_repository_of_10000_values_is_listed_completely_in_parts_if_need_be(

@@ -207,6 +207,7 @@ def test_how_late_those_are_is_learned_though_each_step_is_read_back(profile: Pr
         assert session.talk.machine.lateness.behind == pytest.approx(1.1, abs=0.1)
 
 
+@pytest.mark.exhaustive
 @BOTH
 def test_values_that_change_between_two_looks_are_looked_at_once_more(profile: Profile) -> None:
     for at in np.arange(0.5, 0.54, 0.0001).tolist():

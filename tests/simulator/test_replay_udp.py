@@ -16,8 +16,9 @@ from ospbridge.errors import BarrierStuck
 from ospbridge.interface import Endpoint
 from ospbridge.observe.trace import read_trace
 from ospbridge.observe.trace_round_trips import round_trips
+from ospbridge.osp.client import connecting
 from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.profile import NERD, PROFILES
+from ospbridge.osp.profile import DOCUMENT, NERD, PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.faults import FaultPlan
@@ -71,6 +72,14 @@ def differing(told: list[Told]) -> list[str]:
     return [each.text for each in told if each.what in {What.DIFFERS, What.STANDS_STILL, What.WAITS}]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a client loses its patience now and then, and what it repeats then differs each time."""
+    for profile in (DOCUMENT, NERD):
+        monkeypatch.setattr(connecting, profile.name.upper(), replace(profile, patience=10.0))
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 @pytest.mark.parametrize("speed", [None, 1.0])
 def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, speed: float | None) -> None:
@@ -84,6 +93,7 @@ def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, 
     assert [one.tobytes() for one in again] == [one.tobytes() for one in seen]
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_trace_of_a_replay_is_replayed_in_turn(tmp_path: Path) -> None:
     trace, again = tmp_path / "trace.jsonl", tmp_path / "again.jsonl"
     with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=NERD) as simulator:
@@ -109,6 +119,7 @@ def test_datagrams_that_were_lost_are_lost_again_and_got_over_again(tmp_path: Pa
         assert differing(told) == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_loop_is_played_as_often_as_one_likes(tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:

@@ -432,14 +432,24 @@ class Poll:
     """``select.poll``, as far as it is used: for reading."""
 
     def __init__(self) -> None:
-        self._files: list[Socket] = []
+        self._files: dict[int, File | Epoll] = {}
 
-    def register(self, file: Socket, mask: int = select.POLLIN) -> None:
+    def register(self, which: Socket | int, mask: int = select.POLLIN) -> None:
         assert mask == select.POLLIN, "streams here always have room"
-        self._files.append(file)
+        file = Kernel.current.file(which)
+        assert file is not None, "no file of this kernel's"
+        self._files[_descriptor(which)] = file
+
+    def unregister(self, which: Socket | int) -> None:
+        del self._files[_descriptor(which)]
 
     def poll(self, milliseconds: float | None = None) -> list[tuple[int, int]]:
-        if not any(file.readable for file in self._files):
+        files = self._files.values()
+        if not any(file.readable for file in files):
             until = float("inf") if milliseconds is None else trio.current_time() + milliseconds / 1000
-            greenback.await_(until_ready(self._files, until))
-        return [(file.fileno(), select.POLLIN) for file in self._files if file.readable]
+            greenback.await_(until_ready(files, until))
+        return [(descriptor, select.POLLIN) for descriptor, file in self._files.items() if file.readable]
+
+
+def _descriptor(which: Socket | int) -> int:
+    return which if isinstance(which, int) else which.fileno()
