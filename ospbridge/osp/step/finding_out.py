@@ -93,11 +93,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
     if row is None:
         return None
     if row.action is Action.RESTORE:
-        m.no_later = limit + LAST_WORD
-        try:
-            found = yield from read_back(m, s)
-        finally:
-            m.no_later = inf
+        found = yield from read_back(m, s)
         if found is None:
             if s.unreadable is not None:
                 s.believe_early(ran=True)
