@@ -11,7 +11,16 @@ from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.wire import INT_MAX, INT_MIN
 
-__all__ = ["limits_of", "need_mapping", "no_path", "place_of", "seed_of", "text_of"]
+__all__ = [
+    "agent_name",
+    "limits_of",
+    "need_mapping",
+    "no_path",
+    "place_of",
+    "seed_of",
+    "text_of",
+    "value_name",
+]
 
 
 def seed_of(given: object) -> int:
@@ -33,6 +42,18 @@ def text_of(given: object, what: str, example: str) -> str:
     if not isinstance(given, str):
         raise LocalProtocolError(f"{what} must be a string, got {given!r}", hint=f"for instance {example}")
     return given
+
+
+def agent_name(given: object) -> str:
+    """The same. Raises LocalProtocolError for what is no text."""
+    return text_of(
+        given, "the name of an agent", "'robot1'; several are named one by one: 'robot1', 'robot2'"
+    )
+
+
+def value_name(given: object) -> str:
+    """The same. Raises LocalProtocolError for what is no text."""
+    return text_of(given, "the name of a value", "'/Simulation/Seed'; several are named one by one")
 
 
 def need_mapping(actions: object) -> None:

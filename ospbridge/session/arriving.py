@@ -64,9 +64,13 @@ class Arrival(Unconnected[ConnectMachine]):
         try:
             self.probe = closed_port_probe(family, server)
             """Hears whether the server's port is closed."""
-            self._say()
         except BaseException:
             self._turn_back()
+            raise
+        try:
+            self._say()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
 
     def __enter__(self) -> Self:

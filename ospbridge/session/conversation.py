@@ -38,7 +38,7 @@ from ospbridge.osp.client.renumbering import forget_ids, write_value
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
-from ospbridge.session.arguments import need_mapping, seed_of, text_of
+from ospbridge.session.arguments import agent_name, need_mapping, seed_of, text_of, value_name
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
@@ -58,9 +58,6 @@ __all__ = ["Conversation"]
 
 AROUND: Final = 0.2
 """Seconds of the time for leaving that are kept for what surrounds the goodbye."""
-AGENT: Final = "the name of an agent", "'robot1'; several are given one by one: 'robot1', 'robot2'"
-VALUE: Final = "the name of a value", "'/Simulation/Seed'; several are given one by one"
-"""What is told where a name is none."""
 
 
 class Conversation:
@@ -109,7 +106,7 @@ class Conversation:
         )
 
     def _entry(self, name: str) -> Exchange[AgentEntry]:
-        text_of(name, *AGENT)
+        agent_name(name)
         if not self.agents:
             yield from self.overview()
         found = self._called(name)
@@ -142,7 +139,7 @@ class Conversation:
         interfaces = []
         try:
             for name in names:
-                if text_of(name, *AGENT) in self.votes:
+                if agent_name(name) in self.votes:
                     interfaces.append(self.votes[name].agent)
                     continue
                 interface = yield from self.describe(name)
@@ -303,7 +300,7 @@ class Conversation:
         return (yield from list_values(self.machine, expression))
 
     def _value(self, name: str) -> Exchange[ValueEntry]:
-        text_of(name, *VALUE)
+        value_name(name)
         entry = yield from find_value(self.machine, name)
         if entry is None:
             near = difflib.get_close_matches(name, self.machine.values, n=1)

@@ -34,7 +34,7 @@ from ospbridge.hub.requests import Attach, Detach, Hello, HubRequest, Observe, S
 from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
 from ospbridge.osp.timing import seconds_of
-from ospbridge.session.arguments import text_of
+from ospbridge.session.arguments import agent_name
 from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, process, program
 from ospbridge.session.hub_exchange import HubExchange
 from ospbridge.transport.tls import TlsAddress, TlsFiles
@@ -55,8 +55,6 @@ HANDSHAKE: Final = 10.0
 """Seconds for a daemon on another host to accept, at least, where the connect timeout allows that."""
 PAUSE: Final = 0.05
 """Seconds between tries while the daemon is away or not ready."""
-AGENT: Final = "the name of an agent", "'robot1'; several are named one by one"
-"""What is told where it is none."""
 
 
 class HubClient:
@@ -151,7 +149,7 @@ class HubClient:
         from ospbridge.session.hub_seat import HubSeat
 
         if agent is not None:
-            text_of(agent, *AGENT)
+            agent_name(agent)
         attached = self.attach_all([] if agent is None else [agent], annotates=annotates, meant=meant)
         if len(attached.agents) > 1:
             self.close()
@@ -201,7 +199,7 @@ class HubClient:
         """Look on at what happens to an agent from now on. Raises AgentNotFound, SimulatorNotFound, HubLost."""
         from ospbridge.session.observing import AgentObserver
 
-        text_of(agent, *AGENT)
+        agent_name(agent)
         give_up = monotonic() + self.wait
         while True:
             try:
