@@ -106,8 +106,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._terminations = np.zeros(num_envs, np.bool_)
         self._truncations = np.zeros(num_envs, np.bool_)
         self._infos: list[dict[str, Any] | None] = [None] * num_envs
-        self._rows: FeedbackRows | None = None
-        """What all were told by the latest step, in place of ``_infos``."""
         self._columns = InfoColumns()
         self._sent: list[tuple[GroupSeats, Turn]] = []
 
@@ -132,7 +130,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if (own := seeds[seats.first]) is not None:
                 seats.seed(own)
         self._infos = [None] * self.num_envs
-        self._rows = None
         self._begin_again(chosen)
         for seats in chosen:
             self._terminations[seats.slice] = self._truncations[seats.slice] = False
@@ -217,12 +214,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         if not self._sent:
             raise LocalProtocolError("no step is under way", hint="call send first")
         sent, self._sent = self._sent, []
-        self._rows = None
+        results = fleet.recv()
+        if self._onlookers is None and (rows := self._all_in_rows(results)):
+            return self._told_rows(rows)
         finals: dict[str, Any] = {}
         ended = []
-        results = fleet.recv()
-        if len(results) == 1 and type(rows := results[0]) is FeedbackRows and self._onlookers is None:
-            return self._told_rows(rows)
         for (seats, turn), found in zip(sent, results, strict=True):
             if isinstance(found, Exception):
                 if self._onlookers is not None and not turn.seed:
@@ -232,9 +228,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
                 self._take_begun(seats, found)
                 self._rewards[seats.slice] = 0.0
                 self._terminations[seats.slice] = self._truncations[seats.slice] = False
-                continue
-            if isinstance(found, FeedbackRows):
-                self._take_rows(seats, found)
                 continue
             seats.end_together(found)
             self._take_step(seats, found, finals)
@@ -253,30 +246,33 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._told_infos() | finals,
         )
 
+    def _all_in_rows(self, results: Sequence[Found | Exception]) -> list[FeedbackRows]:
+        """What a step told all groups, where that is rows with infos of the same names; else empty."""
+        rows: list[FeedbackRows] = []
+        for found in results:
+            if type(found) is not FeedbackRows or (rows and found.info_names != rows[0].info_names):
+                return []
+            rows.append(found)
+        return rows
+
     def _told_rows(
-        self, found: FeedbackRows
+        self, rows: list[FeedbackRows]
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """What a step told that all environments took, and that ended none of their episodes."""
-        # The observations as they came stay as they are: a daemon that is lost next cuts with them.
-        self._rows = found
-        self._observations[:] = found.observations
+        # The observations as they came stay as they are: whoever is lost next is cut with them.
+        if len(rows) == 1:
+            rewards = rows[0].rewards
+            self._observations[:] = rows[0].observations
+        else:
+            rewards = np.concatenate([found.rewards for found in rows])
+            np.concatenate([found.observations for found in rows], out=self._observations)
         return (
             self._told_observations(),
-            found.rewards,
+            rewards,
             np.zeros(self.num_envs, np.bool_),
             np.zeros(self.num_envs, np.bool_),
-            self._columns.of(found),
+            self._columns.of(rows),
         )
-
-    def _take_rows(self, seats: GroupSeats, found: FeedbackRows) -> None:
-        mine = seats.slice
-        self._observations[mine] = found.observations
-        self._rewards[mine] = found.rewards
-        self._terminations[mine] = self._truncations[mine] = False
-        if len(self._groups) == 1:
-            self._rows = found
-        else:
-            self._infos[mine] = [feedback.info for feedback in found.values()]
 
     def _take_step(self, seats: GroupSeats, found: Found, finals: dict[str, Any]) -> None:
         feedbacks = [found[name] for name in seats.names]
@@ -306,8 +302,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
 
     def _told_infos(self) -> dict[str, Any]:
         """In gymnasium's layout, of those environments that have told one."""
-        if self._rows is not None:
-            return self._columns.of(self._rows)
         told = [info for info in self._infos if info is not None]
         infos = in_columns(told) if len(told) == self.num_envs else None
         if infos is None:

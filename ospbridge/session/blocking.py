@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar
 
 from ospbridge.errors import OspBridgeError, SessionClosed
 from ospbridge.interface import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
+    from ospbridge.session.link import GoOn
     from ospbridge.task.base import Task
 
 __all__ = ["BlockingSession"]
@@ -227,6 +228,20 @@ class BlockingSession(Driven[Link]):
             self._look_for_others(error)
             raise
 
+    def step_or(self, go_on: GoOn) -> Any:
+        """A step with the inputs that ``conversation`` took over: its straight way, at the end.
+
+        Where that cannot be walked, the result of the exchange that ``go_on`` makes from where it was left.
+        """
+        if self.closed:
+            raise self.conversation.closed()
+        try:
+            way = self.link.walk(self.conversation.filled)
+            return self.link.run(go_on(self.link.left_way())) if way is None else way
+        except Exception as error:
+            self._look_for_others(error)
+            raise
+
     def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the simulator's clock agrees.
 
@@ -326,6 +341,12 @@ class BlockingSession(Driven[Link]):
 
 
 USES: Final = frozenset(
-    use.__code__ for use in (BlockingSession.run, BlockingSession.step, BlockingSession.step_one)
+    use.__code__
+    for use in (
+        BlockingSession.run,
+        BlockingSession.step,
+        BlockingSession.step_one,
+        BlockingSession.step_or,
+    )
 )
 """What a session does for one thread at a time; closing may come from any."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client.machine import Exchange
     from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.link import Link
+    from ospbridge.session.link import GoOn, Link
 
 __all__ = ["FleetLink", "cores_wanted"]
 
@@ -41,34 +41,41 @@ class FleetLink:
         self._watched: dict[int, Link] = {}
         self._begun: list[tuple[Link, Exception | None]] = []
 
-    def run(self, work: Sequence[tuple[BlockingSession, Exchange[Any]]]) -> list[Any]:
-        """Each exchange's result, or the exception that it ended with, in the order of ``work``."""
+    def run(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | GoOn]]) -> list[Any]:
+        """Each exchange's result, or the exception that it ended with, in the order of ``work``; see ``begin``."""
         self.begin(work)
         return self.finish()
 
-    def begin(self, work: Sequence[tuple[BlockingSession, Exchange[Any]]]) -> None:
-        """Start all exchanges and send what they say first. ``finish`` must follow."""
+    def begin(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | GoOn]]) -> None:
+        """Start all exchanges and send what they say first. ``finish`` must follow.
+
+        A function stands for a step with the inputs that a session took over, and makes an exchange only where that
+        must be: the result of a step that came as it should is its ``StraightWay``.
+        """
         if self._begun:
-            for _, exchange in work:
-                exchange.close()
+            for _, what in work:
+                _give_up(what)
             raise LocalProtocolError("exchanges of this fleet are under way already")
         try:
-            for session, exchange in work:
-                self._begin_one(session, exchange)
+            for session, what in work:
+                self._begin_one(session, what)
         except BaseException as error:
             self.interrupt(error)
             raise
 
-    def _begin_one(self, session: BlockingSession, exchange: Exchange[Any]) -> None:
+    def _begin_one(self, session: BlockingSession, what: Exchange[Any] | GoOn) -> None:
         link = session.link
         failed: Exception | None = None
         if session.closed:
-            exchange.close()
+            _give_up(what)
             failed = session.conversation.closed()
         else:
             self._watch(link)
             try:
-                link.begin(exchange)
+                if callable(what):
+                    link.set_off(session.conversation.filled, what)
+                else:
+                    link.begin(what)
             except Exception as error:  # noqa: BLE001  # told by ``finish``
                 failed = error
         self._begun.append((link, failed))
@@ -96,13 +103,13 @@ class FleetLink:
         begun, self._begun = self._begun, []
         for link, failed in begun:
             if failed is None:
-                link.machine.interrupt(error)
+                link.interrupt(error)
 
     def _await(self, waiting: dict[int, Link]) -> None:
         for fd, link in tuple(waiting.items()):
-            if link.machine.finished:
+            if link.finished:
                 del waiting[fd]
-        soonest = _soonest(waiting)
+        soonest = _soonest(waiting) if len(waiting) > 1 else inf
         while len(waiting) > 1:
             for fd, _ in self._ready(soonest):
                 link = waiting.get(fd)  # type: ignore[assignment]  # None is asked for in the next line
@@ -110,7 +117,7 @@ class FleetLink:
                     self._read_unasked(fd)
                     continue
                 link.read()
-                deadline = link.machine.deadline
+                deadline = link.deadline
                 if deadline is None:
                     del waiting[fd]
                 elif deadline < soonest:
@@ -137,10 +144,10 @@ class FleetLink:
     def _expire(self, waiting: dict[int, Link]) -> float:
         """Serve those whose deadline has come; the soonest of the deadlines that are left."""
         for fd, link in tuple(waiting.items()):
-            deadline = link.machine.deadline
+            deadline = link.deadline
             if deadline is not None and deadline <= monotonic():
                 link.expire()
-            if link.machine.finished:
+            if link.finished:
                 del waiting[fd]
         return _soonest(waiting)
 
@@ -166,13 +173,19 @@ class FleetLink:
 
 
 def _soonest(waiting: dict[int, Link]) -> float:
-    deadlines = [link.machine.deadline for link in waiting.values()]
+    deadlines = [link.deadline for link in waiting.values()]
     return min((deadline for deadline in deadlines if deadline is not None), default=inf)
+
+
+def _give_up(what: Exchange[Any] | GoOn) -> None:
+    """Of what cannot be begun."""
+    if not callable(what):
+        what.close()
 
 
 def _result(link: Link) -> Any:
     try:
-        return link.machine.result()
+        return link.result()
     except Exception as error:  # noqa: BLE001  # returned instead of raised: it concerns this one only
         return error
 

@@ -6,7 +6,7 @@ import select
 from math import ceil
 from socket import MSG_DONTWAIT
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from ospbridge.session.datagrams import BRISK, IDLE, LONG, SELDOM, Datagrams
 from ospbridge.session.spinning import Spinning
@@ -15,16 +15,18 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client.machine import ClientMachine, Exchange
     from ospbridge.osp.step.straight import StraightWay
     from ospbridge.osp.step.votes import Vote
 
-__all__ = ["Link"]
+__all__ = ["GoOn", "Link"]
 
 T = TypeVar("T")
+GoOn: TypeAlias = "Callable[[StraightWay | None], Exchange[Any]]"
+"""Makes the exchange of a step from where its straight way was left; None: from its beginning."""
 SPINS: Final = 200
 """Tries of a receive before it sleeps, at most: some 100 us."""
 
@@ -32,7 +34,7 @@ SPINS: Final = 200
 class Link(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_glance", "_patient", "_poll")
+    __slots__ = ("_glance", "_go_on", "_patient", "_poll", "_quiet_at", "_walked", "_walking")
 
     def __init__(
         self, sock: socket.socket, machine: ClientMachine, *, port: int, spin: bool, trace: TraceWriter | None
@@ -45,12 +47,28 @@ class Link(Datagrams):
         self._glance.register(sock, select.POLLIN)
         self._patient = Patient(sock)
         self._patient.settimeout(machine.profile.patience)
+        self._walking: StraightWay | None = None
+        """Of a step whose first half was taken, and ..."""
+        self._go_on: GoOn | None = None
+        """... what goes on with it should it be left ..."""
+        self._quiet_at = 0.0
+        """... which it is if nothing comes until then."""
+        self._walked: StraightWay | Exception | None = None
+        """The same at its end, until ``result`` is asked for."""
 
     def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
         """Take a step on its straight way, with nothing between it and the socket; the way, at its end.
 
         None where an exchange must take the step: from its beginning, or from the ``left_way`` (``barrier.go_on``).
         """
+        way = self._outset(votes)
+        if way is None or not self._along(way, way.first):
+            return None
+        self._machine.arrived(way)
+        return way
+
+    def _outset(self, votes: Sequence[Vote]) -> StraightWay | None:
+        """The way of a step that begins now, behind a look at what came meanwhile; None where it cannot be walked."""
         self._left_way = None
         now = monotonic()
         if now - self._touched > BRISK or self._unlooked >= SELDOM:
@@ -60,14 +78,9 @@ class Link(Datagrams):
         else:
             self._unlooked += 1
         self._touched = now
-        machine = self._machine
-        way = machine.set_out(votes, now) if self._trace is None else None
-        if way is None:
-            return None
-        way.came = []
-        if not self._along(way, way.first):
-            return None
-        machine.arrived(way)
+        way = self._machine.set_out(votes, now) if self._trace is None else None
+        if way is not None:
+            way.came = []
         return way
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
@@ -128,9 +141,36 @@ class Link(Datagrams):
             raise
         self._touched = now
 
+    def set_off(self, votes: Sequence[Vote], go_on: GoOn) -> None:
+        """The first half of a step on its straight way: what is sent before anything comes. Raises as ``begin`` does.
+
+        Its ``result`` is the way, at its end; where it cannot be walked to that, the result of ``go_on``'s exchange.
+        """
+        way = self._outset(votes)
+        if way is None:
+            self.begin(go_on(None))
+            return
+        self._walking, self._go_on = way, go_on
+        self._quiet_at = way.began + self._machine.profile.patience
+        self._held.clear()
+        try:
+            if way.pipelined:
+                self._volleys.send(self._socket, way.first)
+            else:
+                self._socket.send(way.first[0], MSG_DONTWAIT)
+        except OSError as error:
+            self._turn_off(way, error)
+        else:
+            way.prepare()
+
     def complete(self) -> None:
-        """Wait until the exchange under way has ended."""
+        """Wait until the step or exchange under way has ended."""
         machine = self._machine
+        if (way := self._walking) is not None:
+            if self._along(way, ()):
+                self._arrive(way)
+                return
+            self._go_on_without_way()
         now = self._touched
         try:
             way = machine.straight
@@ -159,7 +199,9 @@ class Link(Datagrams):
         self._touched = now
 
     def read(self) -> bool:
-        """Take in one datagram, without waiting; False where none is there. Whatever fails ends only the exchange."""
+        """Take in a datagram, without waiting; False where none is there. What fails ends only what is under way."""
+        if self._walking is not None:
+            return self._read_on(self._walking)
         machine = self._machine
         now = monotonic()
         try:
@@ -184,6 +226,10 @@ class Link(Datagrams):
         """The deadline has come: look once more for a datagram, else let the machine act on the silence."""
         if self.read():
             return
+        if (way := self._walking) is not None:
+            self._fell_silent(way)
+            self._go_on_without_way()
+            return
         machine = self._machine
         now = monotonic()
         try:
@@ -194,6 +240,84 @@ class Link(Datagrams):
             self._refused(now)
         except Exception as error:  # noqa: BLE001  # told by the exchange's result
             machine.interrupt(error)
+
+    def interrupt(self, error: BaseException) -> None:
+        """End the step or exchange under way with ``error``."""
+        self._walking = self._go_on = self._walked = None
+        self._machine.interrupt(error)
+
+    def result(self) -> Any:
+        """What ended: a way that was walked to its end, or what an exchange returned. Raises what it ended with."""
+        walked, self._walked = self._walked, None
+        if walked is None:
+            return self._machine.result()
+        if isinstance(walked, Exception):
+            raise walked
+        return walked
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is under way."""
+        return self._walking is None and self._machine.finished
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``expire`` is to be called; None where nothing is under way."""
+        return self._machine.deadline if self._walking is None else self._quiet_at
+
+    # --- a step in halves ------------------------------------------------------------------------------------------
+
+    def _read_on(self, way: StraightWay) -> bool:
+        """Take in what there is of a way: one datagram, or all of those that are answered together."""
+        socket, held = self._socket, self._held
+        before = len(way.came)
+        try:
+            while len(way.came) < len(way.expected):
+                answer = way.expected[len(way.came)][2]
+                try:
+                    data = socket.recv(LARGEST_DATAGRAM, MSG_DONTWAIT)
+                except BlockingIOError:
+                    break
+                if not way.comes(data):
+                    self._turn_off(way, data)
+                    return True
+                if not way.pipelined:
+                    if answer is not None:
+                        socket.send(answer, MSG_DONTWAIT)
+                    break
+                if answer is not None:
+                    held.append(answer)
+            if held:
+                self._release()
+        except OSError as error:
+            self._turn_off(way, error)
+            return True
+        if len(way.came) == before:
+            return False
+        self._touched = now = monotonic()
+        self._quiet_at = min(now + self._machine.profile.patience, way.began + self._machine.limits.step)
+        if way.arrived:
+            self._arrive(way)
+        return True
+
+    def _arrive(self, way: StraightWay) -> None:
+        self._walking = self._go_on = None
+        self._machine.arrived(way)
+        self._walked = way
+
+    def _turn_off(self, way: StraightWay, left: bytes | OSError | None) -> None:
+        self._leave(way, left)
+        self._go_on_without_way()
+
+    def _go_on_without_way(self) -> None:
+        """The way was left: its exchange deals with what led off it."""
+        go_on = self._go_on
+        assert go_on is not None
+        self._walking = self._go_on = None
+        try:
+            self.begin(go_on(self.left_way()))
+        except Exception as error:  # noqa: BLE001  # told by the result
+            self._walked = error
 
     @property
     def fd(self) -> int:

@@ -113,13 +113,15 @@ class Task:
         """The honest end of an episode whose last step cannot be told: the last observation again."""
         return Feedback.cut(observation, reason, seed=seed, info_names=self.info_names)
 
-    def name_no_infos(self) -> None:
+    def name_no_infos(self) -> bool:
         """For whoever tells the infos as numbers: steps with nothing else to tell share a ``PlainInfo`` from now on.
 
-        A class that has its own way with a step's feedback goes on as before.
+        False: this class has its own way with a step's feedback, and goes on as before.
         """
-        if type(self).evaluate.__module__.startswith(f"{__package__}."):
-            self._plain_info = _plain_info(0)
+        if not type(self).evaluate.__module__.startswith(f"{__package__}."):
+            return False
+        self._plain_info = _plain_info(0)
+        return True
 
     def _info_of(self, outcome: StepOutcome, *, seed: int) -> dict[str, Any]:
         """A step's."""

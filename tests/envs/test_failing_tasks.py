@@ -1,8 +1,9 @@
-"""Tasks of users' own classes that fail in a daemon: told to their environment, and nobody else's loss."""
+"""Tasks of users' own classes that fail: told to their environment, and nobody else's loss."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,37 @@ def test_a_class_that_fails_in_the_daemon_ends_its_own_agents_episode_and_no_oth
         assert not truncated
         one.close()
         assert daemon.poll() is None
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize("where, value", [("inputs", 0.25), ("observe", 0.5), ("judge", 0.75)])
+def test_a_class_that_fails_in_a_vector_is_told_and_the_next_reset_plays_on(
+    counts: tuple[int, int], where: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_here.py").write_text(CLASS)
+    scenario = tmp_path / "fails.toml"
+    scenario.write_text('name = "fails"\n[[agent]]\ntask = "failing_here:Fails"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    worlds, agents = counts
+    count = worlds * agents
+    with ExitStack() as stack:
+        simulators = [
+            str(stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1, agents=agents), port=0)).address)
+            for _ in range(worlds)
+        ]
+        envs = gymnasium.make_vec(
+            "ospbridge/Agent-v0", num_envs=count, simulator=simulators, scenario=str(scenario)
+        )
+        stack.callback(envs.close)
+        for seed in (1, 2):
+            envs.reset(seed=seed)
+            actions = np.zeros((count, 2), np.float32)
+            _, _, _, truncations, infos = envs.step(actions)
+            assert not truncations.any()
+            assert infos["_infos"].all()
+            actions[-1] = value
+            with pytest.raises(TaskError, match=f"Fails.{where} failed: RuntimeError: no table of torques"):
+                envs.step(actions)
 
 
 def made(hub: Path, agent: str) -> Any:

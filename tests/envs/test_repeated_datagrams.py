@@ -115,14 +115,21 @@ def test_first_steps_of_two_agents_that_run_too_early_each_time_are_told_at_last
     ) as simulator:
         env = parallel(str(simulator.address), profile=profile.name)
         without_rebuilds()
-        if profile is DOCUMENT:
-            # All votes were sent before anything was seen to be repeated: the next step tells.
-            env.reset(seed=1)
+        told: StepUncertain | None = None
+        for seed in range(1, 20):
+            ran.clear()
+            try:
+                env.reset(seed=seed)
+            except StepUncertain as error:
+                told = error
+                break
+            # All votes were in before anything was seen to be repeated, always so where all are sent at once: the next
+            # step tells.
             _, _, _, truncated, infos = step(env)
             assert all(truncated.values())
             assert "counted twice" in infos["one"]["reason"]
-        with pytest.raises(StepUncertain, match=r"counted twice|steps were given") as caught:
-            env.reset(seed=2)
-        assert "what repeats or delays datagrams" in caught.value.hint
+        assert told is not None
+        assert "counted twice" in told.message or "steps were given" in told.message
+        assert "what repeats or delays datagrams" in told.hint
         assert ran.count("reset") >= BEGINNINGS
         env.close()

@@ -198,7 +198,7 @@ def test_columns_of_rows_equal_those_of_their_infos() -> None:
         found = rows.read(body(answer(number, seed=seed)))
         assert isinstance(found, FeedbackRows)
         assert found.seed == seed
-        told = columns.of(found)
+        told = columns.of([found])
         expected = in_columns([feedback.info for feedback in found.values()])
         assert expected is not None
         assert list(told) == list(expected)
@@ -221,4 +221,4 @@ def test_columns_of_agents_without_infos() -> None:
     )
     expected = in_columns([feedback.info for feedback in rows.values()])
     assert expected is not None
-    assert_same(InfoColumns().of(rows), expected)
+    assert_same(InfoColumns().of([rows]), expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from contextlib import closing
+from contextlib import ExitStack, closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
+from ospbridge.envs.groups.rows import FeedbackRows
 from ospbridge.errors import HubNotFound, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.hub_client import HubClient
@@ -63,23 +64,32 @@ def test_one_hub_returns_what_the_simulator_returns(mode: AutoresetMode, hubs: l
     assert_same(through, direct)
 
 
-def test_what_a_step_returned_is_the_users_own(hubs: list[Path]) -> None:
-    with cart_poles(1, copies=3) as addresses, connected(addresses[0], hubs[0]):
-        envs: Any = attached(hubs[:1], 3)
+@pytest.mark.parametrize("worlds", [1, 2])
+@pytest.mark.parametrize("way", ["direct", "hub"])
+def test_what_a_step_returned_is_the_users_own(hubs: list[Path], way: str, worlds: int) -> None:
+    with ExitStack() as stack:
+        addresses = stack.enter_context(cart_poles(worlds, copies=3))
+        if way == "hub":
+            for address, hub in zip(addresses, hubs, strict=False):
+                stack.enter_context(connected(address, hub))
+        count = 3 * worlds
+        envs: Any = fleet(addresses, count) if way == "direct" else attached(hubs[:worlds], count)
         envs.reset(seed=1)
-        actions = np.zeros((3, 1), np.float32)
+        actions = np.zeros((count, 1), np.float32)
         told = [envs.step(actions) for _ in range(4)]
-        # By then answers tell nothing but numbers, and come as rows.
-        assert envs._rows is not None
+        # By then steps tell nothing but numbers, and come as rows.
+        assert all(type(seats.group._last) is FeedbackRows for seats in envs._groups)
         kept = deepcopy(told)
         for observations, rewards, *_, infos in told[2:]:
             observations[:] = rewards[:] = 0.0
             infos["osp_seed"][:] = 0
+            infos["infos"]["/episode/reward"][:] = 0.0
         assert_same(deepcopy(told[:2]), kept[:2])
         observations, rewards, *_, infos = envs.step(actions)
         assert observations.any()
-        assert rewards.tolist() == [1.0] * 3
-        assert infos["osp_seed"].tolist() == [1] * 3
+        assert rewards.tolist() == [1.0] * count
+        assert infos["osp_seed"].tolist() == [1] * 3 + [4] * 3 * (worlds - 1)
+        assert infos["infos"]["/episode/reward"].tolist() == [1.0] * count
         envs.close()
 
 
@@ -149,7 +159,7 @@ def test_what_is_cut_tells_what_was_seen_last_whatever_its_user_made_of_it(hubs:
         envs.reset(seed=1)
         actions = np.zeros((3, 1), np.float32)
         observations = [envs.step(actions) for _ in range(4)][-1][0]
-        assert envs._rows is not None
+        assert type(envs._groups[0].group._last) is FeedbackRows
         kept = observations.copy()
         observations[:] = 0.0
         daemon.send_signal(signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -37,9 +38,11 @@ from tests.osp.test_hostile_server import brought, on_stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ospbridge.osp.client.machine import Exchange
     from ospbridge.osp.step.barrier import StepResult
     from ospbridge.osp.step.straight import StraightWay
     from ospbridge.osp.step.votes import Vote
+    from ospbridge.session.link import GoOn
 
 pytestmark = pytest.mark.loopback
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
@@ -49,6 +52,8 @@ EVENTFUL = StepCompleted(1, np.array([0.5], np.float32), np.empty(0, np.float32)
 RESET = bytes((Code.RESET_SIMULATION_COMPLETED_ACK,))
 OTHERS = NextSimulationStepAck(2).encode()
 CLOCK = ValueContent(5, "0.01").encode()
+HALVES = ("in halves", "side by side")
+"""Drivers that take a step in two calls."""
 BRIEF = Limits(query=0.3, step=0.3)
 """For steps that wait in vain."""
 
@@ -78,6 +83,7 @@ class Line:
         self.tally = Tally()
         self.driver = driver
         self.link: Any = None
+        self._left: StraightWay | None = None
 
     def walk(self, after: Callable[[Line], None] = lambda _: None) -> StraightWay | None:
         """Make the link, let something happen, and take a step; the straight way, at its end."""
@@ -86,12 +92,47 @@ class Line:
             after(self)
             return self.link.walk(self.votes)  # type: ignore[no-any-return]
 
+        if self.driver in HALVES:
+
+            def nowhere(way: StraightWay | None) -> Exchange[None]:
+                self._left = way
+                return
+                yield
+
+            try:
+                return self._in_halves(nowhere, after)  # type: ignore[no-any-return]
+            except SessionLost:
+                return None
+
         async def run() -> StraightWay | None:
             self.link = TrioLink(self.client, self.machine, port=1, spin=True, trace=None, tally=self.tally)
             after(self)
             return await self._walk()
 
         return trio.run(run)
+
+    def left_way(self) -> StraightWay | None:
+        """Where ``walk`` left it."""
+        return self._left or self.link.left_way()
+
+    def _in_halves(self, go_on: GoOn, after: Callable[[Line], None]) -> Any:
+        """A step as fleets take it: the last one of them waits in its link, the others only read what is there."""
+        found = self.link = Link(self.client, self.machine, port=1, spin=True, trace=None)
+        after(self)
+        found.set_off(self.votes, go_on)
+        if self.driver == "in halves":
+            found.complete()
+            return found.result()
+        for _ in range(100):
+            if found.finished:
+                break
+            assert found.deadline is not None
+            rest = max(found.deadline - time.monotonic(), 0.0)
+            if select.select([self.client], [], [], rest)[0]:
+                found.read()
+            else:
+                found.expire()
+        return found.result()
 
     def walk_late(self, seconds: float) -> StraightWay | None:
         """Set out so many seconds after other tasks had their turn, with a link that lingers."""
@@ -119,8 +160,7 @@ class Line:
     def step(self, after: Callable[[Line], None] = lambda _: None) -> StepResult | StraightWay:
         """The same, and whatever must follow where the way was left, or where there is none."""
 
-        def rest() -> Any:
-            way = self.link.left_way()
+        def rest(way: StraightWay | None) -> Any:
             if way is None:
                 return barrier.step(self.machine, self.votes)
             return barrier.go_on(self.machine, self.votes, way)
@@ -129,7 +169,10 @@ class Line:
             way = self.walk(after)
             if way is not None:
                 return way
-            return self.link.run(rest())  # type: ignore[no-any-return]
+            return self.link.run(rest(self.link.left_way()))  # type: ignore[no-any-return]
+
+        if self.driver in HALVES:
+            return self._in_halves(rest, after)  # type: ignore[no-any-return]
 
         async def run() -> StepResult | StraightWay:
             self.link = TrioLink(self.client, self.machine, port=1, spin=True, trace=None, tally=self.tally)
@@ -137,7 +180,7 @@ class Line:
             way = await self._walk()
             if way is not None:
                 return way
-            return await self.link.run(rest())  # type: ignore[no-any-return]
+            return await self.link.run(rest(self.link.left_way()))  # type: ignore[no-any-return]
 
         return trio.run(run)
 
@@ -169,7 +212,7 @@ def outputs_of(found: StepResult | StraightWay) -> list[float]:
     return found.completions[1].outputs.tolist()  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=["blocking", "trio"])
+@pytest.fixture(params=["blocking", *HALVES, "trio"])
 def line(request: pytest.FixtureRequest) -> Iterator[Line]:
     made = Line(DOCUMENT, driver=request.param)
     yield made
@@ -429,7 +472,7 @@ def test_a_simulator_that_takes_its_time_is_waited_for(line: Line, slow: str) ->
 
 
 @pytest.mark.parametrize("thinks", [0.002, 1.5 * LONG])
-@pytest.mark.parametrize("driver", ["blocking", "trio"])
+@pytest.mark.parametrize("driver", ["blocking", *HALVES, "trio"])
 def test_a_simulator_that_thinks_is_waited_for_on_the_straight_way(driver: str, thinks: float) -> None:
     line = Line(DOCUMENT, driver=driver)
     with served(line, [(0.0, ACK), (thinks, DONE)]):
@@ -507,7 +550,7 @@ def served(line: Line, answers: list[tuple[float, bytes]]) -> Iterator[None]:
 
 
 @BOTH
-@pytest.mark.parametrize("driver", ["blocking", "trio"])
+@pytest.mark.parametrize("driver", ["blocking", *HALVES, "trio"])
 def test_votes_of_several_agents_go_out_as_the_profile_has_it(profile: Profile, driver: str) -> None:
     line = Line(profile, driver=driver)
     line.votes = (line.vote, _second(line.machine, profile))

@@ -16,7 +16,7 @@ from ospbridge.osp.step import barrier
 from ospbridge.session import link, trio_link
 from ospbridge.session.link import Link
 from tests.osp.test_hostile_server import brought
-from tests.session.test_walking import ACK, BRIEF, CLOCK, DONE, EVENTFUL, Line, outputs_of
+from tests.session.test_walking import ACK, BRIEF, CLOCK, DONE, EVENTFUL, HALVES, Line, outputs_of
 from tests.ticking import ticking
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def failing(which: int, error: OSError) -> Callable[[Line], None]:
     return fail
 
 
-@pytest.fixture(params=["blocking", "trio"])
+@pytest.fixture(params=["blocking", *HALVES, "trio"])
 def line(request: pytest.FixtureRequest) -> Iterator[Line]:
     made = Line(DOCUMENT, driver=request.param)
     yield made

@@ -22,7 +22,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.votes import Vote
 from ospbridge.session import link, trio_link
-from tests.session.test_walking import Line
+from tests.session.test_walking import HALVES, Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ class Several(Line):
         return super().walk(count)
 
 
-@pytest.fixture(params=["blocking", "trio"])
+@pytest.fixture(params=["blocking", *HALVES, "trio"])
 def line(request: pytest.FixtureRequest) -> Iterator[Several]:
     made = Several(DOCUMENT, driver=request.param)
     yield made
@@ -140,7 +140,7 @@ def test_no_acknowledgement_is_held_back_from_a_server_that_waits_for_it(line: S
 def test_what_was_believed_is_acknowledged_before_the_way_is_left(line: Several) -> None:
     line.say(*ACKS, *DONE[:2], ACKS[0])
     assert line.walk() is None
-    way = line.link.left_way()
+    way = line.left_way()
     assert way is not None
     assert way.came == [*ACKS, *DONE[:2]]
     assert line.said() == [NextSimulationStep] * 3 + [StepCompletedAck] * 2

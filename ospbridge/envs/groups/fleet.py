@@ -7,6 +7,7 @@ ends one group's episode ends no other's.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ospbridge.envs.groups.rows import ActionRows
 from ospbridge.envs.sharing import LOSSES
 from ospbridge.errors import LocalProtocolError
+from ospbridge.osp.step.straight import StraightWay
 from ospbridge.session.attempts import Attempts
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.groups.group import DirectGroup, Found, NamedGroup
     from ospbridge.envs.groups.hub_group import HubGroup
+    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.session.blocking import BlockingSession
+    from ospbridge.session.link import GoOn
 
 __all__ = ["DirectFleet", "Fleet", "HubFleet", "Turn"]
 
@@ -83,15 +88,18 @@ class DirectFleet:
         groups = self.groups
         self._link.interrupt(LocalProtocolError("a step was given up before its end"))
         # An action that cannot be sent is told before anything has happened; then what may take its time.
-        exchanges = {turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed}
+        work: dict[int, Exchange[Found] | GoOn] = {
+            turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed
+        }
         for turn in turns:
             if turn.seed:
-                exchanges[turn.group] = groups[turn.group].resetting(turn.seed)
-        self._link.begin([(groups[turn.group].shared.session, exchanges[turn.group]) for turn in turns])
+                work[turn.group] = groups[turn.group].resetting(turn.seed)
+        self._link.begin([(groups[turn.group].shared.session, work[turn.group]) for turn in turns])
         self._turns = tuple(turns)
 
     def recv(self) -> list[Found | Exception]:
         results = self._link.finish()
+        self._conclude(results)
         self._try_again(results)
         return [
             _taken(group.begun if turn.seed else group.stepped, result)
@@ -99,10 +107,26 @@ class DirectFleet:
             for group in (self.groups[turn.group],)
         ]
 
+    def _conclude(self, results: list[Any]) -> None:
+        """Evaluate steps that were taken on their straight way. Those that end an episode ask more, side by side."""
+        asked: list[int] = []
+        work: list[tuple[BlockingSession, Exchange[Found]]] = []
+        for at, result in enumerate(results):
+            if type(result) is not StraightWay:
+                continue
+            group = self.groups[self._turns[at].group]
+            results[at] = found = group.walked(result)
+            if isinstance(found, Generator):
+                asked.append(at)
+                work.append((group.shared.session, found))
+        if work:
+            for at, result in zip(asked, self._link.run(work), strict=True):
+                results[at] = result
+
     def _try_again(self, results: list[Any]) -> None:
         """Resets that found the session lost rebuild it and try again, all at once."""
         resets = [(at, turn, Attempts()) for at, turn in enumerate(self._turns) if turn.seed]
-        failed = True
+        failed = bool(resets)
         while failed:
             failed = False
             work = []

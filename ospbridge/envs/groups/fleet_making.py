@@ -23,7 +23,10 @@ def fleet_of(joining: Joining, agents: str | Sequence[str], num_envs: int) -> Fl
     """Raises UsageError where ``num_envs`` or equal spaces are not what there is, and what joining raises."""
     fleet: Fleet
     if joining.direct:
-        fleet = DirectFleet(joining.direct_groups(agents), spin=joining.spin)
+        groups = joining.direct_groups(agents)
+        for group in groups:
+            group.tell_rows()
+        fleet = DirectFleet(groups, spin=joining.spin)
     else:
         fleet = HubFleet(joining.hub_groups(agents))
     try:

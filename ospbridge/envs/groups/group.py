@@ -6,10 +6,13 @@ episodes of all are over.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ospbridge.envs.groups.rows import FeedbackRows
 from ospbridge.envs.noticing import tell, tell_at_once, tell_of_unlike_paces
 from ospbridge.envs.sharing import LOSSES
 from ospbridge.errors import (
@@ -18,18 +21,21 @@ from ospbridge.errors import (
     SessionClosed,
 )
 from ospbridge.interface import unobserved
+from ospbridge.osp.step.straight import StraightWay
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ospbridge.envs.sharing import SharedSession
-    from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space
+    from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space, StepOutcome
     from ospbridge.osp.client.machine import Exchange
     from ospbridge.session.annotating import NextNote
+    from ospbridge.session.blocking import BlockingSession
     from ospbridge.session.conversation import Conversation
+    from ospbridge.session.link import GoOn
     from ospbridge.task.base import Task
 
 __all__ = ["DirectGroup", "Found", "Group", "NamedGroup"]
@@ -87,18 +93,38 @@ class DirectGroup:
         self.action_names = {name: task.action_names for name, task in self._tasks.items()}
         self.next_notes: dict[str, NextNote] = {}
         self._inputs: dict[str, NDArray[np.float32]] = {}
-        self._last: dict[str, NDArray[np.float32]] = {}
+        self._unnamed: Sequence[str] = ()
+        """Those whose tasks leave out the infos of a step, so that it can be told as ``FeedbackRows`` ..."""
+        self._info_names: Sequence[str] = ()
+        """... where all infos have these names."""
+        self._last: Found = {}
+        """What those that play were told latest."""
         self._playing: list[str] = []
         self._abandoned: list[str] = []
         """Those of whom the reset under way abandons an episode, and ..."""
         self._doubt = ""
         """... why that cannot be trusted; empty where nothing is known against it."""
+        self._stepping: Mapping[str, Task] = {}
+        """The tasks of those who take the step under way."""
         self._found: Found = {}
-        """What the step under way brought, as soon as that is known."""
+        """What it brought, as soon as that is known and as long as it is not told."""
         self._seed = 0
         self._closed = False
         tell_of_unlike_paces(self._tasks.values())
         self.shared.session.equip(self._tasks.values())
+
+    def tell_rows(self) -> None:
+        """Tell steps as rows where that can be: for whoever takes in the feedback of all agents at once.
+
+        Nothing changes where the agents have observations or infos of different sizes or names.
+        """
+        forms = {
+            (len(self.observation_spaces[name].low), tuple(task.info_names))
+            for name, task in self._tasks.items()
+        }
+        if len(forms) == 1:
+            self._unnamed = [name for name, task in self._tasks.items() if task.name_no_infos()]
+            self._info_names = next(iter(self._tasks.values())).info_names
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -107,7 +133,8 @@ class DirectGroup:
         attempts = Attempts()
         while True:
             try:
-                return self.begun(self._result(self.resetting(seed)))
+                exchange = self.resetting(seed)
+                return self.begun(_result(self.shared.session, exchange))
             except LOSSES:
                 if not attempts.go_on(free=self.shared.free):
                     raise
@@ -136,7 +163,7 @@ class DirectGroup:
                 result[name].doubt_the_one_before(self._doubt)
         self._abandoned, self._doubt = [], ""
         self._playing = list(self._tasks)
-        self._remember(result)
+        self._last = result
         return result
 
     def _settled(self, conversation: Conversation, seed: int) -> Exchange[Found]:
@@ -174,12 +201,23 @@ class DirectGroup:
 
     def step(self, actions: Mapping[str, Any]) -> Found:
         """One step. Episodes that cannot be told exactly end truncated, with the reason."""
-        return self.stepped(self._result(self.stepping(actions)))
+        session = self._open().session
+        result = _result(session, self.stepping(actions))
+        if isinstance(result, StraightWay):
+            result = self.walked(result)
+            if isinstance(result, Generator):
+                result = _result(session, result)
+        return self.stepped(result)
 
-    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found]:
-        """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent."""
+    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found] | GoOn:
+        """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent.
+
+        Or what makes it, where the step may be taken without: ``walked`` takes its straight way.
+        """
         conversation = self._open().session.conversation
-        tasks = {name: self._tasks[name] for name in self._playing}
+        tasks = self._tasks
+        if len(self._playing) < len(tasks):
+            tasks = {name: tasks[name] for name in self._playing}
         inputs = self._inputs
         for name, task in tasks.items():
             inputs[name] = task.inputs(actions[name])
@@ -187,7 +225,26 @@ class DirectGroup:
         conversation.fill(inputs)
         repeats = max([task.action_repeat for task in tasks.values()])
         self._found = {}
+        self._stepping = tasks
+        if repeats == 1 and not conversation.watched:
+            return partial(self._evaluated, conversation, tasks, 1)
         return self._evaluated(conversation, tasks, repeats)
+
+    def walked(self, way: StraightWay) -> Found | Exception | Exchange[Found]:
+        """A step was taken on its straight way: what ``stepped`` takes, or the exchange that has it as its result."""
+        outcomes = way.outcomes()
+        try:
+            found = {
+                name: task.evaluate(outcomes[name], seed=self._seed) for name, task in self._stepping.items()
+            }
+        except Exception as error:  # noqa: BLE001  # a task's of a user, raised by ``stepped``
+            return error
+        conversation = self.shared.session.conversation
+        if conversation.machine.notices or any(
+            feedback.terminated or feedback.truncated for feedback in found.values()
+        ):
+            return self._concluded(conversation, found, outcomes)
+        return self._told(found, outcomes)
 
     def stepped(self, result: Found | Exception) -> Found:
         """A step has ended. Raises an error that is no end of an episode."""
@@ -205,44 +262,66 @@ class DirectGroup:
             self._end(self._found, result.message)
             return self._found
         return {
-            name: self._tasks[name].cut(self._last[name].copy(), result.message, seed=self._seed)
+            name: self._tasks[name].cut(self._last[name].observation.copy(), result.message, seed=self._seed)
             for name in playing
         }
 
-    def _result(self, exchange: Exchange[Found]) -> Found | Exception:
-        try:
-            return self.shared.session.run(exchange)
-        except Exception as error:  # noqa: BLE001  # raised again where it is no loss
-            return error
-
     def _evaluated(
-        self, conversation: Conversation, tasks: Mapping[str, Task], repeats: int
+        self,
+        conversation: Conversation,
+        tasks: Mapping[str, Task],
+        repeats: int,
+        way: StraightWay | None = None,
     ) -> Exchange[Found]:
-        """The step, repeated as the tasks want it: equally often for all, because all step together."""
-        found: Found = {}
-        ended = False
+        """The step, repeated as the tasks want it: equally often for all, because all step together.
+
+        ``way``: where the first one was left.
+        """
+        found: dict[str, Feedback] = {}
+        outcomes: Mapping[str, StepOutcome] = {}
         for number in range(repeats):
-            outcomes = yield from conversation.go_on(None)
+            outcomes = yield from conversation.go_on(way)
+            way = None
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():
                 found[name].reward += feedback.reward
-            ended = any(feedback.terminated or feedback.truncated for feedback in found.values())
-            if ended:
+            if any(feedback.terminated or feedback.truncated for feedback in found.values()):
                 _cut_actions(tasks, found, repeats - number - 1)
                 break
-        self._remember(found)
-        self._found = found
+        return (yield from self._concluded(conversation, found, outcomes))
+
+    def _concluded(
+        self, conversation: Conversation, found: dict[str, Feedback], outcomes: Mapping[str, StepOutcome]
+    ) -> Exchange[Found]:
+        """What a step brought, after questions that the end of an episode needs."""
         reason = ""
         if conversation.machine.notices:
             reason = tell(conversation.take_notices())
-        if reason or ended:
-            self._end(found, reason or (yield from self._audit(conversation)))
+        if not (reason or any(feedback.over for feedback in found.values())):
+            return self._told(found, outcomes)
+        self._name_infos(found, outcomes)
+        self._last = self._found = found
+        self._end(found, reason or (yield from self._audit(conversation)))
         return found
 
-    def _remember(self, found: Found) -> None:
-        for name, feedback in found.items():
-            self._last[name] = feedback.observation
+    def _told(self, found: dict[str, Feedback], outcomes: Mapping[str, StepOutcome]) -> Found:
+        """What a step brought that ends nothing: in rows where that can be."""
+        rows = None
+        if len(found) == len(self._unnamed):
+            rows = FeedbackRows.of(found, outcomes, self._info_names)
+        if rows is None:
+            self._name_infos(found, outcomes)
+        self._last = told = found if rows is None else rows
+        return told
+
+    def _name_infos(self, found: Mapping[str, Feedback], outcomes: Mapping[str, StepOutcome]) -> None:
+        """Add what tasks leave out for rows, where it was not to be rows."""
+        for name in self._unnamed:
+            feedback = found.get(name)
+            if feedback is not None and not feedback.info["infos"]:
+                infos = zip(self._info_names, outcomes[name].infos.tolist(), strict=True)
+                feedback.info = {**feedback.info, "infos": dict(infos)}
 
     def _audit(self, conversation: Conversation) -> Exchange[str]:
         """Why the steps cannot be trusted; empty where the simulator's clock agrees with them."""
@@ -283,3 +362,11 @@ def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
         for name, feedback in found.items():
             if not feedback.over:
                 feedback.truncated = tasks[name].cut_action(missing)
+
+
+def _result(session: BlockingSession, what: Exchange[Found] | GoOn) -> Any:
+    """What comes of it, or the error that it ended with."""
+    try:
+        return session.step_or(what) if callable(what) else session.run(what)
+    except Exception as error:  # noqa: BLE001  # raised again where it is no loss
+        return error

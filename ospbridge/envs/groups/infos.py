@@ -26,7 +26,8 @@ class InfoColumns:
     """What ``in_columns`` makes of steps that bring rows, of which only the infos' numbers differ."""
 
     def __init__(self) -> None:
-        self._seed: int | None = None
+        self._seeds: list[int] = []
+        """Of the worlds of the latest rows, whose agents stay the same."""
         self._keys: dict[str, Any] = {}
         """In the order of the first."""
         self._others: list[tuple[str, Any]] = []
@@ -34,31 +35,36 @@ class InfoColumns:
         self._flags: tuple[list[str], NDArray[np.bool_]] = [], np.ones((0, 0), np.bool_)
         """Columns of flags, whose names are behind one another: copied in one piece."""
 
-    def of(self, rows: FeedbackRows) -> dict[str, Any]:
-        """Arrays of the caller's own."""
-        if rows.seed != self._seed:
-            self._learn(in_columns([feedback.info for feedback in rows.values()]) or {}, rows)
+    def of(self, worlds: Sequence[FeedbackRows]) -> dict[str, Any]:
+        """Arrays of the caller's own, of the agents of all these, which have infos of the same names."""
+        seeds = [rows.seed for rows in worlds]
+        if seeds != self._seeds:
+            self._learn(seeds, worlds)
         names, flags = self._flags
         flags = flags.copy()
         found = self._keys.copy()
         found.update(zip(names, flags, strict=False))
         for key, column in self._others:
             found[key] = column.copy()
-        if rows.info_names:
+        info_names = worlds[0].info_names
+        if info_names:
             infos = found["infos"] = {}
             told = flags[len(names) :]
-            numbers = rows.infos.T.astype(float, order="C")
-            for name, column, everybody in zip(rows.info_names, numbers, told, strict=True):
+            every = [rows.infos for rows in worlds]
+            numbers = (every[0] if len(every) == 1 else np.concatenate(every)).T.astype(float, order="C")
+            for name, column, everybody in zip(info_names, numbers, told, strict=True):
                 infos[name] = column
                 infos["_" + name] = everybody
         return found
 
-    def _learn(self, columns: dict[str, Any], rows: FeedbackRows) -> None:
-        self._seed = rows.seed
+    def _learn(self, seeds: list[int], worlds: Sequence[FeedbackRows]) -> None:
+        each = [feedback.info for rows in worlds for feedback in rows.values()]
+        columns = in_columns(each) or {}
+        self._seeds = seeds
         self._keys = dict.fromkeys(columns)
         names = [key for key, column in columns.items() if getattr(column, "dtype", None) == np.bool_]
         self._others = [(key, column) for key, column in columns.items() if key not in names]
-        everybody = np.ones((len(rows.info_names), len(rows)), np.bool_)
+        everybody = np.ones((len(worlds[0].info_names), len(each)), np.bool_)
         self._flags = names, np.vstack([*(columns[key] for key in names), everybody])
 
 

@@ -7,16 +7,18 @@ object for each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ospbridge.interface import Feedback
+from ospbridge.interface import Feedback, PlainInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from ospbridge.interface import StepOutcome
 
 __all__ = ["ActionRows", "FeedbackRows"]
 
@@ -51,6 +53,37 @@ class FeedbackRows(Mapping[str, Feedback]):
     """
 
     __slots__ = ("_by_name", "info_names", "infos", "names", "observations", "rewards", "seed")
+
+    @classmethod
+    def of(
+        cls, feedbacks: Mapping[str, Feedback], outcomes: Mapping[str, StepOutcome], info_names: Sequence[str]
+    ) -> Self | None:
+        """The same of feedback without infos that was made for each agent; None where it tells more than numbers.
+
+        All agents have equally many observed numbers, and infos of these names.
+        """
+        observations = []
+        rewards = []
+        plain: dict[str, Any] | None = None
+        for feedback in feedbacks.values():
+            if plain is None:
+                plain = feedback.info
+                if type(plain) is not PlainInfo:
+                    return None
+            if feedback.info is not plain or feedback.terminated or feedback.truncated:
+                return None
+            observations.append(feedback.observation)
+            rewards.append(feedback.reward)
+        if plain is None:
+            return None
+        return cls(
+            list(feedbacks),
+            observations=_rows(observations),
+            rewards=np.array(rewards, np.float64),
+            infos=_rows([outcomes[name].infos for name in feedbacks]),
+            info_names=info_names,
+            seed=plain["osp_seed"],
+        )
 
     def __init__(
         self,
@@ -93,3 +126,10 @@ class FeedbackRows(Mapping[str, Feedback]):
                 }
                 self._by_name[name] = Feedback(observation, reward, info=info)
         return self._by_name
+
+
+def _rows(arrays: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """float32[n] each, of the same length, as one: float32[rows, n]."""
+    if len(arrays) == 1:
+        return arrays[0][np.newaxis]
+    return np.concatenate(arrays).reshape(len(arrays), len(arrays[0]))

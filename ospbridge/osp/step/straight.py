@@ -114,15 +114,22 @@ class StraightWay:
         self._outgoing += self.first
 
     def take(self, data: bytes) -> bool:
-        """A datagram came. False where it is not the one that comes next; nothing has changed then."""
+        """A datagram came, whose answer is to be sent. False where it is not the next one; nothing has changed then."""
+        answer = self.expected[len(self.came)][2]
+        if not self.comes(data):
+            return False
+        if answer is not None:
+            self._outgoing.append(answer)
+        return True
+
+    def comes(self, data: bytes) -> bool:
+        """``take`` for a link that answers by itself."""
         came = self.came
-        head, size, answer, _ = self.expected[len(came)]
+        head, size, _, _ = self.expected[len(came)]
         over = len(data) - size
         if not data.startswith(head) or (over and (over != 1 or data[-1] != DATAGRAM_END)):
             return False
         came.append(data)
-        if answer is not None:
-            self._outgoing.append(answer)
         return True
 
     @property
