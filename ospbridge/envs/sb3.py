@@ -118,8 +118,10 @@ class OspVecEnv(VecEnv):  # type: ignore[misc,unused-ignore]  # untyped where it
         told: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for key in ("osp_seed", "reason"):
             if key in infos:
-                for at in np.flatnonzero(infos.get(f"_{key}", ())):
-                    told[at][key] = infos[key][at]
+                columns = zip(told, infos[f"_{key}"].tolist(), infos[key].tolist(), strict=True)
+                for mine, tells, value in columns:
+                    if tells:
+                        mine[key] = value
         return told
 
     def close(self) -> None:
