@@ -76,13 +76,14 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self.autoreset_mode = mode_named(autoreset_mode)
         joining = Joining(simulator, bridge, options)
         render_mode, record = options["render_mode"], options["record"]
-        fleet = fleet_of(joining, agents, num_envs)
+        looked_at = record is not None or render_mode is not None
+        fleet = fleet_of(joining, agents, num_envs, in_rows=not looked_at)
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
         self._simulator = simulator
         self._fleet: Fleet | None = fleet
         self._onlookers: VectorOnlookers | None = None
         try:
-            if record is not None or render_mode is not None:
+            if looked_at:
                 self._onlookers = looked_on(fleet.groups, joining.addresses, record, render_mode)
         except BaseException:
             fleet.close()

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["fleet_of"]
 
 
-def fleet_of(joining: Joining, agents: str | Sequence[str], num_envs: int) -> Fleet:
-    """Raises UsageError where ``num_envs`` or equal spaces are not what there is, and what joining raises."""
+def fleet_of(joining: Joining, agents: str | Sequence[str], num_envs: int, *, in_rows: bool) -> Fleet:
+    """``in_rows``: nobody looks at the agents one by one.
+
+    Raises UsageError where ``num_envs`` or equal spaces are not what there is, and what joining raises.
+    """
     fleet: Fleet
     if joining.direct:
         groups = joining.direct_groups(agents)
-        for group in groups:
-            group.tell_rows()
+        if in_rows:
+            for group in groups:
+                group.tell_rows()
         fleet = DirectFleet(groups, spin=joining.spin)
     else:
         fleet = HubFleet(joining.hub_groups(agents))
