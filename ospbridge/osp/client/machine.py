@@ -115,6 +115,8 @@ class ClientMachine:
         """The server awaits an acknowledgement of each piece of a list."""
         self.counts_from_one = False
         """Its lists' pieces do."""
+        self.list_left: Message | None = None
+        """What the handler may await, since a list was asked for and left: the next exchange begins with it."""
         self.mute_questions = 0
         """So many questions for lists of variables met silence, and none was answered since."""
         self.seedless = False
@@ -187,6 +189,10 @@ class ClientMachine:
         self._error = None
         self._result = None
         self._exchange = exchange
+        if self.list_left is not None and not self.vote_outstanding:
+            # What is sent next would be taken for it.
+            self.send(self.list_left)
+            self.list_left = None
         self._advance(None)
 
     def receive(self, data: bytes, now: float) -> None:
@@ -257,6 +263,9 @@ class ClientMachine:
             # Another thread, which closes the session, may be in the midst of it.
             exchange.close()
         self._finish(None, error)
+        if self.lost is None:
+            # What answers it may still come, and be taken for the answer to what is asked next.
+            self.anomaly("an exchange was interrupted")
 
     def result(self) -> Any:
         """What the finished exchange returned, or the error it ended with."""
@@ -276,6 +285,8 @@ class ClientMachine:
         except OspBridgeError as error:
             if isinstance(error, SessionLost):
                 self.lost = error
+            # The straight way of a step would begin with a vote.
+            self.guarded = self.guarded or self.list_left is not None
             self._finish(None, error)
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
