@@ -137,6 +137,7 @@ class Conversation:
         """Take control of agents; all or none of those that this call names."""
         taken: list[str] = []
         interfaces = []
+        yield from barrier.conclude(self.machine)
         try:
             for name in names:
                 if agent_name(name) in self.votes:
@@ -325,6 +326,8 @@ class Conversation:
         """Write a variable."""
         text_of(content, "the content of a value", "'0.25': values travel as text")
         yield from self._value(name)
+        # It may say how long a step takes.
+        yield from barrier.conclude(self.machine)
         if not (yield from write_value(self.machine, name, content)):
             raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
 

@@ -17,7 +17,7 @@ from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.step.finding_out import asked, look_for_a_reset, not_undone, uncertain
-from ospbridge.osp.step.holding import audit, hold_back, look_back, patience
+from ospbridge.osp.step.holding import audit, conclude, hold_back, look_back, patience
 from ospbridge.osp.step.lagging import see_that_nobody_lags
 from ospbridge.osp.step.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.step.overcounting import holds_back, may_be_left_over, may_stand_for_another
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.step.straight import StraightWay
     from ospbridge.osp.step.votes import Vote
 
-__all__ = ["SEED", "StepResult", "audit", "go_on", "look_back", "reset", "step"]
+__all__ = ["SEED", "StepResult", "audit", "conclude", "go_on", "look_back", "reset", "step"]
 
 
 @dataclass(slots=True)
