@@ -120,6 +120,7 @@ class DirectGroup:
             self._abandoned, self._playing = self._playing, []
         if shared.broken:
             self._rebuild()
+        shared.session.begin_anew()
         return self._settled(shared.session.conversation, seed)
 
     def begun(self, result: Found | Exception) -> Found:
