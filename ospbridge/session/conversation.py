@@ -70,6 +70,7 @@ class Conversation:
         profile: Profile,
         *,
         limits: Limits,
+        answered_after: float = 0.0,
         leases: Path | None = None,
         tenure: Tenure | None = None,
     ) -> None:
@@ -77,6 +78,7 @@ class Conversation:
         self.handler = handler
         limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
         self.machine = ClientMachine(profile, limits=limits, jitter=random.random, peer=str(server))
+        self.machine.patience = self.machine.round_trips.greeted(answered_after)
         self.agents: tuple[AgentEntry, ...] = ()
         self.votes: dict[str, Vote] = {}
         """Controlled agents by name, in the order of registration, with their prepared requests."""

@@ -32,7 +32,7 @@ SPINS: Final = 200
 class Link(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_glance", "_patient", "_poll")
+    __slots__ = ("_glance", "_patience", "_patient", "_poll")
 
     def __init__(
         self, sock: socket.socket, machine: ClientMachine, *, port: int, spin: bool, trace: TraceWriter | None
@@ -44,7 +44,9 @@ class Link(Datagrams):
         """For a look that waits for nothing: another thread that closes the session may be waiting in the other one."""
         self._glance.register(sock, select.POLLIN)
         self._patient = Patient(sock)
-        self._patient.settimeout(machine.profile.patience)
+        self._patience = machine.patience
+        """Seconds that it waits."""
+        self._patient.settimeout(self._patience)
 
     def walk(self, votes: Sequence[Vote]) -> StraightWay | None:
         """Take a step on its straight way, with nothing between it and the socket; the way, at its end.
@@ -112,6 +114,9 @@ class Link(Datagrams):
     def begin(self, exchange: Exchange[Any]) -> None:
         """Start an exchange and send its first datagrams. Raises where none can be started."""
         machine = self._machine
+        if machine.patience != self._patience:
+            self._patience = machine.patience
+            self._patient.settimeout(self._patience)
         now = monotonic()
         if now - self._touched > IDLE:
             self.drain()

@@ -24,6 +24,7 @@ from ospbridge.errors import (
 from ospbridge.osp.client.attention import Attention
 from ospbridge.osp.client.clock import StepClock
 from ospbridge.osp.client.notices import Notices
+from ospbridge.osp.client.round_trips import RoundTrips
 from ospbridge.osp.client.unasked import RESET_COMPLETED, unasked
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -77,6 +78,9 @@ class ClientMachine:
         self.limits = limits or Limits()
         self.peer = peer
         self.now = 0.0
+        self.round_trips = RoundTrips(profile.patience)
+        self.patience = profile.patience
+        """Seconds of silence that may be acted upon: as many as the profile says, or more where answers take longer."""
         self.outgoing: list[bytes | bytearray] = []
         """Datagrams to send, oldest first. The driver sends and clears them after each call."""
         self.deadline: float | None = None
@@ -203,7 +207,7 @@ class ClientMachine:
             if straight.arrived:
                 self._advance(None)
             else:
-                self.deadline = min(now + self.profile.patience, straight.began + self.limits.step)
+                self.deadline = min(now + self.patience, straight.began + self.limits.step)
             return
         try:
             reply = decode_reply(data, limit=self._limit)
@@ -319,7 +323,7 @@ class ClientMachine:
         self.outgoing.append(datagram)
 
     def waits(self) -> Waits:
-        return Waits(self.profile.patience, self._jitter)
+        return Waits(self.patience, self._jitter)
 
     def anomaly(self, text: str) -> None:
         self.guarded = True

@@ -185,7 +185,7 @@ def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     r = yield from _voted(m, seed)
     limit = m.now + m.limits.reset
     waits = m.waits()
-    quiet_at = m.now + m.profile.patience
+    quiet_at = m.now + m.patience
     while True:
         reply = None
         while not r.finished:
