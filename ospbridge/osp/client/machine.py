@@ -128,6 +128,8 @@ class ClientMachine:
         self.vote_outstanding = False
         self.resets_outstanding = 0
         """Reset votes that were sent and not seen to be used up."""
+        self.left_reset_done = False
+        """All of them belong to a reset that somebody did not wait for, and that completed since."""
         self.reset_seed = 0
         """That of the latest of them."""
         self.resets_owed = 0
