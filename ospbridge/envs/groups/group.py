@@ -221,7 +221,7 @@ class DirectGroup:
     ) -> Exchange[Found]:
         """The step, repeated as the tasks want it: equally often for all, because all step together."""
         found: Found = {}
-        ended = False
+        ended, reason = False, ""
         for number in range(repeats):
             outcomes = yield from conversation.go_on(None)
             before = found
@@ -229,14 +229,13 @@ class DirectGroup:
             for name, feedback in before.items():
                 found[name].reward += feedback.reward
             ended = any(feedback.terminated or feedback.truncated for feedback in found.values())
-            if ended:
+            if conversation.machine.notices:
+                reason = tell(conversation.take_notices())
+            if ended or reason:
                 _cut_actions(tasks, found, repeats - number - 1)
                 break
         self._remember(found)
         self._found = found
-        reason = ""
-        if conversation.machine.notices:
-            reason = tell(conversation.take_notices())
         if reason or ended:
             self._end(found, reason or (yield from self._audit(conversation)))
         return found
