@@ -207,6 +207,11 @@ class BoxSpace:
     low: NDArray[np.float32]
     high: NDArray[np.float32]
 
+    def __post_init__(self) -> None:
+        # Programs make them too, of lists and of other numbers.
+        object.__setattr__(self, "low", np.asarray(self.low, np.float32))
+        object.__setattr__(self, "high", np.asarray(self.high, np.float32))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BoxSpace):
             return NotImplemented

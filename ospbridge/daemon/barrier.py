@@ -288,17 +288,21 @@ class StepBarrier:
             # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
             inputs = dict(lockstep.actions) if self._channels else None
             most = lockstep.action_repeat if ended is None else 0
+            reason = ""
             for repeats in range(most):
                 outcomes = await (session.step_on() if begun else session.step(lockstep.actions))
                 self.steps += 1
                 self._measures.stepped(-began + (began := clock()))
                 ended = lockstep.stepped(outcomes, repeats=repeats)
-                if ended:
+                if repeats + 1 < most and session.machine.notices:
+                    reason = foreign_reset(session)
+                if ended or reason:
                     lockstep.cut_actions(most - repeats - 1)
                     break
             if inputs is not None:
                 self._observers.stepped(lockstep.playing, inputs)
-            reason = foreign_reset(session) if session.machine.notices else ""
+            if session.machine.notices:
+                reason = foreign_reset(session) or reason
             if ended and not reason:
                 # Others have their turn meanwhile, but nobody is told of the step before it is known what it is worth.
                 reason = await self._audit(session)

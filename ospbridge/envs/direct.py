@@ -132,6 +132,8 @@ class DirectSeat:
             feedback = task.evaluate(session.step_one(inputs), seed=self._seed)
             if task.action_repeat > 1:
                 for _ in range(task.action_repeat - 1):
+                    if session.machine.notices:
+                        self._look_at_notices(feedback)
                     if feedback.terminated or feedback.truncated:
                         break
                     reward = feedback.reward

@@ -137,7 +137,12 @@ class Arrival(Unconnected[ConnectMachine]):
         """With the handler, which the socket is connected to."""
         tenure, machine = self.connect(), self.machine
         return Conversation(
-            machine.server, *self.found, limits=machine.limits, leases=self._leases, tenure=tenure
+            machine.server,
+            *self.found,
+            limits=machine.limits,
+            answered_after=machine.answered_after,
+            leases=self._leases,
+            tenure=tenure,
         )
 
     def others(self) -> SeeingOff | None:

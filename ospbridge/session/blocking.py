@@ -189,8 +189,12 @@ class BlockingSession(Driven[Link]):
         where the simulator's clock tells that the reset ran. Raises LocalProtocolError for what is no seed, and where
         no agent is controlled; BarrierStuck, StepUncertain, SessionLost.
         """
-        self._crossed = False
+        self.begin_anew()
         return self.run(self.conversation.reset(seed))
+
+    def begin_anew(self) -> None:
+        """An episode begins, in whatever way: of threads that met before it nobody is told any more."""
+        self._crossed = False
 
     def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
         """One step: float32[n_inputs] for the name of each controlled agent; the outcome of each, by its name.

@@ -9,6 +9,7 @@ from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ospbridge.errors import OspBridgeError
 from ospbridge.session.link import Link
 from ospbridge.session.reclaim import AT_ONCE
 
@@ -30,50 +31,87 @@ def reclaim(places: Iterator[Successor]) -> list[str]:
     return freed
 
 
+class _Goodbye:
+    """One that is under way: the old handler's, and behind it those to whom its other INITs are answered by."""
+
+    def __init__(self, dead: Successor, poll: select.poll) -> None:
+        self.dead = dead
+        self._poll = poll
+        self._others: SeeingOff | None = None
+        """Who is seen off now."""
+        self._confirmed = False
+        self._error: OspBridgeError | None = None
+        self._link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
+        self._link.begin(dead.goodbye())
+        poll.register(self._link.fd, select.POLLIN)
+
+    @property
+    def deadline(self) -> float:
+        """When it has its turn at the latest."""
+        machine = self.dead.machine if self._others is None else self._others.machine
+        return machine.deadline or 0.0
+
+    def goes_on(self) -> bool:
+        """Take in what there is, or that nothing came in time; False: it is over, and ``freed`` tells the rest."""
+        if self._others is not None:
+            return self._others.goes_on(monotonic())
+        machine = self.dead.machine
+        if machine.deadline is not None and machine.deadline <= monotonic():
+            self._link.expire()
+        elif not machine.finished:
+            self._link.read()
+        return not machine.finished or self._sees_off()
+
+    def _sees_off(self) -> bool:
+        """The handler has left, or fell silent; whether there are others to see off."""
+        dead = self.dead
+        self._poll.unregister(self._link.fd)
+        try:
+            self._confirmed = dead.machine.result()
+        except OspBridgeError as error:
+            self._error = error
+            return False
+        dead.heard = self._confirmed or self._link.gone
+        if not dead.heard or dead.others is None:
+            return False
+        self._others = dead.others
+        self._others.begin(monotonic(), dead.give_up(monotonic()))
+        self._poll.register(self._others.sock, select.POLLIN)
+        return self._others.goes_on(monotonic())
+
+    def freed(self) -> tuple[str, ...]:
+        """The agents that were given back. Raises the error that it ended with."""
+        if self._error is not None:
+            raise self._error
+        if self._others is not None:
+            self._poll.unregister(self._others.sock)
+        return self.dead.agents if self._confirmed else ()
+
+
 def _reclaimed_together(places: Iterable[Successor]) -> list[str]:
     freed: list[str] = []
     poll = select.poll()
-    under_way: list[tuple[Successor, Link]] = []
+    under_way: list[_Goodbye] = []
     try:
         for dead in places:
             with ExitStack() as over:
                 # Its handler may have said by now that it is.
                 over.push(dead)
-                link = Link(dead.sock, dead.machine, port=dead.port, spin=False, trace=None)
-                link.begin(dead.goodbye())
-                poll.register(link.fd, select.POLLIN)
-                under_way.append((dead, link))
+                under_way.append(_Goodbye(dead, poll))
                 over.pop_all()
         while under_way:
             for one in tuple(under_way):
-                dead, link = one
-                _take_in(link)
-                if dead.machine.finished:
+                if not one.goes_on():
                     under_way.remove(one)
-                    poll.unregister(link.fd)
-                    with dead:
-                        confirmed = dead.machine.result()
-                        dead.heard = confirmed or link.gone
-                        if dead.heard:
-                            see_off(dead.others, dead.give_up(monotonic()))
-                        freed.extend(dead.agents if confirmed else ())
-            deadlines = [dead.machine.deadline for dead, _ in under_way]
-            soonest = min((each for each in deadlines if each is not None), default=0.0)
+                    with one.dead:
+                        freed += one.freed()
+            soonest = min((one.deadline for one in under_way), default=0.0)
             poll.poll(max(0, ceil((soonest - monotonic()) * 1000)))
     except BaseException as error:
-        for dead, _ in under_way:
-            dead.__exit__(type(error), error, None)
+        for one in under_way:
+            one.dead.__exit__(type(error), error, None)
         raise
     return freed
-
-
-def _take_in(link: Link) -> None:
-    """What there is, or that nothing came in time."""
-    machine = link.machine
-    if machine.deadline is not None and machine.deadline <= monotonic():
-        link.expire()
-    elif not machine.finished:
-        link.read()
 
 
 def see_off(others: SeeingOff | None, give_up: float) -> None:

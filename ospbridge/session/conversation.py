@@ -70,6 +70,7 @@ class Conversation:
         profile: Profile,
         *,
         limits: Limits,
+        answered_after: float = 0.0,
         leases: Path | None = None,
         tenure: Tenure | None = None,
     ) -> None:
@@ -77,6 +78,7 @@ class Conversation:
         self.handler = handler
         limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
         self.machine = ClientMachine(profile, limits=limits, jitter=random.random, peer=str(server))
+        self.machine.patience = self.machine.round_trips.greeted(answered_after)
         self.agents: tuple[AgentEntry, ...] = ()
         self.votes: dict[str, Vote] = {}
         """Controlled agents by name, in the order of registration, with their prepared requests."""
@@ -137,6 +139,7 @@ class Conversation:
         """Take control of agents; all or none of those that this call names."""
         taken: list[str] = []
         interfaces = []
+        yield from barrier.conclude(self.machine)
         try:
             for name in names:
                 if agent_name(name) in self.votes:
@@ -325,6 +328,8 @@ class Conversation:
         """Write a variable."""
         text_of(content, "the content of a value", "'0.25': values travel as text")
         yield from self._value(name)
+        # It may say how long a step takes.
+        yield from barrier.conclude(self.machine)
         if not (yield from write_value(self.machine, name, content)):
             raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
 

@@ -34,7 +34,16 @@ SPINS: Final = 200
 class Link(Datagrams):
     """Runs exchanges to their end. The socket is non-blocking and connected to the handler at ``port``."""
 
-    __slots__ = ("_glance", "_go_on", "_patient", "_poll", "_quiet_at", "_walked", "_walking")
+    __slots__ = (
+        "_glance",
+        "_go_on",
+        "_patience",
+        "_patient",
+        "_poll",
+        "_quiet_at",
+        "_walked",
+        "_walking",
+    )
 
     def __init__(
         self, sock: socket.socket, machine: ClientMachine, *, port: int, spin: bool, trace: TraceWriter | None
@@ -46,7 +55,9 @@ class Link(Datagrams):
         """For a look that waits for nothing: another thread that closes the session may be waiting in the other one."""
         self._glance.register(sock, select.POLLIN)
         self._patient = Patient(sock)
-        self._patient.settimeout(machine.profile.patience)
+        self._patience = machine.patience
+        """Seconds that it waits."""
+        self._patient.settimeout(self._patience)
         self._walking: StraightWay | None = None
         """Of a step whose first half was taken, and ..."""
         self._go_on: GoOn | None = None
@@ -125,6 +136,9 @@ class Link(Datagrams):
     def begin(self, exchange: Exchange[Any]) -> None:
         """Start an exchange and send its first datagrams. Raises where none can be started."""
         machine = self._machine
+        if machine.patience != self._patience:
+            self._patience = machine.patience
+            self._patient.settimeout(self._patience)
         now = monotonic()
         if now - self._touched > IDLE:
             self.drain()
@@ -151,7 +165,7 @@ class Link(Datagrams):
             self.begin(go_on(None))
             return
         self._walking, self._go_on = way, go_on
-        self._quiet_at = way.began + self._machine.profile.patience
+        self._quiet_at = way.began + self._machine.patience
         self._held.clear()
         try:
             if way.pipelined:
@@ -295,7 +309,7 @@ class Link(Datagrams):
         if len(way.came) == before:
             return False
         self._touched = now = monotonic()
-        self._quiet_at = min(now + self._machine.profile.patience, way.began + self._machine.limits.step)
+        self._quiet_at = min(now + self._machine.patience, way.began + self._machine.limits.step)
         if way.arrived:
             self._arrive(way)
         return True

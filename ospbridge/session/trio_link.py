@@ -132,7 +132,7 @@ class TrioLink(Datagrams):
                 await self.give_way()
             came = bool(self._linger and self._poll.poll(self._linger))
             if not came:
-                with trio.move_on_at(began + machine.profile.patience):
+                with trio.move_on_at(began + machine.patience):
                     await trio.lowlevel.wait_readable(self._socket)
                     came = True
                 self.gave_way_at = self._clock()

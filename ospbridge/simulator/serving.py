@@ -96,6 +96,8 @@ class UdpServer:
         self._report = report
         self._reported: dict[str, int] = {}
         self._next_report = 0.0
+        self._report_due: float | None = None
+        """When numbers are told that came too soon behind the latest report; the loop must not sleep beyond that."""
         self._spin_asked = spin
         self._spin = 0.0
         self._longest_spin = 0.0
@@ -136,6 +138,7 @@ class UdpServer:
         try:
             while not self._stopping:
                 self._turn()
+            self._tell_problems(at_once=True)
         finally:
             if before is not None:
                 signal.set_wakeup_fd(before)
@@ -232,6 +235,8 @@ class UdpServer:
 
     def _deadline(self) -> float | None:
         deadline = self._machine.next_deadline()
+        if self._report_due is not None:
+            deadline = self._report_due if deadline is None else min(self._report_due, deadline)
         if self._plan is None:
             return deadline
         lines = (*self._incoming.values(), *self._outgoing.values())
@@ -366,11 +371,15 @@ class UdpServer:
                 self._send(handler_id, late)
         self._carry_out(now)
 
-    def _tell_problems(self) -> None:
+    def _tell_problems(self, *, at_once: bool = False) -> None:
+        if self._report is None:
+            return
         counts = {kind: n for kind, n in self._machine.problems.items() if kind not in PROBING}
+        if counts == self._reported:
+            return
         now = time.monotonic()
-        if counts != self._reported and now >= self._next_report:
+        self._report_due = None if at_once or now >= self._next_report else self._next_report
+        if self._report_due is None:
             self._reported = counts
             self._next_report = now + REPORT_EVERY
-            assert self._report is not None
             self._report(counts)

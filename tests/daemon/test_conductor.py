@@ -778,6 +778,21 @@ async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) 
     assert feedback.reason == "the world was reset"
 
 
+async def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    conductor.lockstep.held["a"].task.action_repeat = 4
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    session.machine.notices = [WorldReset("the world was reset")]
+    steps = conductor.barrier.steps
+    feedback = await play(conductor, a, 0.5)
+    assert feedback.reason == "the world was reset"
+    assert feedback.reward == 1.0
+    assert conductor.barrier.steps == steps + 1
+
+
 async def test_what_to_know_of_the_simulator_is_logged_whenever_it_is_learned(
     session: FakeSession,
 ) -> None:

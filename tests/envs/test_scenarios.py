@@ -14,9 +14,11 @@ import pytest
 import ospbridge
 from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.errors import AgentNotFound, ScenarioInvalid, ScenarioNotFound, TaskError, UsageError
+from ospbridge.osp.client.notices import Notice, Notices, WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
+from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
 from ospbridge.task.shipped import shipped
@@ -236,6 +238,50 @@ def test_what_ends_an_episode_ends_the_repeats_of_its_action(carts: UdpSimulator
     assert 0.1 < abs(seen[0]) < 0.2
     assert 1.0 < float(reward) < 1000.0
     env.close()
+
+
+class Resetting(SyntheticWorld):
+    """Somebody resets it, as its session is told, when its second step behind the neutral one is made."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.made = 0
+        self.notices: list[Notice] = []
+
+    def step(self) -> None:
+        super().step()
+        self.made += 1
+        if self.made == 3:
+            self.notices.append(WorldReset("somebody reset it"))
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("vector", [False, True])
+def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
+    vector: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = tmp_path / "repeated.toml"
+    scenario.write_text(
+        'name = "repeated"\naction_repeat = 5\n[[agent]]\nmatch = { name = "agent" }\n'
+        '[agent.episode]\nreward = "1"\nterminated = "False"\n'
+    )
+    world = Resetting()
+    world.notices = kept = Notices()
+    monkeypatch.setattr("ospbridge.osp.client.machine.Notices", lambda: kept)
+    with UdpSimulator(world, port=0) as simulator:
+        given: dict[str, Any] = {"simulator": str(simulator.address), "scenario": str(scenario)}
+        env: Any = (
+            gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, **given)
+            if vector
+            else gymnasium.make("ospbridge/Agent-v0", **given)
+        )
+        env.reset(seed=1)
+        _, reward, _, truncated, info = env.step(np.zeros((1, 1) if vector else 1, np.float32))
+        assert np.all(truncated)
+        assert float(np.sum(reward)) == 2.0
+        assert world.made == 3
+        assert "somebody reset it" in str(info["reason"])
+        env.close()
 
 
 @pytest.mark.loopback

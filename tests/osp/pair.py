@@ -253,7 +253,13 @@ class Client:
         if machine.adopted is not None:
             self._connecting = None
             assert machine.profile is not None
-            self._conversation = Conversation(MAIN, machine.adopted, machine.profile, limits=self.limits)
+            self._conversation = Conversation(
+                MAIN,
+                machine.adopted,
+                machine.profile,
+                limits=self.limits,
+                answered_after=machine.answered_after,
+            )
 
     def vanish(self) -> None:
         """Its socket is closed: what is still on its way to it meets nobody."""

@@ -93,6 +93,17 @@ def test_actions_are_stretched_from_one_to_the_space_and_limited_to_it() -> None
     assert np.abs(sent - (np.clip(actions, -1, 1) * [2.0, 10.0] + [0.0, 20.0])).max() < 1e-5
 
 
+def test_a_space_may_be_made_of_lists() -> None:
+    listed = BoxSpace([-2.0, 10], [2.0, 30])  # type: ignore[arg-type]
+    space = BoxSpace(np.array([-2.0, 10.0], np.float32), np.array([2.0, 30.0], np.float32))
+    assert listed == space
+    assert listed.low.dtype == listed.high.dtype == np.float32
+    for row in OBSERVATIONS:
+        np.testing.assert_array_equal(
+            acts(4, listed).act(row).sent_action, acts(4, space).act(row).sent_action
+        )
+
+
 def test_what_goes_up_is_not_limited() -> None:
     decision = acts(4, box(2, -1e-3, 1e-3)).act(OBSERVATIONS[0])
     assert np.abs(decision.action).max() > 1e-2

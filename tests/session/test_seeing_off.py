@@ -14,11 +14,13 @@ import trio
 
 from ospbridge.diagnosis.greeting import Server, answer_to, join
 from ospbridge.observe.runtime import runtime_directory
+from ospbridge.osp.client.surplus import SurplusMachine
 from ospbridge.osp.messages import Init
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.trio_session import TrioSession
+from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.udp import open_beside
@@ -156,3 +158,38 @@ def test_where_no_descriptor_is_left_nobody_else_is_heard(monkeypatch: pytest.Mo
         first.bind(("127.0.0.1", 0))
         monkeypatch.setattr(socket, "socket", none_left)
         assert open_beside(first) is None
+
+
+def test_those_that_dead_sessions_are_owed_are_looked_for_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes a silence, and of many of them one after the other there would be no end."""
+    dead, most = 3, 0
+    under_way: set[SurplusMachine] = set()
+    begin, handle_timer = SurplusMachine.begin, SurplusMachine.handle_timer
+
+    def begun(machine: SurplusMachine, now: float, give_up: float) -> None:
+        nonlocal most
+        under_way.add(machine)
+        most = max(most, len(under_way))
+        begin(machine, now, give_up)
+
+    def timed(machine: SurplusMachine, now: float) -> None:
+        handle_timer(machine, now)
+        if machine.finished:
+            under_way.discard(machine)
+
+    with UdpSimulator(ArenaWorld(dead), port=0) as simulator:
+        for number in range(dead):
+            session = BlockingSession.connect(simulator.address, reclaim_stale=False)
+            session.register(session.agents()[number].name)
+            session.disown()
+        for file in (runtime_directory() / "leases").iterdir():
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"owed": 1}))
+        monkeypatch.setattr(SurplusMachine, "begin", begun)
+        monkeypatch.setattr(SurplusMachine, "handle_timer", timed)
+        with BlockingSession.connect(simulator.address) as session:
+            assert len(session.freed) == dead
+            assert all(entry.available for entry in session.agents())
+    assert most == dead
+    assert not under_way

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import queue
 import socket
 import struct
 import threading
@@ -201,6 +202,22 @@ def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
         client.step(1, 0.0)
     assert reports
     assert set(reports[0]) == {"unknown command"}
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_is_ignored_right_behind_a_report_is_told_though_nothing_more_comes(stops: bool) -> None:
+    reports: queue.Queue[dict[str, int]] = queue.Queue()
+    simulator = UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT, report=reports.put)
+    with simulator, player(simulator, DOCUMENT, 1) as client:
+        client.send(b"\xff")
+        told = [reports.get(timeout=20)]
+        client.send(b"\xff")
+        client.info(1)
+        if not stops:
+            told.append(reports.get(timeout=20))
+    if stops:
+        told.append(reports.get(timeout=20))
+    assert told == [{"unknown command": 1}, {"unknown command": 2}]
 
 
 @both

@@ -147,6 +147,7 @@ class DirectGroup:
             self._abandoned, self._playing = self._playing, []
         if shared.broken:
             self._rebuild()
+        shared.session.begin_anew()
         return self._settled(shared.session.conversation, seed)
 
     def begun(self, result: Found | Exception) -> Found:
@@ -240,10 +241,9 @@ class DirectGroup:
         except Exception as error:  # noqa: BLE001  # a task's of a user, raised by ``stepped``
             return error
         conversation = self.shared.session.conversation
-        if conversation.machine.notices or any(
-            feedback.terminated or feedback.truncated for feedback in found.values()
-        ):
-            return self._concluded(conversation, found, outcomes)
+        reason = tell(conversation.take_notices()) if conversation.machine.notices else ""
+        if reason or any(feedback.terminated or feedback.truncated for feedback in found.values()):
+            return self._concluded(conversation, found, outcomes, reason)
         return self._told(found, outcomes)
 
     def stepped(self, result: Found | Exception) -> Found:
@@ -279,6 +279,7 @@ class DirectGroup:
         """
         found: dict[str, Feedback] = {}
         outcomes: Mapping[str, StepOutcome] = {}
+        reason = ""
         for number in range(repeats):
             outcomes = yield from conversation.go_on(way)
             way = None
@@ -286,18 +287,21 @@ class DirectGroup:
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():
                 found[name].reward += feedback.reward
-            if any(feedback.terminated or feedback.truncated for feedback in found.values()):
+            if conversation.machine.notices:
+                reason = tell(conversation.take_notices())
+            if reason or any(feedback.terminated or feedback.truncated for feedback in found.values()):
                 _cut_actions(tasks, found, repeats - number - 1)
                 break
-        return (yield from self._concluded(conversation, found, outcomes))
+        return (yield from self._concluded(conversation, found, outcomes, reason))
 
     def _concluded(
-        self, conversation: Conversation, found: dict[str, Feedback], outcomes: Mapping[str, StepOutcome]
+        self,
+        conversation: Conversation,
+        found: dict[str, Feedback],
+        outcomes: Mapping[str, StepOutcome],
+        reason: str,
     ) -> Exchange[Found]:
         """What a step brought, after questions that the end of an episode needs."""
-        reason = ""
-        if conversation.machine.notices:
-            reason = tell(conversation.take_notices())
         if not (reason or any(feedback.over for feedback in found.values())):
             return self._told(found, outcomes)
         self._name_infos(found, outcomes)

@@ -94,6 +94,8 @@ def ask(
             message = reply.message if isinstance(reply, Truncated) else reply
             found = match(message)
             if found is not None:
+                if tries == 1:
+                    m.patience = m.round_trips.took(m.now - started)
                 m.answered(tries)
                 question.answered()
                 if isinstance(reply, Truncated):

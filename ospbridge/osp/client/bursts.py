@@ -273,6 +273,8 @@ def collect(
     waits = m.waits()
     burst = _Burst(m, what, ack)
     unanswered = Unanswered(m, request, what)
+    # Until it is complete: whoever asks may be interrupted, or not go on behind the limit.
+    m.list_left = ack or m.list_left
     tried = settled = 0
     while True:
         if tried:
@@ -336,6 +338,7 @@ def _free_or_ask_again(m: ClientMachine, burst: _Burst, request: Message, ack: M
 
 def _confirm(m: ClientMachine, burst: _Burst, head: Message, ack: Message | None) -> None:
     """The list is complete."""
+    m.list_left = None if ack is not None else m.list_left
     if ack is None and burst.one_by_one:
         ack = m.spare_ack
     if ack is not None and not _of_nobody(head):

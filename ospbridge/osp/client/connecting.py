@@ -67,6 +67,8 @@ class ConnectMachine:
         self.adopted: Endpoint | None = None
         """The handler, once it is time to connect to it."""
         self.profile = profile
+        self.answered_after = 0.0
+        """Seconds from the first INIT to the answer, which may be that to a later one."""
         self.greeting = b""
         """The INIT_ACK of our handler, as it came."""
         self.surplus: list[Endpoint] = []
@@ -160,6 +162,7 @@ class ConnectMachine:
         if self._marked and reply.form is InitForm.INTS and data.endswith(END):
             spoken = replace(spoken, end_marker=True)
         self._answer = (source, spoken)
+        self.answered_after = now - self._started
         self.greeting = data
         if now > self._last_sent > self._started:
             # It was asked again before it answered, and takes as long for the second answer.

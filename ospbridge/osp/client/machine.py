@@ -24,6 +24,7 @@ from ospbridge.errors import (
 from ospbridge.osp.client.attention import Attention
 from ospbridge.osp.client.clock import StepClock
 from ospbridge.osp.client.notices import Notices
+from ospbridge.osp.client.round_trips import RoundTrips
 from ospbridge.osp.client.unasked import RESET_COMPLETED, unasked
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -77,6 +78,9 @@ class ClientMachine:
         self.limits = limits or Limits()
         self.peer = peer
         self.now = 0.0
+        self.round_trips = RoundTrips(profile.patience)
+        self.patience = profile.patience
+        """Seconds of silence that may be acted upon: as many as the profile says, or more where answers take longer."""
         self.outgoing: list[bytes | bytearray] = []
         """Datagrams to send, oldest first. The driver sends and clears them after each call."""
         self.deadline: float | None = None
@@ -115,6 +119,8 @@ class ClientMachine:
         """The server awaits an acknowledgement of each piece of a list."""
         self.counts_from_one = False
         """Its lists' pieces do."""
+        self.list_left: Message | None = None
+        """What the handler may await, since a list was asked for and left: the next exchange begins with it."""
         self.mute_questions = 0
         """So many questions for lists of variables met silence, and none was answered since."""
         self.seedless = False
@@ -122,6 +128,8 @@ class ClientMachine:
         self.vote_outstanding = False
         self.resets_outstanding = 0
         """Reset votes that were sent and not seen to be used up."""
+        self.left_reset_done = False
+        """All of them belong to a reset that somebody did not wait for, and that completed since."""
         self.reset_seed = 0
         """That of the latest of them."""
         self.resets_owed = 0
@@ -187,6 +195,10 @@ class ClientMachine:
         self._error = None
         self._result = None
         self._exchange = exchange
+        if self.list_left is not None and not self.vote_outstanding:
+            # What is sent next would be taken for it.
+            self.send(self.list_left)
+            self.list_left = None
         self._advance(None)
 
     def receive(self, data: bytes, now: float) -> None:
@@ -197,7 +209,7 @@ class ClientMachine:
             if straight.arrived:
                 self._advance(None)
             else:
-                self.deadline = min(now + self.profile.patience, straight.began + self.limits.step)
+                self.deadline = min(now + self.patience, straight.began + self.limits.step)
             return
         try:
             reply = decode_reply(data, limit=self._limit)
@@ -257,6 +269,9 @@ class ClientMachine:
             # Another thread, which closes the session, may be in the midst of it.
             exchange.close()
         self._finish(None, error)
+        if self.lost is None:
+            # What answers it may still come, and be taken for the answer to what is asked next.
+            self.anomaly("an exchange was interrupted")
 
     def result(self) -> Any:
         """What the finished exchange returned, or the error it ended with."""
@@ -276,6 +291,8 @@ class ClientMachine:
         except OspBridgeError as error:
             if isinstance(error, SessionLost):
                 self.lost = error
+            # The straight way of a step would begin with a vote.
+            self.guarded = self.guarded or self.list_left is not None
             self._finish(None, error)
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
@@ -308,7 +325,7 @@ class ClientMachine:
         self.outgoing.append(datagram)
 
     def waits(self) -> Waits:
-        return Waits(self.profile.patience, self._jitter)
+        return Waits(self.patience, self._jitter)
 
     def anomaly(self, text: str) -> None:
         self.guarded = True

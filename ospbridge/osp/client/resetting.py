@@ -185,7 +185,7 @@ def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     r = yield from _voted(m, seed)
     limit = m.now + m.limits.reset
     waits = m.waits()
-    quiet_at = m.now + m.profile.patience
+    quiet_at = m.now + m.patience
     while True:
         reply = None
         while not r.finished:
@@ -194,7 +194,7 @@ def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
                 break
             r.take(reply)
             # Silence begins behind the latest of votes that are given one by one.
-            quiet_at = max(quiet_at, min(r.voted + m.profile.patience, limit))
+            quiet_at = max(quiet_at, min(r.voted + m.patience, limit))
             if r.acked >= r.wanted:
                 # Only the world is awaited: its silence says nothing yet.
                 quiet_at = max(quiet_at, min(r.patient_until, limit))
@@ -220,9 +220,11 @@ def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     if m.clock.base is None:
         yield from start_clock(m)
     before = yield from settled_clock(m)
-    if m.resets_outstanding and m.reset_told and before is not None and m.clock.went_back(before):
+    went_back = m.reset_told and before is not None and m.clock.went_back(before)
+    if m.left_reset_done or (m.resets_outstanding and went_back):
         # That reset was given up by whoever asked for it, and has completed since.
         m.resets_outstanding = 0
+        m.left_reset_done = False
     m.clock.runs_free = yield from runs_on(m, before)
     if m.clock.outlasts_resets or m.clock.runs_free:
         before = None

@@ -101,6 +101,7 @@ def _info(m: ClientMachine, agent_id: int) -> Exchange[AgentInterface]:
         )
     except IndexedByKind as found:
         m.send(AgentInfoAck())
+        m.list_left = None
         announced, pieces, complete = found.head, found.pieces, True
     assert isinstance(announced, AgentInfo)
     if announced.agent_id != agent_id:

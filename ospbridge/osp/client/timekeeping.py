@@ -235,3 +235,5 @@ def _look_for_the_reset(m: ClientMachine) -> Exchange[None]:
     time = (yield from settled_clock(m)) if m.clock.tells_resets else None
     if time is None or m.clock.steps_shown(time) != m.clock.count:
         reset_by_others(m)
+    else:
+        m.reset_told = False

@@ -63,6 +63,10 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         # Each handler waits for this acknowledgement and eats the next datagram in its place.
         m.acknowledge_reset(message.CODE)
         m.lateness.reset_completed_behind(m.now)
+        if m.resets_outstanding >= len(m.controlled) > 0 and not m.foreign:
+            # Whoever asked for it did not wait; should it be a copy of an earlier one, it is yet to come (``owed``).
+            m.left_reset_done = True
+            return
         if m.resets_owed:
             # Of our own votes; the step that is to begin the episode runs behind it.
             m.resets_owed -= 1

@@ -17,7 +17,7 @@ from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.step.finding_out import asked, look_for_a_reset, not_undone, uncertain
-from ospbridge.osp.step.holding import audit, hold_back, look_back, patience
+from ospbridge.osp.step.holding import audit, conclude, hold_back, look_back, patience
 from ospbridge.osp.step.lagging import see_that_nobody_lags
 from ospbridge.osp.step.lost_completions import LOOKS, late_after_all
 from ospbridge.osp.step.overcounting import holds_back, may_be_left_over, may_stand_for_another
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.step.straight import StraightWay
     from ospbridge.osp.step.votes import Vote
 
-__all__ = ["SEED", "StepResult", "audit", "go_on", "look_back", "reset", "step"]
+__all__ = ["SEED", "StepResult", "audit", "conclude", "go_on", "look_back", "reset", "step"]
 
 
 @dataclass(slots=True)
@@ -79,14 +79,14 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
         yield from hold_back(m, s)
     else:
         s.send()
-    quiet_at, limit = m.now + m.profile.patience, m.now + m.limits.step
+    quiet_at, limit = m.now + m.patience, m.now + m.limits.step
     reply = yield quiet_at
     return (yield from _to_the_end(m, s, reply, quiet_at=quiet_at, limit=limit))
 
 
 def go_on(m: ClientMachine, votes: Sequence[Vote], way: StraightWay) -> Exchange[StepResult]:
     """The step whose straight way was begun, from where that stands. Raises as ``step`` does."""
-    quiet_at, limit = way.began + m.profile.patience, way.began + m.limits.step
+    quiet_at, limit = way.began + m.patience, way.began + m.limits.step
     m.reset_within = False
     if way.left:
         # What it had prepared may be with the user by now, of the step before.
@@ -126,12 +126,12 @@ def _by_messages(
             m.anomaly("a step met silence")
             return (yield from _recover(m, s, limit))
         s.take(reply)
-        quiet_at = max(quiet_at, min(s.heard + m.profile.patience, limit))
+        quiet_at = max(quiet_at, min(s.heard + m.patience, limit))
         if s.held:
             yield from hold_back(m, s)
-            quiet_at = min(m.now + m.profile.patience, limit)
+            quiet_at = min(m.now + m.patience, limit)
         if s.owed:
-            quiet_at = min(m.now + m.profile.patience, limit)
+            quiet_at = min(m.now + m.patience, limit)
         if not s.finished:
             reply = yield quiet_at
     m.lateness.step_ran(m.now - s.voted)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client.machine import ClientMachine, Exchange
     from ospbridge.osp.step.under_way import StepUnderWay
 
-__all__ = ["audit", "hold_back", "look_back", "patience"]
+__all__ = ["audit", "conclude", "hold_back", "look_back", "patience"]
 
 SHORTEST: Final = 0.1
 """Seconds that a world is given to move: twice as long as real servers stall."""
@@ -116,6 +116,15 @@ def look_back(m: ClientMachine) -> Exchange[str]:
     if m.vote_outstanding or (m.clock.audited == m.clock.count and not m.suspect):
         return ""
     return (yield from audit(m, behind=True))
+
+
+def conclude(m: ClientMachine) -> Exchange[None]:
+    """In mid-episode, before what the clock shows of the steps so far is dropped: see that they ran as they were given.
+
+    What speaks against them is told by the next step, and by the audit.
+    """
+    if not (m.vote_outstanding or m.suspect) and m.clock.audited != m.clock.count:
+        yield from audit(m)
 
 
 def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
