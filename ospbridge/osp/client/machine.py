@@ -153,6 +153,8 @@ class ClientMachine:
         """Why the current episode cannot be trusted; empty while it can."""
         self.lost: OspBridgeError | None = None
         self.retries = 0
+        self.leaving = False
+        """No step is voted for any more, and nothing asked but to be let go."""
         self.ended = False
         self._jitter = jitter
         self._exchange: Exchange[Any] | None = None
