@@ -204,7 +204,7 @@ class ClientMachine:
         try:
             reply = decode_reply(data, limit=self._limit)
         except RemoteProtocolError as error:
-            self.notices.unread(error.message)
+            self.notices.unread(error.message, now)
             self._mind_the_deadline()
             raise
         if self._exchange is None:
