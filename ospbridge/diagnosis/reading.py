@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from ospbridge.osp.client.machine import Exchange
     from ospbridge.osp.messages import Message
 
-__all__ = ["AGAINST", "ROUNDS", "foreign_deregister", "list_acks", "mostly", "own_agent_flag", "unknown_info"]
+__all__ = [
+    "AGAINST",
+    "MANY",
+    "ROUNDS",
+    "foreign_deregister",
+    "list_acks",
+    "mostly",
+    "own_agent_flag",
+    "unknown_info",
+]
 
 ROUNDS: Final = 3
 """How often an answer has to be missing: one lost datagram looks the same."""

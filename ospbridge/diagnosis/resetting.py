@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.diagnosis.reading import AGAINST, ROUNDS, mostly
 from ospbridge.errors import OspBridgeError, QueryTimeout
@@ -15,17 +17,23 @@ from ospbridge.osp.messages import (
     ResetSimulationCompletedAck,
     SetValue,
     SetValueAck,
+    StepCompleted,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from ospbridge.diagnosis.stage import Stage
     from ospbridge.interface import AgentInterface, ValueEntry
 
 __all__ = ["completion_code", "observer_resets", "observer_told", "seed", "votes_survive"]
 
-SEEDS: Final = (11, 22)
+SEEDS: Final = (11, 22, 11, 22, 22, 11)
+"""In no order that anything else follows by itself, such as what differs from one reset to the next."""
+FEWEST: Final = 3
+"""Resets that tell where all numbers follow the seed, or none."""
 SEED_VALUE: Final = "/Simulation/Seed"
 
 
@@ -67,24 +75,40 @@ def observer_told(stage: Stage) -> Finding:
 def seed(stage: Stage) -> Finding:
     """D10: whether the seed of RESET_SIMULATION decides how the world begins."""
     with stage.controlling(1) as agents:
-        begins = [_begin(stage, agents, number) for number in (SEEDS[0], SEEDS[1], SEEDS[0])]
-        if begins[0] == begins[2] != begins[1]:
+        if _decides(lambda number: _begin(stage, agents, number)):
             return not_seen("equal seeds of RESET_SIMULATION begin alike, others do not")
         value = stage.value_named(SEED_VALUE)
         if value is None:
-            return not_tried(f"the world does not depend on RESET's seed, and there is no {SEED_VALUE}")
+            return not_tried(f"no output or info depends on RESET's seed, and there is no {SEED_VALUE}")
         before = stage.content(value)
         try:
-            by_value = [_begin(stage, agents, 0, (value, n)) for n in (SEEDS[0], SEEDS[1], SEEDS[0])]
+            by_value = _decides(lambda number: _begin(stage, agents, 0, (value, number)))
             kept = stage.content(value)
         finally:
             with suppress(OspBridgeError):
                 stage.line.ask(SetValue(value.id, before), SetValueAck)
-    if by_value[0] == by_value[2] != by_value[1]:
+    if by_value:
         return seen(f"the seed of RESET_SIMULATION decides nothing; {SEED_VALUE} does")
     return not_tried(
         f"this world begins as it likes: neither RESET's seed nor {SEED_VALUE} (now {kept}) decides how"
     )
+
+
+def _decides(begin: Callable[[int], NDArray[np.uint32]]) -> bool:
+    """Whether a number of the first completion follows the seed. Others may follow a clock, a counter, or chance."""
+    begins: dict[int, list[NDArray[np.uint32]]] = {number: [] for number in SEEDS}
+    for count, number in enumerate(SEEDS, 1):
+        begins[number].append(begin(number))
+        if count < FEWEST:
+            continue
+        alike = [np.all([row == rows[0] for row in rows], axis=0) for rows in begins.values()]
+        first, other = (rows[0] for rows in begins.values())
+        follows = alike[0] & alike[1] & (first != other)
+        if not follows.any():
+            return False
+        if count == FEWEST and alike[0].all():
+            return True
+    return True
 
 
 def _begin(
@@ -92,13 +116,15 @@ def _begin(
     agents: Sequence[AgentInterface],
     number: int,
     set_value: tuple[ValueEntry, int] | None = None,
-) -> bytes:
-    """The first completion after a reset with a seed, or with a variable set before it."""
+) -> NDArray[np.uint32]:
+    """The numbers of the first completion after a reset with a seed, or with a variable set before it, bit for bit."""
     if set_value is not None:
         value, content = set_value
         stage.line.ask(SetValue(value.id, str(content)), SetValueAck)
     stage.reset(len(agents), number)
-    return stage.step(agents)[0].data
+    message = stage.step(agents)[0].message
+    assert isinstance(message, StepCompleted)
+    return np.concatenate([message.outputs, message.infos]).view(np.uint32)
 
 
 def observer_resets(stage: Stage) -> Finding:

@@ -7,15 +7,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
-from ospbridge.diagnosis.reading import mostly
+from ospbridge.diagnosis.reading import MANY, mostly
 from ospbridge.errors import OspBridgeError
+from ospbridge.osp.client.bursts import collect
 from ospbridge.osp.messages import (
     DeregisterFromValue,
     DeregisterFromValueAck,
+    GetValueIds,
     RegisterForValue,
     RegisterForValueAck,
     SetValue,
     SetValueAck,
+    ValueIds,
+    ValueInfo,
+    ValueInfoAck,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from ospbridge.diagnosis.line import Reply
     from ospbridge.diagnosis.stage import Stage
     from ospbridge.interface import ValueEntry
+    from ospbridge.osp.client.machine import Exchange
     from ospbridge.osp.messages import Message
 
 __all__ = [
@@ -157,12 +163,34 @@ def listing_ack(stage: Stage) -> Finding:
     values = stage.values()
     if not values:
         return not_tried("there are no variables")
+    line = stage.line
 
-    def listed() -> bool:
-        stage.find(f".*{re.escape(values[0].name[1:])}")
-        return stage.line.eats()
+    def listing(expression: str, tries: int) -> Exchange[tuple[Message, dict[int, Message], bool]]:
+        return collect(
+            line.lists,
+            GetValueIds(expression),
+            head=lambda x: x.found if isinstance(x, ValueIds) else None,
+            piece=lambda x: x.index if isinstance(x, ValueInfo) else None,
+            ack=None,
+            what=f"values {expression!r}",
+            tries=tries,
+        )
 
-    if mostly(listed):
+    def stops() -> bool:
+        _, pieces, complete = line.listed(listing(".*", 1))
+        if complete:
+            line.send(ValueInfoAck())
+            return False
+        stage.find(".*")
+        return len(pieces) == 1
+
+    def unacknowledged() -> bool:
+        line.listed(listing(f".*{re.escape(values[0].name[1:])}", MANY))
+        return line.eats()
+
+    if len(values) > 1 and mostly(stops):
+        return not_seen("each datagram of a listing waits for an acknowledgement of its own")
+    if mostly(unacknowledged):
         return not_seen("a listing that is not acknowledged costs the next datagram")
     return seen("a listing awaits no VALUE_INFO_ACK")
 

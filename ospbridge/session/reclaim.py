@@ -73,6 +73,7 @@ class Successor:
     def goodbye(self) -> Exchange[bool]:
         """Free the handler, give back its agents, leave. True where all was confirmed."""
         m, lease = self.machine, self._lease
+        m.leaving = True
         m.send(StepCompletedAck(0))
         try:
             for agent_id in lease.agents.values():

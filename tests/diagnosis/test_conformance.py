@@ -200,6 +200,29 @@ def test_a_server_that_steps_only_after_a_reset_is_told_from_one_that_loses_a_da
     assert found.verdict is Verdict.NOT_SEEN
 
 
+class Counting(SyntheticWorld):
+    """Its info counts the steps of its life, and its outputs begin as the seed says, or all the same."""
+
+    def __init__(self, *, seeded: bool) -> None:
+        super().__init__(1, outputs=2, infos=1)
+        self._seeded = seeded
+        self._lived = 0
+
+    def step(self) -> None:
+        super().step()
+        self._lived += 1
+        (agent,) = self.agents
+        agent.outputs[:] = self._seed % 7 if self._seeded else 0, self._lived % 2
+        agent.infos[:] = self._lived
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_a_world_that_counts_its_steps_is_seen_to_begin_as_the_seed_says(*, seeded: bool) -> None:
+    with serve(Counting(seeded=seeded), DOCUMENT) as simulator:
+        (found,) = tried(simulator, "D10")
+    assert found.verdict is (Verdict.NOT_SEEN if seeded else Verdict.NOT_TRIED)
+
+
 def test_outputs_that_leave_their_range_are_named() -> None:
     with serve(SyntheticWorld(1, 2, 1), NERD) as simulator:
         (found,) = tried(simulator, "D18")

@@ -12,6 +12,8 @@ from ospbridge.diagnosis.findings import Verdict
 from ospbridge.diagnosis.greeting import Server
 from ospbridge.diagnosis.reading import list_acks
 from ospbridge.diagnosis.stage import Stage
+from ospbridge.diagnosis.values import listing_ack
+from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.server import commands as server_commands
 from ospbridge.session.blocking import BlockingSession
@@ -84,3 +86,21 @@ def test_a_server_that_awaits_an_acknowledgement_of_each_piece_is_told_from_one_
                 assert "of its own" in finding.detail
         finally:
             stage.line.close()
+
+
+def test_a_server_that_awaits_an_acknowledgement_of_each_variable_is_told_from_one_of_bursts() -> None:
+    lister = Lister(3, one_by_one=True, strict=Code.VALUE_INFO_ACK)
+
+    def manners(data: bytes) -> Iterable[bytes]:
+        if data[:1] == b"\x05":
+            return [b"\x06\x01\0\0\0\x01\0\0\0"] if len(data) == 9 else []
+        return [] if data == b"x" else [answer.encode() for answer in lister.answers(data)]
+
+    with ForeignServer(manners) as server:
+        stage = Stage(Server(socket.AF_INET, server.address), timeout=5.0)
+        try:
+            finding = listing_ack(stage)
+        finally:
+            stage.line.close()
+    assert finding.verdict is Verdict.NOT_SEEN
+    assert "of its own" in finding.detail

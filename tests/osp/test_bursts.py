@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from ospbridge.errors import RemoteProtocolError
+from ospbridge.interface import Endpoint
 from ospbridge.osp.client import asking, bursts, roster
 from ospbridge.osp.client.bursts import FROM_ONE
+from ospbridge.osp.client.leaving import leave
 from ospbridge.osp.client.listing import list_once
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
@@ -18,16 +21,24 @@ from ospbridge.osp.messages import (
     AgentInfoNext,
     AgentOverview,
     AgentOverviewNext,
+    DeregisterFromAgent,
+    DeregisterFromAgentAck,
+    End,
+    EndAck,
     Message,
     ValueIds,
     ValueInfo,
+    decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
+from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.session.reclaim import successors
 from tests.osp.lister import Lister
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import Any
 
     from ospbridge.osp.client.machine import Exchange
@@ -421,3 +432,131 @@ def test_texts_of_pieces_that_are_kept_back_count_too(monkeypatch: pytest.Monkey
             roster.agent_info(machine, 1),
             lambda data: replies if data[0] == Code.GET_AGENT_INFO else [],
         )
+
+
+@pytest.mark.parametrize("of_values", [False, True], ids=["agents", "values"])
+@pytest.mark.parametrize("missing", [1, 20, 39])
+def test_a_list_of_which_a_piece_was_lost_is_acknowledged_piece_by_piece_once_more(
+    missing: int, *, of_values: bool
+) -> None:
+    """A doubled acknowledgement lets the server on, whose next piece is lost: it comes with the second list only."""
+    machine = ClientMachine(DOCUMENT)
+    server = Lister(40, strict=Code.VALUE_INFO_ACK if of_values else None, one_by_one=True)
+    keep = keeping(server)
+    lost = 0
+
+    def answers(data: bytes) -> list[Message]:
+        nonlocal lost
+        found = keep(data)
+        for reply in list(found):
+            if not lost and isinstance(reply, AgentOverviewNext | ValueInfo) and reply.index == missing:
+                lost += 1
+                found.remove(reply)
+                found += keep(data)
+        return found
+
+    exchange: Exchange[Any] = list_once(machine, ".*") if of_values else roster.overview(machine)
+    found = run(machine, exchange, answers)
+    assert lost
+    assert len(found[1] if of_values else found) == 40
+    assert server.asked == 2
+    assert machine.now < 8 * DOCUMENT.patience
+
+
+@pytest.mark.parametrize("of_values", [False, True], ids=["agents", "values"])
+def test_pieces_without_their_head_are_acknowledged_each(*, of_values: bool) -> None:
+    """The question that is asked again is kept until they have all been sent."""
+    machine = ClientMachine(DOCUMENT)
+    server = Lister(40, strict=Code.VALUE_INFO_ACK if of_values else None, one_by_one=True)
+    keep = keeping(server)
+    loses = False
+
+    def answers(data: bytes) -> list[Message]:
+        nonlocal loses
+        found = keep(data)
+        if loses and found and isinstance(found[0], AgentOverview | ValueIds):
+            loses = False
+            return found[1:]
+        return found
+
+    for lost in (False, True):
+        loses = lost
+        exchange: Exchange[Any] = list_once(machine, ".*") if of_values else roster.overview(machine)
+        found = run(machine, exchange, answers)
+        assert len(found[1] if of_values else found) == 40
+    assert not loses
+    assert server.asked == 3
+    assert machine.now < 8 * DOCUMENT.patience
+
+
+def goodbye_of(machine: ClientMachine, _: Path) -> tuple[ClientMachine, Exchange[bool]]:
+    return machine, leave(machine, (1,))
+
+
+def goodbye_in_place_of(_: ClientMachine, directory: Path) -> tuple[ClientMachine, Exchange[bool]]:
+    """Of the successor, once its machine's session is dead."""
+    server = Endpoint("127.0.0.1", 45454)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    lease = Lease(
+        server=server.host,
+        server_port=server.port,
+        local_host="127.0.0.1",
+        local_port=port,
+        handler_port=9,
+        profile=DOCUMENT.name,
+        agents={"agent0": 1},
+        events=False,
+        pid=1,
+    )
+    dead = LeaseFile(directory)
+    dead.write(lease)
+    dead.abandon()
+    (successor,) = successors(server, directory, Limits())
+    with successor:
+        pass  # its socket is of no use here
+    return successor.machine, successor.goodbye()
+
+
+@pytest.mark.parametrize("of_values", [False, True], ids=["agents", "values"])
+@pytest.mark.parametrize("goodbye", [goodbye_of, goodbye_in_place_of])
+def test_who_leaves_in_the_midst_of_a_list_is_heard(
+    goodbye: Callable[[ClientMachine, Path], tuple[ClientMachine, Exchange[bool]]],
+    tmp_path: Path,
+    *,
+    of_values: bool,
+) -> None:
+    """A server that keeps what it receives meanwhile frees no agent before its list was acknowledged."""
+    machine = ClientMachine(DOCUMENT)
+    server = Lister(40, strict=Code.VALUE_INFO_ACK if of_values else None, one_by_one=True)
+    keep = keeping(server)
+    kept: list[Message] = []
+    piece: list[Message] = []
+
+    def answers(data: bytes) -> list[Message]:
+        """A piece that was not acknowledged comes once more when anything is heard."""
+        request = decode_request(data)
+        if isinstance(request, DeregisterFromAgent):
+            kept.append(DeregisterFromAgentAck(request.agent_id, 1))
+        elif isinstance(request, End):
+            kept.append(EndAck())
+        found = keep(data)
+        if server.awaits:
+            piece[:] = found[-1:] or piece
+            return piece[:]
+        found += kept
+        kept.clear()
+        return found
+
+    exchange: Exchange[Any] = list_once(machine, ".*") if of_values else roster.overview(machine)
+    machine.begin(exchange, machine.now)
+    for data in machine.outgoing:
+        answers(bytes(data))
+    machine.outgoing.clear()
+    machine.interrupt(KeyboardInterrupt())
+    assert server.awaits
+    machine, exchange = goodbye(machine, tmp_path)
+    began = machine.now
+    assert run(machine, exchange, answers)
+    assert machine.now - began < Limits().close

@@ -10,6 +10,7 @@ from ospbridge.errors import (
     OspBridgeError,
     OutputsIncomplete,
     QueryTimeout,
+    RemoteProtocolError,
     SessionEvicted,
     StepUncertain,
 )
@@ -749,6 +750,24 @@ def test_a_stuck_barrier_is_told_although_nobody_can_say_who_is_missing(answer: 
     with pytest.raises(BarrierStuck, match="no other client controls an agent"):
         machine.result()
     assert machine.suspect == "a step of this session never completed"
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_step_whose_completion_nobody_can_read_is_not_said_to_be_a_pause(*, others: bool) -> None:
+    """A server that sends observed values in the datagram of the completion reads the document so."""
+    machine, _ = stepping()
+    machine.clock.value_id = 0
+    if others:
+        machine.foreign = frozenset({"other"})
+    give(machine, ACK)
+    completed = StepCompleted(1, np.zeros(1, np.float32), np.zeros(0, np.float32), (), 1)
+    with pytest.raises(RemoteProtocolError):
+        machine.receive(completed.encode() + ValueContent(1, "0.5").encode(), machine.now)
+    while not machine.finished:
+        silence(machine)
+    with pytest.raises(BarrierStuck, match="other clients" if others else "is not of OSP 1.1") as stuck:
+        machine.result()
+    assert ("its author" in stuck.value.hint) is not others
 
 
 def test_an_agent_that_the_simulator_took_away_is_told_instead_of_clients_that_do_not_vote() -> None:

@@ -75,7 +75,7 @@ def test_silence_is_told_as_silence(ask: Callable[[ClientMachine], Exchange[Any]
 
 def test_what_came_before_a_question_is_none_of_its_answers() -> None:
     def ask(machine: ClientMachine) -> Exchange[Any]:
-        machine.notices.unread("something of long ago")
+        machine.notices.unread("something of long ago", 0.0)
         return roster.overview(machine)
 
     assert "long ago" not in error_of(ask, None).message

@@ -149,6 +149,9 @@ class _Burst:
     def asked(self) -> int:
         """The question goes out, or an acknowledgement alone; how many pieces are there already."""
         self.alone = len(self.pieces) == 1
+        self._known_to_wait = self._known_to_wait or (
+            self.one_by_one and not self.m.profile.eats_awaited_acks
+        )
         self.one_by_one = self._known_to_wait and self.m.acknowledges_pieces
         self.head_came = False
         self.came.clear()
@@ -195,6 +198,8 @@ class _Burst:
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece. False for one that came in this try before, or has no head: it will come with the next try."""
         if self.announced is None:
+            # Nothing else is heard, the next try neither, before the server has got rid of the rest.
+            self._let_on()
             return False
         if index < 0:
             # Kept back: what it is shows later, but it may be waiting all the same.

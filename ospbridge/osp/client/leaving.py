@@ -30,6 +30,7 @@ def leave(m: ClientMachine, agents: Iterable[int]) -> Exchange[bool]:
 
     Takes ``limits.close`` at most.
     """
+    m.leaving = True
     give_up = m.now + m.limits.close
     if m.may_say_goodbye:
         if not m.profile.end_frees_agents:

@@ -161,6 +161,8 @@ class ClientMachine:
         """Why the current episode cannot be trusted; empty while it can."""
         self.lost: OspBridgeError | None = None
         self.retries = 0
+        self.leaving = False
+        """No step is voted for any more, and nothing asked but to be let go."""
         self.ended = False
         self._jitter = jitter
         self._exchange: Exchange[Any] | None = None
@@ -214,7 +216,7 @@ class ClientMachine:
         try:
             reply = decode_reply(data, limit=self._limit)
         except RemoteProtocolError as error:
-            self.notices.unread(error.message)
+            self.notices.unread(error.message, now)
             self._mind_the_deadline()
             raise
         if self._exchange is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -40,16 +41,19 @@ class Notices(list[Notice]):
         """So many datagrams came that are no replies of OSP."""
         self.unreadable_latest = ""
         """What is wrong with the latest of them."""
+        self.unreadable_at = -inf
+        """When that came."""
 
     def anomaly(self, text: str) -> None:
         """Something that verified steps make up for; not kept where there are many already."""
         if len(self) < KEPT:
             self.append(Anomaly(text))
 
-    def unread(self, text: str) -> None:
+    def unread(self, text: str, now: float) -> None:
         """A datagram came that is no reply of OSP."""
         self.unreadable += 1
         self.unreadable_latest = text
+        self.unreadable_at = now
 
     def remark(self, text: str, *, about: str = "") -> None:
         """What users should know of this simulator: once in a session, or once of what it is ``about``."""

@@ -336,7 +336,7 @@ def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool
         m.suspect = "a reset of this session never completed"
         if r.silent:
             raise SessionLost(f"{m.peer} fell silent in the middle of a reset, for {m.now - r.began:.1f} s")
-        who, hint = yield from who_is_missing(m)
+        who, hint = yield from who_is_missing(m, r.began)
         raise BarrierStuck(
             f"the reset did not complete within {m.limits.reset:g} s",
             hint=hint,

@@ -9,6 +9,7 @@ from ospbridge.errors import AgentNotFound, AgentTaken, IncompleteListing, Query
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
 from ospbridge.osp.client.asking import SETTLING, answering, ask
 from ospbridge.osp.client.bursts import collect
+from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.kinds import IndexedByKind, InfoPieces
 from ospbridge.osp.messages import (
     AgentInfo,
@@ -157,8 +158,12 @@ def deregister(m: ClientMachine, agent_id: int, *, limit: float | None = None) -
     return answer.status == 1
 
 
-def who_is_missing(m: ClientMachine) -> Exchange[tuple[str, str]]:
-    """Why a barrier does not open, as far as an overview tells, and a hint; that is empty for the usual one."""
+def who_is_missing(m: ClientMachine, since: float) -> Exchange[tuple[str, str]]:
+    """Why a barrier does not open, as far as an overview tells, and a hint; that is empty for the usual one.
+
+    ``since``: when it was voted for. What nobody could read may have been what is missing.
+    """
+    unreadable = m.notices.unreadable_latest if m.notices.unreadable_at >= since else ""
     with suppress(QueryTimeout, RemoteProtocolError):
         there = {entry.id for entry in (yield from overview(m))}
         gone = [agent.name for agent_id, agent in m.controlled.items() if agent_id not in there]
@@ -168,5 +173,7 @@ def who_is_missing(m: ClientMachine) -> Exchange[tuple[str, str]]:
             return f"{m.peer} does not offer {told} any more", hint
     if m.foreign:
         return "agents controlled by other clients, which must vote too: " + ", ".join(sorted(m.foreign)), ""
+    if unreadable:
+        return f"what came is not of OSP 1.1, the latest: {unreadable}", WRITES_OTHERWISE
     hint = "see whether it is paused; give it more time with step_timeout or reset_timeout, or --step-timeout"
     return "no other client controls an agent; the simulator itself may be paused or busy", hint

@@ -106,13 +106,23 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         m.punctual = m.punctual and message.CODE in LISTED and m.retries > 0
         m.anomaly(f"{Code(message.CODE).name} came late or twice")
         acknowledgement = _PIECES.get(message.CODE)
-        if acknowledgement is not None and m.acknowledges_pieces and not m.controlled:
-            # Of a question that was asked again, and kept until the first was answered: it waits to be let on. Behind
-            # a vote something else may be awaited, and a network that loses datagrams can look like such a server.
+        if acknowledgement is not None and _lets_on(m):
+            # Of a question that was asked again, and kept until the first was answered: it waits to be let on.
             m.send(acknowledgement())
         if isinstance(message, ValueContent):
             # What was taken for thrown away was answered all the same.
             m.attention.shown()
+
+
+def _lets_on(m: ClientMachine) -> bool:
+    """Whether a piece of a list that nobody asks for any more is acknowledged.
+
+    Behind a vote something else may be awaited, and a network that loses datagrams can look like a server that awaits
+    this. Who leaves has no vote to lose, and may not be heard before.
+    """
+    if m.leaving:
+        return not m.profile.eats_awaited_acks
+    return m.acknowledges_pieces and not m.controlled
 
 
 def reset_by_others(m: ClientMachine) -> None:

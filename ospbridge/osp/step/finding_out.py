@@ -75,7 +75,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         if s.unacked:
             raise uncertain(m, f"the vote was not acknowledged within {m.limits.step:g} s")
         m.suspect = "a step of this session never completed"
-        who, hint = yield from who_is_missing(m)
+        who, hint = yield from who_is_missing(m, s.began)
         raise BarrierStuck(
             f"the step did not complete within {m.limits.step:g} s",
             hint=hint,
