@@ -54,8 +54,9 @@ def test_a_range_has_its_smaller_number_first(profile: Profile, kind: str, low: 
 @pytest.mark.parametrize("limit", [1e300, "1.0", None])
 def test_a_range_is_of_numbers_that_four_bytes_hold(limit: Any) -> None:
     agent = WorldAgent("a", [WHOLE], [InterfaceValue("/wrong", 0.0, limit)])
-    with pytest.raises(ConfigurationError, match=r"output .* has the range from 0\.0 to"):
+    with pytest.raises(ConfigurationError, match=r"output .* has the range from 0\.0 to") as caught:
         check_world(world(agents=[agent]), DOCUMENT)
+    assert ("smaller number comes first" in caught.value.hint) == (limit != 1e300)
 
 
 def test_whatever_numpy_calls_a_range_is_one() -> None:
