@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -19,14 +20,13 @@ from click.testing import CliRunner
 import ospbridge
 from ospbridge.cli import main
 from ospbridge.osp import profile
-from ospbridge.osp.server import repository as server_repository
 from ospbridge.osp.world import World
 from ospbridge.simulator.checking import MOST_VALUES
 
 assert ospbridge.__version__
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "own-simulator.md").read_text("utf-8")
-SIMULATOR, ENVIRONMENT, WORLDS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SIMULATOR, ENVIRONMENT, VARIABLES, WORLDS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_it_is_twenty_lines() -> None:
@@ -40,9 +40,22 @@ def test_all_that_a_world_has_is_told() -> None:
 
 
 def test_the_names_it_gives_are_there() -> None:
-    for name in re.findall(r"`(\w+_variable)", PAGE):
-        assert hasattr(server_repository, name)
     assert hasattr(profile, "NERD")
+
+
+def test_variables_are_read_set_and_refused_as_it_says() -> None:
+    found: dict[str, Any] = {"Pendulum": type("Pendulum", (), {"__init__": lambda _: None})}
+    exec(compile(VARIABLES, "own-simulator.md", "exec"), found)
+    wind, stage, gusts, label = found["Windy"]().variables
+    for variable, text, taken, then in (
+        (wind, "3.5", True, "3.5"),
+        (wind, "30", False, "3.5"),
+        (stage, "1", False, "0"),
+        (gusts, "T", True, "T"),
+        (label, "stormy", True, "stormy"),
+    ):
+        assert variable.set(text) is taken
+        assert variable.get() == then
 
 
 @pytest.mark.loopback
