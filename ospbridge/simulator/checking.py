@@ -29,6 +29,13 @@ def check_world(world: World, profile: Profile) -> None:
             f"the world's time_step must be a positive number of seconds, got {world.time_step!r}",
             hint="it says how much time one step simulates, for instance 0.01",
         )
+    if isinstance(world.events, str):
+        raise ConfigurationError(
+            f"the world's events must be a list or tuple of names, got the text {world.events!r}",
+            hint=f"a tuple of one name has a comma: ({world.events!r},)",
+        )
+    for event in world.events:
+        _check_name("an event", event)
     for agent in world.agents:
         _check_name("an agent", agent.name)
         for kind, values in (
