@@ -30,6 +30,8 @@ __all__ = ["Findings", "held_against", "importable"]
 
 WHOLE: Final = ("Int", "Integer")
 """Types of variables that take whole numbers only, as servers of both profiles call them."""
+TRUTHS: Final = ("t", "f", "true", "false")
+"""What a variable of type Bool takes, in whichever case."""
 
 
 @dataclass(slots=True)
@@ -125,6 +127,10 @@ def _look_at_settings(
     for name, text in scenario.values.items():
         if known.get(name) in WHOLE and not _is_whole(text):
             mistakes.note(f"values.{name!r}", f"expected a whole number ({known[name]}), got {text!r}")
+        elif known.get(name) == "Double" and not _is_number(text):
+            mistakes.note(f"values.{name!r}", f"expected a number (Double), got {text!r}")
+        elif known.get(name) == "Bool" and text.lower() not in TRUTHS:
+            mistakes.note(f"values.{name!r}", f"expected true or false (Bool), got {text!r}")
     for name in scenario.randomise:
         if known.get(name) in WHOLE:
             what = f"what is drawn has decimals, and the variable is a whole number ({known[name]})"

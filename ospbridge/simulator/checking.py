@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World, WorldAgent
 
-__all__ = ["MOST_VALUES", "check_world"]
+__all__ = ["LARGEST", "MOST_VALUES", "check_world"]
 
 MOST_VALUES: Final = 16_370
 """Of 4 bytes each, behind 21 bytes of header, in the 65,507 bytes of the largest UDP datagram."""
@@ -29,6 +29,13 @@ def check_world(world: World, profile: Profile) -> None:
             f"the world's time_step must be a positive number of seconds, got {world.time_step!r}",
             hint="it says how much time one step simulates, for instance 0.01",
         )
+    if isinstance(world.events, str):
+        raise ConfigurationError(
+            f"the world's events must be a list or tuple of names, got the text {world.events!r}",
+            hint=f"a tuple of one name has a comma: ({world.events!r},)",
+        )
+    for event in world.events:
+        _check_name("an event", event)
     for agent in world.agents:
         _check_name("an agent", agent.name)
         for kind, values in (
@@ -53,7 +60,12 @@ def _check_name(whose: str, name: object) -> None:
 def _check_range(which: str, value: InterfaceValue) -> None:
     low, high = value.min, value.max
     possible = _is_number(low) and _is_number(high) and low <= high and low < math.inf and high > -math.inf
-    if not possible or any(LARGEST < abs(limit) < math.inf for limit in (low, high)):
+    if possible and any(LARGEST < abs(limit) < math.inf for limit in (low, high)):
+        raise ConfigurationError(
+            f"{which} has the range from {low!r} to {high!r}, beyond the floats of 4 bytes that OSP sends",
+            hint="-math.inf and math.inf where it has no limit",
+        )
+    if not possible:
         raise ConfigurationError(
             f"{which} has the range from {low!r} to {high!r}",
             hint="the smaller number comes first, as in InterfaceValue('/Joint/Angle', -1.0, 1.0); -math.inf and "

@@ -11,6 +11,7 @@ Seeds: agent k of the world is reset with seed + k, so that agent 0 is the local
 from __future__ import annotations
 
 import math
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,8 +96,7 @@ class HostedEnv:
 
     def _failed(self, what: str, error: Exception) -> WorldFailed:
         return WorldFailed(
-            f"environment {self.env_id!r} of agent {self.agent.name!r} failed in a {what}: "
-            f"{type(error).__name__}: {error}"
+            f"environment {self.env_id!r} of agent {self.agent.name!r} failed in a {what}: {_told(error)}"
         )
 
     def parameters(self) -> Iterable[Variable]:
@@ -178,6 +178,11 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
+        if "mujoco_py" in str(error):
+            raise ConfigurationError(
+                f"{env_id} needs mujoco_py, which is no longer maintained",
+                hint="host a later version of it: Gymnasium's from -v4 on need only the package mujoco",
+            ) from error
         raise ConfigurationError(
             f"{env_id} needs a package that is not installed: {error}",
             hint=f"pip install 'gymnasium[{_extra(str(error))}]'",
@@ -197,9 +202,17 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
         raise  # of an environment of ours
     except Exception as error:
         raise ConfigurationError(
-            f"environment {env_id!r} cannot be made: {type(error).__name__}: {error}",
+            f"environment {env_id!r} cannot be made: {_told(error)}",
             hint="make it by itself, with gymnasium.make: its own traceback says more",
         ) from error
+
+
+def _told(error: Exception) -> str:
+    """Its kind and text, if it has one: a bare ``assert`` has none, so that where it stands must tell it."""
+    if str(error):
+        return f"{type(error).__name__}: {error}"
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{type(error).__name__} in {frame.f_code.co_filename}, line {line}"
 
 
 def _extra(complaint: str) -> str:

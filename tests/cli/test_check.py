@@ -150,6 +150,7 @@ def test_with_a_simulator_values_that_it_could_not_take_are_told(
     file = written(
         tmp_path,
         '[values]\n"/Simulation/Seed" = 1.5\n"/Simulation/TimeStepSize" = 0.5\n'
+        '"/Sim/Arena/Size" = "wide"\n"/Simulation/RandomizeSeedAtReset" = 1\n'
         '[randomise]\n"/Simulation/IterationsPerStep" = { low = 1, high = 9 }\n'
         '"/Simulation/RandomizeSeedAtReset" = { low = 0, high = 1 }\n'
         '"/Sim/Arena/TopSpeed" = { low = 0.5, high = 1 }\n"/Sim/Arena/TopSped" = { low = 0.5, high = 1 }\n'
@@ -159,9 +160,11 @@ def test_with_a_simulator_values_that_it_could_not_take_are_told(
     told = served.run("check", file, exit_code=78).stdout.replace(f"{file}:", "").splitlines()
     begins = [
         f"3: values.'/Simulation/Seed': expected a whole number ({kind}), got '1.5'",
-        "6: randomise.'/Simulation/IterationsPerStep': what is drawn has decimals, and the variable is a whole number",
-        "7: randomise.'/Simulation/RandomizeSeedAtReset': it is 'F', and no number that could be drawn",
-        "9: randomise.'/Sim/Arena/TopSped': the simulator has no value '/Sim/Arena/TopSped' (did you mean",
+        "5: values.'/Sim/Arena/Size': expected a number (Double), got 'wide'",
+        "6: values.'/Simulation/RandomizeSeedAtReset': expected true or false (Bool), got '1'",
+        "8: randomise.'/Simulation/IterationsPerStep': what is drawn has decimals, and the variable is a whole number",
+        "9: randomise.'/Simulation/RandomizeSeedAtReset': it is 'F', and no number that could be drawn",
+        "11: randomise.'/Sim/Arena/TopSped': the simulator has no value '/Sim/Arena/TopSped' (did you mean",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
 

@@ -54,8 +54,9 @@ def test_a_range_has_its_smaller_number_first(profile: Profile, kind: str, low: 
 @pytest.mark.parametrize("limit", [1e300, "1.0", None])
 def test_a_range_is_of_numbers_that_four_bytes_hold(limit: Any) -> None:
     agent = WorldAgent("a", [WHOLE], [InterfaceValue("/wrong", 0.0, limit)])
-    with pytest.raises(ConfigurationError, match=r"output .* has the range from 0\.0 to"):
+    with pytest.raises(ConfigurationError, match=r"output .* has the range from 0\.0 to") as caught:
         check_world(world(agents=[agent]), DOCUMENT)
+    assert ("smaller number comes first" in caught.value.hint) == (limit != 1e300)
 
 
 def test_whatever_numpy_calls_a_range_is_one() -> None:
@@ -65,10 +66,20 @@ def test_whatever_numpy_calls_a_range_is_one() -> None:
     check_world(world(agents=[WorldAgent("a", [point, free], [space, free])]), DOCUMENT)
 
 
+def test_events_are_several_names_and_no_text() -> None:
+    with pytest.raises(
+        ConfigurationError, match="events must be a list or tuple of names, got the text"
+    ) as caught:
+        check_world(world(events=("/Bump")), DOCUMENT)
+    assert "('/Bump',)" in caught.value.hint
+
+
 @pytest.mark.parametrize("name", [3, None, "a\0b"])
 def test_names_are_texts(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="the name of an agent must be a text without NUL"):
         check_world(world(agents=[WorldAgent(name, [], [])]), DOCUMENT)
+    with pytest.raises(ConfigurationError, match="the name of an event must be a text"):
+        check_world(world(events=["/Bump", name]), DOCUMENT)
     with pytest.raises(ConfigurationError, match="the name of an output of agent 'a' must be a text"):
         check_world(world(agents=[WorldAgent("a", [], [InterfaceValue(name, 0, 1)])]), DOCUMENT)
 

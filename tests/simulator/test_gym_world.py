@@ -76,6 +76,8 @@ def test_names_that_occur_several_times_are_numbered() -> None:
         (spaces.MultiBinary(3), 3, [0.4, 0.6, 1.0], [0, 1, 1]),
         (spaces.Box(-1, 1, (2, 2), np.float64), 4, [0.5, -0.5, 1.0, 0.0], [[0.5, -0.5], [1.0, 0.0]]),
         (spaces.Box(0, 9, (2,), np.int32), 2, [3.6, 10.0], [4, 9]),
+        (spaces.Box(-0.1, 0.1, (2,), np.float64), 2, [-0.1, 0.1], [-0.1, 0.1]),
+        (spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64), 2, [-(2.0**63), 2.0**63], [-(2**63), 2**63 - 1]),
     ],
 )
 def test_action_spaces_become_inputs(space: Any, count: int, inputs: list[float], expected: Any) -> None:
@@ -106,9 +108,8 @@ def test_action_spaces_become_inputs(space: Any, count: int, inputs: list[float]
 )
 def test_observation_spaces_become_outputs(space: Any, seen: Any, expected: list[float]) -> None:
     writer = observation_writer("X-v0", space)
-    assert [value.name for value in writer.outputs] == [
-        f"/observation/{index}" for index in range(len(expected))
-    ]
+    assert len(writer.outputs) == len(expected)
+    assert all(value.name.startswith("/observation/") for value in writer.outputs)
     assert np.array_equal(np.asarray(writer.write(seen), np.float32), np.array(expected, np.float32))
 
 
@@ -116,8 +117,33 @@ def test_spaces_without_a_form_are_refused_with_a_hint() -> None:
     with pytest.raises(ConfigurationError, match="no form as inputs") as refused:
         action_reader("X-v0", spaces.Text(5))
     assert "wrapper" in refused.value.hint
-    with pytest.raises(ConfigurationError, match="no fixed size"):
-        observation_writer("X-v0", spaces.Sequence(spaces.Discrete(2)))
+    many = spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple((spaces.Sequence(spaces.Discrete(2)),)))
+    with pytest.raises(
+        ConfigurationError, match=r"numbers: the observation\['b'\]\[0\] is a Sequence \("
+    ) as refused:
+        observation_writer("X-v0", many)
+    assert "wrapper" in refused.value.hint
+    with pytest.raises(ConfigurationError, match=r"the observation\['a'\] is empty \("):
+        observation_writer("X-v0", spaces.Dict(a=spaces.Tuple(()), b=spaces.Discrete(2)))
+
+
+def test_parts_of_an_observation_are_named_after_their_keys() -> None:
+    space = spaces.Dict(
+        goal=spaces.Box(-1, 1, (2,)), seen=spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, ())))
+    )
+    assert [value.name for value in observation_writer("X-v0", space).outputs] == [
+        "/observation/goal/0",
+        "/observation/goal/1",
+        "/observation/seen/0/0",
+        "/observation/seen/0/1",
+        "/observation/seen/1/0",
+    ]
+
+
+def test_a_bound_that_no_float_of_four_bytes_holds_is_none() -> None:
+    space = spaces.Box(-1e300, np.finfo(np.float64).max, (1,), np.float64)
+    for values in (action_reader("X-v0", space).inputs, observation_writer("X-v0", space).outputs):
+        assert [(value.min, value.max) for value in values] == [(-math.inf, math.inf)]
 
 
 def test_unknown_environments_are_refused_with_a_hint() -> None:
@@ -164,6 +190,29 @@ def test_an_environment_that_cannot_be_made_says_why(
         GymWorld(["Broken-v0"])
     told = f"environment 'Broken-v0' cannot be made: {type(error).__name__}: {error}"
     assert refused.value.message.startswith(told)
+
+
+def test_an_environment_of_the_old_mujoco_is_refused_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def old(**_: Any) -> gymnasium.Env[Any, Any]:
+        raise gymnasium.error.DependencyNotInstalled("No module named 'mujoco_py'.", "pip install mujoco_py")
+
+    spec = gymnasium.envs.registration.EnvSpec("Old-v2", entry_point=old)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with pytest.raises(ConfigurationError, match="Old-v2 needs mujoco_py") as refused:
+        GymWorld(["Old-v2"])
+    assert "later version" in refused.value.hint
+
+
+def test_an_error_without_a_text_says_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strict(**_: Any) -> gymnasium.Env[Any, Any]:
+        raise AssertionError
+
+    spec = gymnasium.envs.registration.EnvSpec("Strict-v0", entry_point=strict)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    with pytest.raises(ConfigurationError, match=rf"cannot be made: AssertionError in {__file__}, line \d+"):
+        GymWorld(["Strict-v0"])
 
 
 def test_an_environment_of_ours_that_cannot_be_made_tells_its_own_way_out(

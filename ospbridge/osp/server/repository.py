@@ -53,43 +53,49 @@ def parse_double(text: str) -> float | None:
 
 
 def double_variable(
-    name: str, read: Callable[[], float], write: Callable[[float], bool] | None = None
+    name: str, read: Callable[[], float], write: Callable[[float], bool | None] | None = None
 ) -> Variable:
-    """A variable of type Double; ``write`` says whether it takes a number, without it clients cannot set it."""
+    """A variable of type Double. Without ``write`` clients cannot set it; ``write`` returns False to refuse."""
 
     def set_text(text: str) -> bool:
         value = parse_double(text)
-        return value is not None and write is not None and write(value)
+        return value is not None and write is not None and _taken(write(value))
 
     return Variable(name, ValueKind.DOUBLE, lambda: format_double(read()), set_text)
 
 
-def int_variable(name: str, read: Callable[[], int], write: Callable[[int], bool] | None = None) -> Variable:
-    """A variable of type Int, 32 bits; ``write`` says whether it takes a number, without it clients cannot set it."""
+def int_variable(
+    name: str, read: Callable[[], int], write: Callable[[int], bool | None] | None = None
+) -> Variable:
+    """A variable of type Int, 32 bits. Without ``write`` clients cannot set it; ``write`` returns False to refuse."""
 
     def set_text(text: str) -> bool:
         if write is None or not _INTEGER.fullmatch(text):
             return False
         value = int(text)
-        return INT_MIN <= value <= INT_MAX and write(value)
+        return INT_MIN <= value <= INT_MAX and _taken(write(value))
 
     return Variable(name, ValueKind.INT, lambda: str(read()), set_text)
 
 
-def bool_variable(name: str, read: Callable[[], bool], write: Callable[[bool], None]) -> Variable:
-    """A variable of type Bool, written "T" or "F"."""
+def bool_variable(
+    name: str, read: Callable[[], bool], write: Callable[[bool], bool | None] | None = None
+) -> Variable:
+    """A variable of type Bool, "T" or "F". Without ``write`` clients cannot set it; it returns False to refuse."""
 
     def set_text(text: str) -> bool:
-        if text not in ("T", "F"):
-            return False
-        write(text == "T")
-        return True
+        return write is not None and text in ("T", "F") and _taken(write(text == "T"))
 
     return Variable(name, ValueKind.BOOL, lambda: "T" if read() else "F", set_text)
 
 
+def _taken(answer: bool | None) -> bool:
+    """Whether a world took what it was given: one that only assigns it returns None."""
+    return answer is None or bool(answer)
+
+
 def text_variable(name: str, content: str = "") -> Variable:
-    """A variable of type String, which means nothing to anybody and keeps what it is set to."""
+    """A variable of type String, which keeps what clients set it to; its ``get()`` tells the world what that is."""
     held = [content]
 
     def set_text(text: str) -> bool:
