@@ -31,11 +31,12 @@ def run() -> None:
             return
     try:
         from ospbridge.cli import main
+
+        main()
     except KeyboardInterrupt:
-        # As the commands end with it, whose code is being read yet.
+        # As the commands end with it, whose code is being read yet, or has just been left.
         sys.stderr.write("\n")
         sys.exit(130)
-    main()
 
 
 def _name() -> str:

@@ -19,7 +19,9 @@ CODES: Final = {
         "done",
         (
             "Also after SIGTERM or Ctrl-C, for commands that are ended in that way: `connect`, `sim`, `sink`, `top`, "
-            "`events watch`, `values watch`, and `trace replay`, unless it has `--strict` and found a difference."
+            "`events watch`, `values watch`, and `trace replay`, unless it has `--strict` and found a difference. "
+            "While a command is being loaded, which takes about a second, Ctrl-C ends it with 130, and SIGTERM and "
+            "SIGHUP end it as any process."
         ),
     ),
     EXIT_PROBLEM: (

@@ -102,6 +102,13 @@ class LazyGroup(click.Group):
         with unwritten_told():
             return super().main(*args, **kwargs)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the command line; an interruption is none of the user's mistakes, whose exit code click would give."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt:
+            _exit_interrupted()
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table: what to try first comes first."""
         return list(self.places)
@@ -165,8 +172,11 @@ class LazyGroup(click.Group):
 
         Any other exception is a bug of ours, and keeps its traceback.
         """
-        from ospbridge.cli.stopping import heeded
-        from ospbridge.errors import OspBridgeError  # what only asks for help never gets here
+        try:
+            from ospbridge.cli.stopping import heeded
+            from ospbridge.errors import OspBridgeError  # what only asks for help never gets here
+        except KeyboardInterrupt:
+            _exit_interrupted()
 
         try:
             with heeded():

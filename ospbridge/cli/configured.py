@@ -45,8 +45,16 @@ class Configuration:
 
                 token = read_token(self.daemon["dashboard_token"])
                 place(self.daemon["dashboard"], guarded=bool(token))
-        self.settings()
-        self.feedings()
+        for entry, settings in zip(self.simulators, self.settings(), strict=True):
+            listen = settings.listen
+            if listen is not None and _all_known(listen.files.cert, listen.files.key, listen.files.ca):
+                with entry.blamed():
+                    listen.files.context(server=True)
+        for entry, feeding in zip(self.servers, self.feedings(), strict=True):
+            tls = feeding.upstream.address.tls
+            if tls is not None and _all_known(tls.cert, tls.key, tls.ca):
+                with entry.blamed():
+                    tls.context()
 
     def check_daemon(self) -> None:
         """What is said of the daemon itself, and could work nowhere. Raises ConfigurationError, UsageError."""
@@ -93,6 +101,13 @@ class Configuration:
                 assert server is not None
                 made.append(Feeding(server, tuple(entry["simulators"] or ())))
         return made
+
+
+def _all_known(*files: Path | None) -> bool:
+    """Whether the daemon will find them as they are here: systemd provides credentials while the service runs."""
+    return not any(
+        file is not None and file.is_relative_to("/run") and "credentials" in file.parts for file in files
+    )
 
 
 def configuration(context: click.Context, file: Path | None) -> Configuration:

@@ -98,7 +98,7 @@ class Conductor:
 
     @property
     def given_up(self) -> bool:
-        """The simulator was lost too often, or does not fit, and is not joined any more."""
+        """The simulator was lost too often, or does not fit, and is not joined any more, or not for a while."""
         return bool(self._keeper.given_up_hint)
 
     @property
@@ -325,13 +325,20 @@ class Conductor:
     # --- the session -----------------------------------------------------------------------------------------------
 
     async def run(self) -> Never:
-        """Keep the session until cancelled. Raises SessionLost when it is lost too often, and what joining raises."""
+        """Keep the session until cancelled. Raises SessionLost when it is lost too often, and what joining raises.
+
+        After SessionLost it may run again: one more rebuild each minute is left.
+        """
         try:
             await self._keeper.run()
         except OspBridgeError as error:
             self._keeper.ended(error)
             self._changed()
             raise
+
+    def tried_again_after(self, seconds: float) -> None:
+        """``run`` has raised SessionLost, and is called again then; for whoever asks why it is not joined."""
+        self._keeper.tried_again_after(seconds)
 
     def _changed(self) -> None:
         self.barrier.changed()

@@ -83,6 +83,10 @@ class SessionKeeper:
         """The session was given up because others did not vote."""
         self._absence: Absence | None = None
         """Of the simulator, where the session was over when it was given up."""
+        self._budget: Budget | None = None
+        """Of rebuilds; None before the first run."""
+        self._fitted = False
+        """The simulator had what the tasks want."""
         self._listening: trio.CancelScope | None = None
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -110,6 +114,10 @@ class SessionKeeper:
         self._ended = True
         self.broken = ""
         self.connection, self.hint = f"given up: {error.message}", error.hint
+
+    def tried_again_after(self, seconds: float) -> None:
+        """Another ``run`` begins then, so that nobody need start anything."""
+        self.hint = f"look at the simulator's own log; it is joined again within {seconds:g} s"
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[TrioSession]:
@@ -149,21 +157,25 @@ class SessionKeeper:
         """Join, listen, and rebuild what is lost, until cancelled.
 
         Raises SessionLost when that happens too often, and at first what the tasks want in vain; a simulator that comes
-        back without it is left alone for a while, and tried again.
+        back without it is left alone for a while, and tried again. May run again after SessionLost.
         """
+        if self._ended:
+            self._ended = False
+            self.connection, self.hint = "joining again", ""
         try:
             await self._stay_joined()
         finally:
-            if self._absence is not None:
-                self._absence.close()
+            absence, self._absence = self._absence, None
+            if absence is not None:
+                absence.close()
 
     async def _stay_joined(self) -> Never:
         settings = self._settings
-        budget = Budget(trio.current_time())
+        budget = self._budget = self._budget or Budget(trio.current_time())
         forcing = Forcing(settings)
         patience: Patience | None = None
         lateness = Lateness()
-        away = fitted = False
+        away = False
         while True:
             unfit: OspBridgeError | None = None
             session, interfaces = await join(
@@ -187,7 +199,7 @@ class SessionKeeper:
                     task.name_no_infos()
                 await session.equip(tasks)
                 self._lockstep.take_agents(tasks)
-                fitted = True
+                self._fitted = True
                 patience = None
                 # Only now: whoever finds it joined may attach.
                 self.session = session
@@ -206,7 +218,7 @@ class SessionKeeper:
                     self._absence = Absence(session.server)
             except OspBridgeError as error:
                 # At first it may be a mistake of the user's.
-                if self.session is not None or not fitted:
+                if self.session is not None or not self._fitted:
                     raise
                 self.broken = error.message
                 unfit = error

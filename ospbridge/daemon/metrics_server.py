@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -11,6 +12,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.transport.crowding import Crowd
+from ospbridge.transport.host_names import names_us
 
 if TYPE_CHECKING:
     import h11
@@ -32,6 +34,7 @@ AGAIN_AFTER: Final = 1.0
 LARGEST_REQUEST: Final = 16 * 1024
 """Bytes of a request's head."""
 PAGE: Final = b'<!doctype html><title>ospbridge</title><a href="/metrics">metrics</a>\n'
+STRANGER: Final = b"This host is not known by that name here. Call it by its IP address or localhost.\n"
 
 
 def metrics_server(address: Endpoint) -> Companion:
@@ -71,6 +74,7 @@ class _MetricsServer:
             )
             return
         found = registry(overlook)
+        ours_alone = all(_is_loopback(listener) for listener in listeners)
         host, port = self._address.host, listeners[0].socket.getsockname()[1]
         log.info("metrics open", url=f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
 
@@ -87,7 +91,7 @@ class _MetricsServer:
                 return
             try:
                 with scope:
-                    await _answer(stream, found)
+                    await _answer(stream, found, ours_alone=ours_alone)
             except Exception:
                 log.exception("metrics could not be told", hint="please report this")
                 await trio.aclose_forcefully(stream)
@@ -111,7 +115,12 @@ class _MetricsServer:
         return await trio.open_tcp_listeners(port, host=self._address.host)
 
 
-async def _answer(stream: trio.SocketStream, found: CollectorRegistry) -> None:
+def _is_loopback(listener: trio.SocketListener) -> bool:
+    return ipaddress.ip_address(listener.socket.getsockname()[0].partition("%")[0]).is_loopback
+
+
+async def _answer(stream: trio.SocketStream, found: CollectorRegistry, *, ours_alone: bool) -> None:
+    """``ours_alone``: only this host can reach us, so that who calls us otherwise is a page of another site's."""
     import h11
 
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_REQUEST)
@@ -126,6 +135,11 @@ async def _answer(stream: trio.SocketStream, found: CollectorRegistry) -> None:
                 return
             if request.method != b"GET":
                 await _send(stream, connection, 405, [("Allow", "GET")], b"")
+                return
+            if ours_alone and not all(names_us(host) for host in _hosts(request)):
+                await _send(
+                    stream, connection, 403, [("Content-Type", "text/plain; charset=utf-8")], STRANGER
+                )
                 return
             status, headers, body = _resource(request, found)
             await _send(stream, connection, status, headers, body)
@@ -145,6 +159,11 @@ async def _request(stream: trio.SocketStream, connection: h11.Connection) -> h11
         if event is not h11.NEED_DATA:
             return None
         connection.receive_data(await stream.receive_some(LARGEST_REQUEST))
+
+
+def _hosts(request: h11.Request) -> list[str]:
+    """One, or none of a client of HTTP 1.0, which is no browser."""
+    return [value.decode("latin-1") for name, value in request.headers if name == b"host"]
 
 
 def _resource(request: h11.Request, found: CollectorRegistry) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -18,7 +18,7 @@ from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode
 from ospbridge.daemon.supervision import reloading, supervise
-from ospbridge.errors import OspBridgeError
+from ospbridge.errors import OspBridgeError, SessionLost
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
 from ospbridge.transport.tls import TlsListener
@@ -40,6 +40,8 @@ LEAVE_WITHIN: Final = 2.8
 """Seconds from a signal to the end."""
 WRITE_WITHIN: Final = 0.5
 """Seconds that are left of them at least for writing what is to be recorded or spooled."""
+LOST_PAUSE: Final = 60.0
+"""Seconds until one of several simulators that was lost too often is joined again: it has earned one rebuild then."""
 
 
 async def serve(
@@ -52,9 +54,10 @@ async def serve(
 ) -> None:
     """Run until ``signals`` has SIGTERM or SIGINT. Raises what cannot be mended: ConfigurationError and others.
 
-    Of several simulators, one that is given up for good is only logged, as long as others are left. ``companions`` run
-    for as long as environments are served. SIGHUP has certificates read again and calls ``reload``, whose
-    OspBridgeError is only logged; where that is None it ends the daemon, as it does for a terminal that is closed.
+    Of several simulators, one that is given up is only logged, as long as others are left; one that was lost too often
+    is joined again after a while. ``companions`` run for as long as environments are served. SIGHUP has certificates
+    read again and calls ``reload``, whose OspBridgeError is only logged; where that is None it ends the daemon, as it
+    does for a terminal that is closed.
     """
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier())
@@ -186,15 +189,32 @@ def _tell_shared(door: _Door, upstreams: Sequence[Upstream]) -> None:
 
 
 async def _keep(conductor: Conductor, left: list[Conductor]) -> None:
-    """Keep the session of one of those that are ``left``; raises what it ends with when it is the last one."""
+    """Keep the session of one of those that are ``left``; raises what it ends with when it is the last one.
+
+    One that was lost too often is tried again, as a daemon that ends for it would be started again; what it ends with
+    otherwise was asked for, or is a mistake.
+    """
     with conductor.logging():
-        try:
-            await conductor.run()
-        except OspBridgeError as error:
-            left.remove(conductor)
-            if not left:
-                raise
-            log.warning("a simulator is given up, the others go on", reason=error.message, hint=error.hint)
+        while True:
+            try:
+                await conductor.run()
+            except OspBridgeError as error:
+                left.remove(conductor)
+                if not left:
+                    raise
+                if not isinstance(error, SessionLost):
+                    log.warning(
+                        "a simulator is given up, the others go on", reason=error.message, hint=error.hint
+                    )
+                    return
+                log.warning(
+                    "a simulator is left alone for a while, the others go on",
+                    reason=error.message,
+                    again_after=LOST_PAUSE,
+                )
+            conductor.tried_again_after(LOST_PAUSE)
+            await trio.sleep(LOST_PAUSE)
+            left.append(conductor)
 
 
 async def _attend(server: HubServer, conductor: Conductor) -> None:

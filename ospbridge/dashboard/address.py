@@ -1,10 +1,4 @@
-"""Where the dashboard listens, who may come in, and by which names it is called.
-
-A page in the user's own browser may come from anywhere, and a name of the attacker's that suddenly resolves to this
-host (DNS rebinding) would let it read ours. Such a request names the attacker's host, so that only names that are known
-to be ours are served: IP addresses, which nobody can make resolve to something else, localhost, this host's name, and
-those that the user adds for a proxy.
-"""
+"""Where the dashboard listens, who may come in, and by which names it is called."""
 
 from __future__ import annotations
 
@@ -17,9 +11,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.transport.host_names import is_ip, named, names_us
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -57,37 +51,12 @@ class Access:
 
     def knows(self, host: str) -> bool:
         """Whether a Host header names us. Ports are left aside: a tunnel may lead here from another one."""
-        name = _hostname(host)
-        if name is None:
-            return False
-        if name == "localhost" or name in self.names:
-            return True
-        own = socket.gethostname().lower()
-        return name in (own, own.partition(".")[0], f"{own}.local") or _is_ip(name)
+        return names_us(host, self.names)
 
     def came_from_us(self, origin: str) -> bool:
         """Whether an Origin header names a page of ours."""
         scheme, found, host = origin.partition("://")
         return bool(scheme and found) and self.knows(host)
-
-
-def _hostname(host: str) -> str | None:
-    try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port  # raises for what is none
-    except ValueError:
-        return None
-    if parts.netloc != host or "@" in host or parts.path:
-        return None
-    return (parts.hostname or "").rstrip(".") or None
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def called(name: str) -> str:
@@ -96,10 +65,10 @@ def called(name: str) -> str:
     Raises ConfigurationError for what is more than a name, or none: no browser would ever call it so.
     """
     found = name.strip().lower().removesuffix(".")
-    if _NAME.fullmatch(found) or _is_ip(found):
+    if _NAME.fullmatch(found) or is_ip(found):
         return found
-    inner = _hostname(found.partition("://")[2].partition("/")[0] or found.partition("/")[0])
-    if inner is not None and (_NAME.fullmatch(inner) or _is_ip(inner)):
+    inner = named(found.partition("://")[2].partition("/")[0] or found.partition("/")[0])
+    if inner is not None and (_NAME.fullmatch(inner) or is_ip(inner)):
         hint = f"write {inner} alone, without scheme, port and path"
     else:
         hint = "write a name as browsers send it: letters of ASCII, digits, hyphens and dots; others begin with xn--"

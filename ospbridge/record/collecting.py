@@ -182,8 +182,8 @@ class EpisodeCollector:
 
     One that would take more than ``memory`` bytes is handed over in parts, each of as many steps as fit, and of one at
     least. What ``finished`` raises is raised by whatever ended the episode, which is over all the same. But what is no
-    Exception, as Ctrl-C, only interrupts it: it is called with the same again when the next episode begins or ends, or
-    with ``close``.
+    Exception, as Ctrl-C, only interrupts it: it is called with the same again when the next part, the next episode or
+    this one ends, when the next one begins, or with ``close``; the rest of an episode in parts is not lost then.
     """
 
     def __init__(
@@ -272,15 +272,26 @@ class EpisodeCollector:
 
     def _go_on(self) -> None:
         """What was collected is handed over; what comes next begins with the last observation."""
-        columns, self._columns = self._columns, None
+        if self._interrupted is not None:
+            self._take_part(self._interrupted)
+        columns = self._columns
         assert columns is not None
         steps = len(columns.rewards)
         wide, infos = 4 * len(self._whose.observation_space.low), len(self._whose.info_names)
         last = _Columns(columns.observations[-wide:], columns.infos[len(columns.infos) - infos :])
-        self._hand_over(columns, [], "continued", f"longer than {steps} steps")
+        part = self._collected(columns, [], "continued", f"longer than {steps} steps")
         self._columns = last
         self._started = time()
         self._before += steps
+        self._take_part(part)
+
+    def _take_part(self, part: Collected) -> None:
+        """What only interrupts it leaves the rest of the episode to come."""
+        try:
+            self._take(part)
+        except Exception:
+            self._columns = None
+            raise
 
     def finish(self, feedback: Feedback) -> None:
         """The latest step brought ``feedback``, which ends the episode."""
@@ -304,9 +315,11 @@ class EpisodeCollector:
         columns, self._columns = self._columns, None
         kept, self._kept = self._kept, []
         if columns is not None and (kept or columns.rewards):
-            self._hand_over(columns, kept, how, reason, terminated=terminated, truncated=truncated)
+            self._take(
+                self._collected(columns, kept, how, reason, terminated=terminated, truncated=truncated)
+            )
 
-    def _hand_over(
+    def _collected(
         self,
         columns: _Columns,
         kept: list[Any],
@@ -315,23 +328,21 @@ class EpisodeCollector:
         *,
         terminated: bool = False,
         truncated: bool = True,
-    ) -> None:
-        self._take(
-            Collected(
-                self._whose,
-                self._id,
-                self._seed,
-                self._started,
-                time(),
-                how,
-                reason,
-                terminated,
-                truncated,
-                self._before,
-                self.weights_seq_no,
-                columns,
-                kept,
-            )
+    ) -> Collected:
+        return Collected(
+            self._whose,
+            self._id,
+            self._seed,
+            self._started,
+            time(),
+            how,
+            reason,
+            terminated,
+            truncated,
+            self._before,
+            self.weights_seq_no,
+            columns,
+            kept,
         )
 
     def _take(self, collected: Collected) -> None:

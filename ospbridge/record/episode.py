@@ -43,6 +43,9 @@ __all__ = ["RecordedEpisode", "read_episode", "write_episode"]
 
 FORMAT: Final = "ospbridge episode"
 VERSION: Final = 1
+LARGEST: Final = 1 << 30
+"""Bytes of an episode's arrays. Longer ones are in several files, which hold far less; but a file that somebody has
+compressed may expand to anything."""
 _NOTES: Final = ("action_logp", "action_dist_inputs", "drawn_actions")
 _BAD_ARCHIVE: Final = (zipfile.BadZipFile, zlib.error, RuntimeError)
 """RuntimeError: encrypted, or compressed in an unknown way (NotImplementedError)."""
@@ -182,8 +185,10 @@ def read_episode(path: str | os.PathLike[str]) -> RecordedEpisode:
     """The episode in a file. Raises ConfigurationError for what is none, or is damaged."""
     path = Path(path)
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file):
-            pass
+        with path.open("rb") as file, zipfile.ZipFile(file) as members:
+            size = sum(member.file_size for member in members.infolist())
+        if size > LARGEST:
+            raise ValueError(f"it expands to {size} bytes, expected {LARGEST} at most")  # noqa: TRY301  # told like the rest
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
             # What does not begin as an array does is handed out as bytes.

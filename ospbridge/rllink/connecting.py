@@ -2,7 +2,8 @@
 
 Facts: observed on Ray 2.47.1 and 2.60.0. A server closes the connection when a body is in the other dialect, and
 listens again 5 s after any connection ended; a connection made earlier than that comes about in TCP and is reset.
-So a dialect is tried, and where the connection ends before the PONG the other one is, after that pause.
+So a dialect is tried, and where the connection is closed before the PONG the other one is, after that pause. A reset
+says nothing of the dialect, unless it comes again. That matters where a server, as our own sink, speaks both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class End(Enum):
     """How an attempt, or the connection it made, ended."""
 
     REFUSED = "nobody listens"
-    CLOSED = "the server closed or reset the connection"
+    CLOSED = "the server closed the connection"
+    RESET = "the connection was reset"
     SILENT = "the server accepted the connection and did not answer"
 
 
@@ -83,8 +85,9 @@ class ConnectPlan:
         """The attempt failed, or the connection it made is over."""
         if not self._greeted:
             self._in_vain += 1
-            # A connection that was made too early is closed as well, and a learner may come back as another release.
-            if how is End.CLOSED and (self.dialect is None or self._in_vain > 1):
+            # A learner may come back as another release.
+            doubted = how is End.CLOSED and (self.dialect is None or self._in_vain > 1)
+            if doubted or how is End.RESET is self._how:
                 self._candidate = (self._candidate + 1) % len(self._candidates)
         self._greeted = False
         least, longest = (

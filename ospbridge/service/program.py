@@ -40,6 +40,12 @@ def quoted(word: str) -> str:
         raise UsageError(
             f"{word!r} is not UTF-8, as everything in a unit must be", hint="give it another name"
         ) from None
+    if any(character < " " or character == "\x7f" for character in word):
+        # Of a program's path systemd takes none, and what follows a line break would be a setting of its own.
+        raise UsageError(
+            f"{word!r} has a line break or another control character, which no path in a unit may have",
+            hint="give it another name",
+        )
     said = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     plain = (
         said == word and word and not any(character.isspace() or character in "'\";" for character in word)

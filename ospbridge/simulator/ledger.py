@@ -14,18 +14,24 @@ A line for every step and every reset that was executed, in order:
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import errno
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from ospbridge.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
 __all__ = ["Ledger"]
+
+
+MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
+"""O_NONBLOCK: a pipe that nobody reads is refused, instead of waited for."""
 
 
 class Ledger:
@@ -34,11 +40,14 @@ class Ledger:
     def __init__(self, path: str | Path) -> None:
         self._path = path
         try:
-            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115  # closed by close()
+            descriptor = os.open(path, MODE, 0o666)
         except OSError as error:
+            why = "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror
             raise ConfigurationError(
-                f"cannot write the ledger {path}: {error.strerror}", hint="name a file in a writable folder"
+                f"cannot write the ledger {path}: {why}", hint="name a file in a writable folder"
             ) from error
+        os.set_blocking(descriptor, True)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Write one line. Raises ConfigurationError where the disk takes no more: a ledger has no gaps."""

@@ -10,6 +10,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError
@@ -20,6 +21,7 @@ from ospbridge.transport.stream_addresses import SCHEME
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from ospbridge.interface import Endpoint
 
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 BACKLOG: Final = 128
+SHORTEST_TRY: Final = 0.01
+"""Seconds for an address, however little is left."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -130,18 +134,21 @@ def _names_port(place: str) -> bool:
 def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
     """A connected, non-blocking stream. Raises ConfigurationError for certificates that do not fit, OSError.
 
-    A name that there is not is the former; that no name server answers is the latter.
+    The addresses of a name share ``timeout``. A name that there is not is the former; that no name server answers is
+    the latter.
     """
     context = address.files.context(server=False)
     host, port = address.endpoint.host, address.endpoint.port
+    end = monotonic() + timeout
     try:
-        plain = socket.create_connection((host, port), timeout)
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in PASSING:
             raise
         raise ConfigurationError(
             f"the host name {host!r} does not resolve: {error.strerror}", hint="check the spelling"
         ) from None
+    plain = _first_connected(places, end)
     try:
         settle(plain)
         sock = context.wrap_socket(plain, server_hostname=host)
@@ -156,6 +163,29 @@ def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
         raise
     sock.setblocking(False)
     return sock
+
+
+def _first_connected(places: Sequence[tuple[Any, ...]], end: float) -> socket.socket:
+    """A connection to the first of several addresses that accepts one, each with its share of the time until ``end``.
+
+    What is left then is the connection's time limit. Raises the OSError of the last one.
+    """
+    refusal = OSError("a name without addresses")
+    for number, (family, kind, protocol, _, place) in enumerate(places):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(SHORTEST_TRY, (end - monotonic()) / (len(places) - number)))
+            sock.connect(place)
+            sock.settimeout(max(SHORTEST_TRY, end - monotonic()))
+        except OSError as error:
+            sock.close()
+            refusal = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise refusal
 
 
 class TlsListener:

@@ -263,3 +263,28 @@ def test_all_that_may_be_said_of_a_simulator_is_heeded() -> None:
     asked = Asked({name: value.value for name, value in simulator.values.items()})
     settings_from(asked)
     assert asked.names == set(asked)
+
+
+TLS = """[[simulator]]
+listen = "0.0.0.0:45460"
+tls_cert = "{files}/a.pem"
+tls_key = "{files}/a.key"
+tls_ca = "{files}/ca.pem"
+"""
+
+
+def test_certificates_that_are_not_there_are_told_as_when_the_daemon_starts(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text(TLS.format(files=tmp_path))
+    told = run("config", "show", "--config", str(file), code=78).stderr
+    assert f"cannot read {tmp_path}/a.pem: No such file" in told
+    assert "osp.toml" in told
+    file.write_text(f'[[rllink]]\naddress = "tls://trainer:5555"\ntls_ca = "{tmp_path}/ca.pem"\n')
+    told = run("config", "show", "--config", str(file), code=78).stderr
+    assert f"cannot read {tmp_path}/ca.pem: No such file" in told
+
+
+def test_credentials_are_there_only_while_the_service_runs(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    file.write_text(TLS.format(files="/run/credentials/ospbridge.service"))
+    run("config", "show", "--config", str(file))

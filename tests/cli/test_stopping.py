@@ -193,6 +193,36 @@ def test_ctrl_c_while_the_program_starts_ends_with_the_exit_code_of_any_stop(tmp
     assert (result.returncode, result.stderr) == (130, "\n")
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "click.Group.make_context = interrupt",
+        "sys.meta_path.insert(0, types.SimpleNamespace(find_spec=interrupt))",
+    ],
+    ids=["reading the command line", "loading the command"],
+)
+def test_ctrl_c_beside_a_command_ends_with_the_exit_code_of_any_stop(where: str) -> None:
+    program = f"""
+import signal, sys, types
+import click
+import ospbridge.cli
+import ospbridge.__main__
+
+def interrupt(*args, **kwargs):
+    if args[0] != "ospbridge.cli.stopping" and isinstance(args[0], str):
+        return None
+    signal.raise_signal(signal.SIGINT)
+
+{where}
+sys.argv = ["ospbridge", "check", "/nowhere.toml"]
+ospbridge.__main__.run()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (result.returncode, result.stderr.strip()) == (130, "")
+
+
 # --- programs that wait to be asked --------------------------------------------------------------------------------
 
 

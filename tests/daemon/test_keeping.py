@@ -13,7 +13,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import joining, keeping
+from ospbridge.daemon import joining, keeping, service
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import (
@@ -188,6 +188,40 @@ async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
         async with running(document):
             await trio.sleep_forever()
     assert caught.group_contains(SessionLost, match="lost too often")
+
+
+async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again_after_a_while(
+    document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conductor = Conductor(Settings(hub=Path("hub"), simulator=document.address))
+    other = Conductor(Settings(hub=Path("hub"), simulator=document.address))
+    equipping.errors = [SessionLost("it fell silent", hint="wait") for _ in range(CAPACITY + 1)]
+    equipping.may.set()
+    left = [conductor, other]
+    pauses = trio.Event()
+    sleep = trio.sleep
+
+    async def asleep(seconds: float) -> None:
+        if seconds == service.LOST_PAUSE:
+            assert left == [other]
+            assert conductor.given_up
+            assert "joined again within 60 s" in conductor.connection_hint
+            await pauses.wait()
+        else:
+            await sleep(seconds)
+
+    monkeypatch.setattr(trio, "sleep", asleep)
+    with capture_logs() as logs, trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service._keep, conductor, left)
+            await until(lambda: conductor.given_up)
+            pauses.set()
+            await until(lambda: conductor.ready)
+            assert not conductor.given_up
+            assert left == [other, conductor]
+            nursery.cancel_scope.cancel()
+    (told,) = [line for line in logs if line["event"].startswith("a simulator is left alone")]
+    assert "lost too often" in told["reason"]
 
 
 async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(

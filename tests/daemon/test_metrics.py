@@ -138,6 +138,23 @@ def test_other_requests_are_refused(daemon: Daemon) -> None:
     assert get(url)[0] == 200
 
 
+def test_at_a_loopback_address_a_name_that_an_attacker_has_resolve_to_this_host_is_not_answered(
+    daemon: Daemon,
+) -> None:
+    url = url_of(daemon)
+    for ours in ("localhost:9464", "127.0.0.1", "[::1]:9464", socket.gethostname()):
+        assert get(url, Host=ours)[0] == 200
+    for path in (url, url.removesuffix("metrics")):
+        status, _, told = get(path, Host="evil.example:9464")
+        assert status == 403
+        assert "IP address" in told
+        assert "ospbridge_" not in told
+    host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert sock.recv(64).startswith(b"HTTP/1.1 200")
+
+
 def test_a_taken_address_is_told_and_the_daemon_goes_on(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,

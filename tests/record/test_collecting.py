@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -65,6 +66,50 @@ def test_parts_of_an_endless_episode_are_handed_over_too() -> None:
     assert [part.how for part in found] == ["continued"] * (len(found) - 1) + ["abandoned"]
     together = np.concatenate([found[0].observations, *(part.observations[1:] for part in found[1:])])
     np.testing.assert_array_equal(together[:, 0], np.arange(101))
+
+
+@pytest.mark.parametrize("interruptions", [1, 2])
+def test_ctrl_c_while_a_part_is_handed_over_costs_neither_it_nor_the_rest_of_the_episode(
+    interruptions: int,
+) -> None:
+    found: list[RecordedEpisode] = []
+    left = [KeyboardInterrupt()] * interruptions
+
+    def interrupted(episode: RecordedEpisode) -> None:
+        if left:
+            raise left.pop()
+        found.append(episode)
+
+    collector = EpisodeCollector(whose(), at_once(interrupted), memory=20_000)
+    collector.begin(feedback(0))
+    steps = 0
+    while steps < 1000:
+        steps += 1
+        with contextlib.suppress(KeyboardInterrupt):
+            collector.step(steps % 2, feedback(steps))
+    collector.close()
+    assert not left
+    assert len(found) > 2
+    assert [part.t_started for part in found] == np.cumsum([0, *map(len, found)])[:-1].tolist()
+    assert [part.how for part in found] == ["continued"] * (len(found) - 1) + ["abandoned"]
+    together = np.concatenate([found[0].observations, *(part.observations[1:] for part in found[1:])])
+    np.testing.assert_array_equal(together[:, 0], np.arange(1001))
+
+
+def test_an_episode_in_parts_is_over_where_a_part_is_refused() -> None:
+    taken: list[RecordedEpisode] = []
+
+    def refuse_the_first(episode: RecordedEpisode) -> None:
+        taken.append(episode)
+        if len(taken) == 1:
+            raise OSError("no room")
+
+    collector = EpisodeCollector(whose(), at_once(refuse_the_first), memory=2000)
+    with pytest.raises(OSError, match="no room"):
+        play(collector, 500)
+    collector.step(0, feedback(1))
+    collector.close()
+    assert len(taken) == 1
 
 
 def test_a_part_takes_no_more_than_it_may_with_the_observation_that_it_begins_with() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DiscreteSpace
+from ospbridge.record import episode
 from ospbridge.record.episode import RecordedEpisode, read_episode, write_episode
 from tests.record.episodes import box
 
@@ -76,6 +77,23 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(whole(5))
     assert len(read_episode(path)) == len(read_episode(str(path))) == 5
+
+
+def test_a_small_file_that_expands_beyond_all_bounds_is_refused_before_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "episode.npz"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rewards.npy", bytes(2_000_000))
+    assert file.stat().st_size < 10_000
+    monkeypatch.setattr(episode, "LARGEST", 1_999_999)
+
+    def unpacked(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(np, "load", unpacked)
+    with pytest.raises(ConfigurationError, match="expands to 2000000 bytes, expected 1999999 at most"):
+        read_episode(file)
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,22 @@ def test_only_a_server_that_closes_says_anything_about_its_dialect(how: End) -> 
     assert attempts.next_attempt().dialect is MSGPACK
 
 
+def test_a_reset_says_nothing_of_the_dialect_unless_it_comes_again() -> None:
+    attempts = plan()
+    tried = []
+    for how in (End.REFUSED, End.RESET, End.RESET, End.RESET, End.CLOSED):
+        tried.append(attempts.next_attempt().dialect)
+        attempts.ended(how)
+    assert tried == [MSGPACK, MSGPACK, MSGPACK, JSON, MSGPACK]
+    assert attempts.next_attempt().dialect is JSON
+
+
 @pytest.mark.parametrize(
     "how, first, longest",
     [
         (End.REFUSED, 1.0, LONGEST_REFUSED),
         (End.CLOSED, RECYCLING, LONGEST_PAUSE),
+        (End.RESET, RECYCLING, LONGEST_PAUSE),
         (End.SILENT, RECYCLING, LONGEST_PAUSE),
     ],
 )

@@ -147,3 +147,18 @@ def test_a_name_that_is_not_utf_8_is_refused_since_no_unit_can_have_it(tmp_path:
     config.write_text("")
     with pytest.raises(errors.UsageError, match="is not UTF-8"):
         Installation(Scope(user=True), None, config).install_steps(now=False, force=True)
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\x7f"])
+def test_a_path_with_a_line_break_is_refused_which_would_be_a_setting_of_its_own(
+    tmp_path: Path, character: str
+) -> None:
+    config = tmp_path / f"a{character}ExecStartPre=b.toml"
+    config.write_text("")
+    for installation in (
+        Installation(Scope(user=True), None, config),
+        Installation(Scope(user=True), "left", config),
+        Installation(Scope(user=True), program=(str(config),)),
+    ):
+        with pytest.raises(errors.UsageError, match="has a line break"):
+            installation.install_steps(now=False, force=True)

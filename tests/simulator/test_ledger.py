@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.errors import ConfigurationError
+from ospbridge.simulator.ledger import Ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +29,20 @@ except ConfigurationError as error:
     print(error.message, file=sys.stderr)
     sys.exit(3)
 """
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_one_with_a_reader_is_written(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigurationError, match="a pipe that nobody reads"):
+        Ledger(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with Ledger(pipe) as ledger:
+            ledger({"n": 1})
+        assert os.read(reader, 100) == b'{"n":1}\n'
+    finally:
+        os.close(reader)
 
 
 def test_a_record_of_which_only_a_part_finds_room_is_told(tmp_path: Path) -> None:

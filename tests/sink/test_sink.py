@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +21,7 @@ import ospbridge
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import ConfigurationError, UpstreamLost
 from ospbridge.record.reading import read_recording
+from ospbridge.rllink import connecting
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn
 from ospbridge.rllink.fragments import EpisodeFragment
@@ -78,6 +81,28 @@ async def linked(address: StreamAddress, dialect: Dialect | None = None) -> Asyn
             nursery.start_soon(link.run)
             yield await link.connection()
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_reset_in_the_first_greeting_does_not_make_the_older_dialect_the_one_to_speak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connecting, "RECYCLING", 0.01)
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    address = parse_stream(f"127.0.0.1:{listener.socket.getsockname()[1]}")
+
+    async def reset_once_and_serve() -> None:
+        stream = await listener.accept()
+        await stream.receive_some(1)
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.aclose()
+        await Sink(None, None, env_steps=100).serve([listener], None)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reset_once_and_serve)
+        async with linked(address) as connection:
+            assert connection.dialect is MSGPACK
+        nursery.cancel_scope.cancel()
 
 
 async def sent(connection: Connection, *fragments: EpisodeFragment) -> None:

@@ -64,6 +64,8 @@ class Connection:
         """It is of no use any more."""
         self.why: OspBridgeError | None = None
         """Why it was given up by us."""
+        self.reset = False
+        """It ended without a goodbye of the server's."""
         self._stream = stream
         self._on_event = on_event
         self._turn = trio.Lock()
@@ -149,6 +151,7 @@ class Connection:
                     data = await self._stream.receive_some(READ_AT_ONCE)
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                     data, why = b"", refused(error, machine.peer) or cut_off(error, machine.peer)
+                    self.reset = isinstance(error.__cause__, ConnectionResetError)
                 now = trio.current_time()
                 try:
                     if data:
@@ -264,7 +267,9 @@ class Link:
                 if was_refused(error):
                     # Nobody read what was said, so that it tells nothing of the dialect.
                     return End.REFUSED, error
-                return End.CLOSED if machine.lost is not None else End.SILENT, error
+                if machine.lost is None:
+                    return End.SILENT, error
+                return End.RESET if connection.reset else End.CLOSED, error
             self._gained(connection)
             try:
                 await connection.gone.wait()

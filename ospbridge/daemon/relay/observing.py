@@ -316,7 +316,9 @@ def _kind(attachment: Attachment) -> Kind:
 
 def default_spool(address: StreamAddress) -> Path:
     """Where the episodes for an upstream wait unless told otherwise."""
-    return state_directory() / f"spool-{re.sub(r'[^A-Za-z0-9.]+', '-', str(address))}.sqlite"
+    # Where zeros are left out tells addresses of IPv6 apart.
+    name = re.sub(r"[^A-Za-z0-9.]+", lambda found: "--" if "::" in found[0] else "-", str(address))
+    return state_directory() / f"spool-{name}.sqlite"
 
 
 def fragment_of(episode: RecordedEpisode) -> EpisodeFragment:

@@ -906,3 +906,16 @@ async def test_the_default_spool_is_named_after_the_address(
     assert observing.default_spool(address) == tmp_path / "ospbridge" / "spool-127.0.0.1-5555.sqlite"
     monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state:/other")
     assert observing.default_spool(address) == tmp_path / "state" / "spool-127.0.0.1-5555.sqlite"
+
+
+async def test_no_two_addresses_have_the_same_default_spool() -> None:
+    written = [
+        "[::1]:5555",
+        "[1::]:5555",
+        "[fd00::1:2]:5555",
+        "[fd00:1::2]:5555",
+        "[::]:5555",
+        "127.0.0.1:5555",
+    ]
+    spools = {observing.default_spool(parse_stream(address)) for address in written}
+    assert len(spools) == len(written)
