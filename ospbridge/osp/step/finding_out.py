@@ -22,6 +22,7 @@ from ospbridge.osp.client.timekeeping import (
 )
 from ospbridge.osp.client.unasked import denies_reset
 from ospbridge.osp.step.lost_completions import read_back
+from ospbridge.osp.step.overcounting import may_stand_for_another
 from ospbridge.osp.step.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
 
 if TYPE_CHECKING:
@@ -203,6 +204,9 @@ def _look_for_order(m: ClientMachine, s: StepUnderWay, reason: str) -> None:
             m,
             f"completions came and not all votes are acknowledged: one may have been counted twice, and {reason}",
         )
+    if not (s.doubled or s.resent or may_stand_for_another(m)):
+        # So it may be with every step of this server: several in a row are no accident.
+        m.lateness.acknowledged_behind += 1
     raise uncertain(
         m,
         "completions came before the last vote was acknowledged, as they do where datagrams overtake each other "

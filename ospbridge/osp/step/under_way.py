@@ -250,7 +250,8 @@ class StepUnderWay:
         if agent_id in self.unacked:
             self.unacked.discard(agent_id)
             self.heard = self.m.now
-            if self.sequential and not self.resent:
+            if self.sequential and not (self.resent or self.early):
+                # One that comes behind completions says nothing of how quick they may be.
                 self.m.lateness.acknowledged(self.m.now - self.voted)
             if self.resent and self.early:
                 # The step ran by the repetition, whose acknowledgement is lost: this one is for the first request,
@@ -340,13 +341,12 @@ class StepUnderWay:
     def _acknowledged_last(self, agent_id: int) -> bool:
         """Whether a completion before the acknowledgement is what this simulator makes of every step.
 
-        Only where no other vote can have run it, and a clock tells afterwards whether this step ran.
+        Only where no other vote can have run it, as far as the network has shown. If one had, ours would be left over,
+        and run the next step before its own last vote can: that has another order, and is told.
         """
         m = self.m
-        return (
-            m.lateness.acknowledges_last
-            and m.clock.available
-            and not (may_stand_for_another(m) or self.resent or self.doubled or m.lateness.awaits(agent_id))
+        return m.lateness.acknowledges_last and not (
+            may_stand_for_another(m) or self.resent or self.doubled or m.lateness.awaits(agent_id)
         )
 
     def _behind_rule(self, agent_id: int) -> bool:
