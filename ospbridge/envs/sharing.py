@@ -17,20 +17,18 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.envs.clashing import check_profile, check_trace, in_use, of_another_thread
 from ospbridge.envs.terms import connect, once_they_are_there
 from ospbridge.errors import (
     AgentNotFound,
-    AgentsInUse,
     AgentTaken,
     OutputsIncomplete,
     QueryTimeout,
     SessionClosed,
     SessionLost,
     StepUncertain,
-    UsageError,
 )
 from ospbridge.interface import chosen
-from ospbridge.osp.profile import profile_named
 from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
@@ -231,12 +229,12 @@ def acquire(
     here = _of_this_thread(terms.simulator)
     for shared in here:
         if not shared.exclusive and (agent is None or shared.meant_by(agent)):
-            _check_profile(shared, terms.profile)
-            _check_trace(shared, trace)
+            check_profile(shared, terms.profile)
+            check_trace(shared, trace)
             shared.users += 1
             return shared
     if here:
-        raise _in_use(here[0], () if agent is None else (agent,), alone=not here[0].exclusive)
+        raise in_use(here[0], () if agent is None else (agent,), alone=not here[0].exclusive)
     return _join(terms, lambda session: (_chosen(session, agent, meant),), trace)
 
 
@@ -246,10 +244,15 @@ def acquire_all(
     """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
     here = _of_this_thread(terms.simulator)
     if here:
-        raise _in_use(here[0], patterns, alone=False)
+        raise in_use(here[0], patterns, alone=False)
     shared = _join(terms, lambda session: session.matching(patterns, meant=meant), trace)
     shared.exclusive = True
     return shared
+
+
+def _every() -> list[SharedSession]:
+    with _lock:
+        return list(_shared.values())
 
 
 def _this_thread() -> object:
@@ -262,57 +265,12 @@ def _this_thread() -> object:
 
 def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
     thread = _this_thread()
-    with _lock:
-        every = list(_shared.values())
     return [
         shared
-        for shared in every
+        for shared in _every()
         # A session that could not be built anew keeps nobody waiting.
         if shared.key[0] is thread and shared.session.server == simulator and not shared.session.closed
     ]
-
-
-def _check_profile(shared: SharedSession, asked: str) -> None:
-    wanted, spoken = profile_named(asked), shared.profile
-    if wanted is not None and wanted is not spoken:
-        raise UsageError(
-            f"profile={asked!r} was given, but {_taken_before(shared)}, which speaks {spoken.name!r}",
-            hint=f"give this one profile={spoken.name!r} or leave it out, or close the earlier one first",
-        )
-
-
-def _check_trace(shared: SharedSession, asked: Path | None) -> None:
-    """Where none is asked for, one that is written anyway does no harm."""
-    if asked is None or (shared.trace is not None and shared.trace.path.resolve() == asked.resolve()):
-        return
-    written = "no trace" if shared.trace is None else f"its trace to {str(shared.trace.path)!r}"
-    raise UsageError(
-        f"trace={str(asked)!r} was given, but {_taken_before(shared)}, which writes {written}",
-        hint="give trace to the environment that is made first, or close that one first",
-    )
-
-
-def _taken_before(shared: SharedSession) -> str:
-    return (
-        f"an environment made earlier in this thread has agent {shared.agent.name!r} of {shared.terms.simulator}, "
-        "and this one shares its session"
-    )
-
-
-def _in_use(shared: SharedSession, patterns: Sequence[str], *, alone: bool) -> AgentsInUse:
-    """``alone``: each of the two has, or wants, a single agent."""
-    held = "agents" if len(shared.agents) > 1 else "agent"
-    names = ", ".join(repr(agent.name) for agent in shared.agents)
-    wanted = ", ".join(map(repr, patterns)) or "whichever is free"
-    return AgentsInUse(
-        f"an environment of this thread steps {held} {names} of {shared.terms.simulator}; "
-        f"a second one, for {wanted}, would wait for it for ever",
-        # Who has made an environment of several, or is about to, needs no telling that there are such.
-        hint=""
-        if alone
-        else "close that one first, or have one environment for all agents that are to step together; others may "
-        "attach to `ospbridge connect`, each from a process of its own",
-    )
 
 
 def _join(
@@ -348,7 +306,7 @@ def _joined(
                 )
                 interfaces = session.register(*names)
             except AgentTaken as error:
-                raise _of_another_thread(error, session.server) or error from None
+                raise of_another_thread(error, session.server, _every()) or error from None
             except SessionLost:
                 if not session.over or monotonic() >= give_up:
                     raise
@@ -361,22 +319,6 @@ def _joined(
 
 def _has_agents(session: BlockingSession) -> bool:
     return bool(session.conversation.agents)
-
-
-def _of_another_thread(error: AgentTaken, simulator: Endpoint) -> AgentTaken | None:
-    """The same with the environments of this process that have these agents; None where it has no such."""
-    with _lock:
-        every = list(_shared.values())
-    names = {
-        agent.name for shared in every if shared.session.server == simulator for agent in shared.agents
-    }.intersection(error.agents)
-    if not names:
-        return None
-    return AgentTaken(
-        f"{error.message}; an environment that another thread of this process made has {', '.join(sorted(names))}",
-        hint="close that one first, or use it here too, one thread at a time",
-        agents=error.agents,
-    )
 
 
 def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match]) -> str:

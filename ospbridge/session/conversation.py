@@ -6,7 +6,6 @@ are valid only within one connection, so nothing of them leaves this room.
 
 from __future__ import annotations
 
-import difflib
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, SupportsIndex
@@ -18,7 +17,6 @@ from ospbridge.errors import (
     OspBridgeError,
     SessionClosed,
     SessionEvicted,
-    ValueNotFound,
 )
 from ospbridge.interface import (
     AgentEntry,
@@ -32,13 +30,13 @@ from ospbridge.interface import (
 )
 from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.leaving import leave
-from ospbridge.osp.client.listing import find_value, list_values
+from ospbridge.osp.client.listing import list_values
 from ospbridge.osp.client.machine import ClientMachine, Exchange
-from ospbridge.osp.client.renumbering import forget_ids, write_value
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
-from ospbridge.session.arguments import agent_name, need_mapping, seed_of, text_of, value_name
+from ospbridge.session import variables
+from ospbridge.session.arguments import agent_name, need_mapping, seed_of, text_of
 from ospbridge.session.lost_agents import explained, forget, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
@@ -302,42 +300,19 @@ class Conversation:
         text_of(expression, "a regular expression", "'/Simulation/.*'")
         return (yield from list_values(self.machine, expression))
 
-    def _value(self, name: str) -> Exchange[ValueEntry]:
-        value_name(name)
-        entry = yield from find_value(self.machine, name)
-        if entry is None:
-            near = difflib.get_close_matches(name, self.machine.values, n=1)
-            raise ValueNotFound(
-                f"{self.server} has no value {name!r}", hint=f"did you mean {near[0]!r}?" if near else ""
-            )
-        return entry
-
     def get(self, name: str) -> Exchange[ValueReading]:
         """A variable with its content."""
-        entry = yield from self._value(name)
-        content = yield from asking.settled_value(self.machine, entry.id)
-        if content is None:
-            forget_ids(self.machine)
-            entry = yield from self._value(name)
-            content = yield from asking.settled_value(self.machine, entry.id)
-        if content is None:
-            raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
-        return ValueReading(entry.name, entry.type, content)
+        return variables.read(self.machine, name)
 
     def set(self, name: str, content: str) -> Exchange[None]:
         """Write a variable."""
-        text_of(content, "the content of a value", "'0.25': values travel as text")
-        yield from self._value(name)
-        # It may say how long a step takes.
-        yield from barrier.conclude(self.machine)
-        if not (yield from write_value(self.machine, name, content)):
-            raise ValueNotFound(f"{self.server} does not know value {name!r} any more")
+        return variables.write(self.machine, name, content)
 
     def watch(self, names: Sequence[str]) -> Exchange[None]:
         """Carry these variables in each step's outcome: pushed where the server pushes, else polled."""
         ids: dict[str, int] = {}
         for name in names:
-            ids[name] = (yield from self._value(name)).id
+            ids[name] = (yield from variables.named(self.machine, name)).id
         if self.machine.profile.values_are_pushed and ids:
             yield from asking.observe(self.machine, {i: name for name, i in ids.items()})
         self.watched.update(dict.fromkeys(ids))

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,
-    ConfigurationError,
     HubLost,
     OspBridgeError,
-    RemoteProtocolError,
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
@@ -37,6 +35,7 @@ from ospbridge.osp.timing import seconds_of
 from ospbridge.session.arguments import agent_name
 from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, process, program
 from ospbridge.session.hub_exchange import HubExchange
+from ospbridge.session.hub_losses import lost, told
 from ospbridge.transport.tls import TlsAddress, TlsFiles
 
 if TYPE_CHECKING:
@@ -283,36 +282,10 @@ class HubClient:
             return self._unusable()
         self._note(error)
         self.lose()
-        return self._told(error)
+        return told(self.address, error, greeted=self._greeted)
 
     def _note(self, error: BaseException) -> None:
         self.hung_up = isinstance(error, OSError) and not isinstance(error, TimeoutError)
-
-    def _told(self, error: BaseException) -> BaseException:
-        """What ended an exchange, in the words of a user of the hub."""
-        if isinstance(error, OSError):
-            why = error.strerror or "the stream ended"
-            if self._greeted:
-                return self._lost(why)
-            # So it looks as well to who waits to be let in when the daemon ends.
-            ended = (
-                "" if isinstance(error, TimeoutError) else "try again if the daemon has just ended; or else, "
-            )
-            return HubLost(
-                f"{self.address} does not greet as a hub does: {why}", hint=f"{ended}{self._is_it_one}"
-            )
-        if isinstance(error, RemoteProtocolError):
-            if self._greeted:
-                return self._lost(f"it sent what is no reply: {error.message}")
-            return ConfigurationError(
-                f"what listens at {self.address} is no hub: {error.message}", hint=self._is_it_one
-            )
-        return error
-
-    @property
-    def _is_it_one(self) -> str:
-        option = "--hub" if isinstance(self.address, Path) else "--listen"
-        return f"is this the address of `ospbridge connect {option}`?"
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -324,10 +297,7 @@ class HubClient:
     def _unusable(self) -> OspBridgeError:
         if self._closed:
             return SessionClosed(self._closed)
-        return self._lost("it was lost before")
-
-    def _lost(self, why: str) -> HubLost:
-        return HubLost(f"the connection to the daemon at {self.address} is lost: {why}")
+        return lost(self.address, "it was lost before")
 
     def lose(self) -> None:
         """Drop the connection."""

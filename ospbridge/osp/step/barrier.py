@@ -16,6 +16,7 @@ from ospbridge.osp.client.resetting import SEED, reset
 from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_clock
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
+from ospbridge.osp.step.early import overtook
 from ospbridge.osp.step.finding_out import asked, look_for_a_reset, not_undone, uncertain
 from ospbridge.osp.step.holding import audit, conclude, hold_back, look_back, patience
 from ospbridge.osp.step.lagging import see_that_nobody_lags
@@ -258,9 +259,9 @@ def _restored(m: ClientMachine, s: StepUnderWay, lost: Sequence[int]) -> Exchang
     if not s.unseen:
         for agent_id, came_at in s.late.items():
             m.lateness.came_behind(agent_id, came_at)
-    overtook = bool(lost) and not may_stand_for_another(m) and s.overtook({a: s.done[a] for a in lost})
+    came = bool(lost) and not may_stand_for_another(m) and overtook(s, {a: s.done[a] for a in lost})
     result = yield from _filled(m, s, lost)
-    if overtook:
+    if came:
         # Its completion did come: none is awaited any more.
         m.lateness.acknowledged_behind += 1
         return result

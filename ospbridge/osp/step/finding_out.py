@@ -21,7 +21,9 @@ from ospbridge.osp.client.timekeeping import (
     read_clock,
 )
 from ospbridge.osp.client.unasked import denies_reset
+from ospbridge.osp.step.early import believe_early, undecidable
 from ospbridge.osp.step.lost_completions import read_back
+from ospbridge.osp.step.overcounting import may_stand_for_another
 from ospbridge.osp.step.recovery import STEP_TABLE, Acknowledged, Action, Evidence, Row, decide
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         found = yield from read_back(m, s)
         if found is None:
             if s.unreadable is not None:
-                s.believe_early(ran=True)
+                believe_early(s, ran=True)
                 _look_for_order(m, s, "what they brought cannot be read back")
             return None
         yield from not_undone(m, s)
@@ -112,7 +114,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
     if row.punctual is False and m.now - s.began >= LATE_VOTE:
         waited = m.now - s.began
         raise uncertain(m, f"the vote was not acknowledged within {waited:.1f} s", by_network=True)
-    s.believe_early(ran=False)
+    believe_early(s, ran=False)
     if not m.clock.available:
         _look_for_order(m, s, "there is no clock")
     return None
@@ -196,13 +198,16 @@ def look_for_a_reset(m: ClientMachine) -> None:
 
 def _look_for_order(m: ClientMachine, s: StepUnderWay, reason: str) -> None:
     """All that is missing may have come too early: then nothing more will come. Raises StepUncertain."""
-    if not s.missing or not s.undecidable:
+    if not s.missing or not undecidable(s):
         return
     if s.unacked:
         raise uncertain(
             m,
             f"completions came and not all votes are acknowledged: one may have been counted twice, and {reason}",
         )
+    if not (s.doubled or s.resent or may_stand_for_another(m)):
+        # So it may be with every step of this server: several in a row are no accident.
+        m.lateness.acknowledged_behind += 1
     raise uncertain(
         m,
         "completions came before the last vote was acknowledged, as they do where datagrams overtake each other "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, QueryTimeout
+from ospbridge.osp.step.early import overtook
 from ospbridge.osp.step.restore import restore
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _settled(m: ClientMachine, s: StepUnderWay, found: Found) -> bool:
         m.lateness.came(m.now - s.moved_at)
         s.changed = True
         return False
-    if since is None and (s.changed or _new(m, found) or s.overtook(found)):
+    if since is None and (s.changed or _new(m, found) or overtook(s, found)):
         return True
     s.unseen = True
     # What is new may be what the step before brought, where that was not seen to be over.

@@ -18,11 +18,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted, Truncated, ValueContent
+from ospbridge.osp.step.early import acknowledged_last, behind_rule, believe_rule
 from ospbridge.osp.step.overcounting import (
     can_hold_back,
     counted_twice,
     holds_back,
-    may_stand_for_another,
     votes_alone,
 )
 
@@ -250,7 +250,8 @@ class StepUnderWay:
         if agent_id in self.unacked:
             self.unacked.discard(agent_id)
             self.heard = self.m.now
-            if self.sequential and not self.resent:
+            if self.sequential and not (self.resent or self.early):
+                # One that comes behind completions says nothing of how quick they may be.
                 self.m.lateness.acknowledged(self.m.now - self.voted)
             if self.resent and self.early:
                 # The step ran by the repetition, whose acknowledgement is lost: this one is for the first request,
@@ -261,8 +262,8 @@ class StepUnderWay:
                     self.send_next()
             elif not self.unacked and not self.early:
                 self.m.lateness.acknowledged_behind = 0
-            elif not self.unacked and self._acknowledged_last(agent_id):
-                self._believe_rule()
+            elif not self.unacked and acknowledged_last(self, agent_id):
+                believe_rule(self)
             return
         if agent_id in self.m.owed_acks:
             self.m.owed_acks.discard(agent_id)
@@ -280,7 +281,7 @@ class StepUnderWay:
             return
         early = bool(self.unacked or self.unsent)
         known = (early or self.m.disturbed) and self.m.recalls(reply)
-        if self._behind_rule(reply.agent_id) and cut is None:
+        if behind_rule(self, reply.agent_id) and cut is None:
             self._completed_first(reply, vote)
             return
         if early or not reply.observed:
@@ -337,32 +338,6 @@ class StepUnderWay:
         if len(self.strange) < STRANGE_KEPT:
             self.strange.append(reply)
 
-    def _acknowledged_last(self, agent_id: int) -> bool:
-        """Whether a completion before the acknowledgement is what this simulator makes of every step.
-
-        Only where no other vote can have run it, and a clock tells afterwards whether this step ran.
-        """
-        m = self.m
-        return (
-            m.lateness.acknowledges_last
-            and m.clock.available
-            and not (may_stand_for_another(m) or self.resent or self.doubled or m.lateness.awaits(agent_id))
-        )
-
-    def _behind_rule(self, agent_id: int) -> bool:
-        """Whether a completion that comes now is such a one: of all acknowledgements only the last is missing."""
-        return not self.unsent and self.unacked == {self.last} and self._acknowledged_last(agent_id)
-
-    def _believe_rule(self) -> None:
-        """The acknowledgement came that this simulator sends last: the completions before it are the step's."""
-        first = {reply.agent_id: reply for reply in self.strange}
-        if len(first) < len(self.strange):
-            return
-        for agent_id, reply in first.items():
-            self.done[agent_id] = reply
-            if self.m.recalls(reply):
-                self.familiar.add(agent_id)
-
     def _value(self, reply: ValueContent) -> None:
         self.values[reply.value_id] = reply.content
         self.owed -= 1
@@ -375,51 +350,6 @@ class StepUnderWay:
             self.owed = 0
             assert self.owing is not None
             self.m.send_bytes(self.owing.done)
-
-    def believe_early(self, *, ran: bool) -> None:
-        """The repository does not show what the step brought: believe what came before its acknowledgement.
-
-        That is no earlier step's where nothing like it came before; but where others vote too, or for another agent, it
-        may be of a step that ran without our vote. ``ran``: the clock shows that this step ran; else only a completion
-        tells so.
-        """
-        m = self.m
-        if m.shares_the_barrier:
-            return
-        early = self._unknown()
-        alone = not (self.resent or self.doubled or m.clock.available)
-        if ran or (alone and early):
-            if ran and early and not (self.unacked or self.unsent):
-                m.lateness.acknowledged_behind += 1
-            m.owed_acks |= self.unacked
-            self.unacked.clear()
-            self.done = early | self.done
-
-    def _unknown(self) -> dict[int, StepCompleted]:
-        """What came too early, and no earlier step brought."""
-        m = self.m
-        return {
-            reply.agent_id: reply
-            for reply in self.strange
-            if not m.recalls(reply) and not m.lateness.awaits(reply.agent_id)
-        }
-
-    def overtook(self, found: dict[int, StepCompleted]) -> bool:
-        """Whether what is missing came too early and is just what was ``found``, and the votes are acknowledged now.
-
-        Then it is no earlier step's, nor is what was found: datagrams only overtook each other.
-        """
-        early = {} if self.unacked or self.unsent else self._unknown()
-        return all(
-            agent_id in early and self.m.remembered().same(early[agent_id], reply)
-            for agent_id, reply in found.items()
-        )
-
-    @property
-    def undecidable(self) -> bool:
-        """All that is missing came too early, and where several vote nothing that may still come tells more."""
-        early = self._unknown()
-        return self.m.shares_the_barrier and all(agent_id in early for agent_id in self.missing)
 
     def distrust(self) -> None:
         """What was believed to be this step's completion was an older one."""

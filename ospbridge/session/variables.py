@@ -1,0 +1,59 @@
+"""A simulator's variables by their names: finding one, reading it, setting it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from ospbridge.errors import ValueNotFound
+from ospbridge.interface import ValueReading
+from ospbridge.osp.client import asking
+from ospbridge.osp.client.listing import find_value
+from ospbridge.osp.client.renumbering import forget_ids, write_value
+from ospbridge.osp.step import barrier
+from ospbridge.session.arguments import text_of, value_name
+
+if TYPE_CHECKING:
+    from ospbridge.interface import ValueEntry
+    from ospbridge.osp.client.machine import ClientMachine, Exchange
+
+__all__ = ["named", "read", "write"]
+
+
+def named(m: ClientMachine, name: str) -> Exchange[ValueEntry]:
+    """The variable of that name. Raises ValueNotFound."""
+    value_name(name)
+    entry = yield from find_value(m, name)
+    if entry is None:
+        near = difflib.get_close_matches(name, m.values, n=1)
+        raise ValueNotFound(
+            f"{m.peer} has no value {name!r}", hint=f"did you mean {near[0]!r}?" if near else ""
+        )
+    return entry
+
+
+def read(m: ClientMachine, name: str) -> Exchange[ValueReading]:
+    """A variable with its content. Raises ValueNotFound."""
+    entry = yield from named(m, name)
+    content = yield from asking.settled_value(m, entry.id)
+    if content is None:
+        forget_ids(m)
+        entry = yield from named(m, name)
+        content = yield from asking.settled_value(m, entry.id)
+    if content is None:
+        raise _unknown(m, name)
+    return ValueReading(entry.name, entry.type, content)
+
+
+def write(m: ClientMachine, name: str, content: str) -> Exchange[None]:
+    """Set a variable. Raises ValueNotFound, ValueRejected."""
+    text_of(content, "the content of a value", "'0.25': values travel as text")
+    yield from named(m, name)
+    # It may say how long a step takes.
+    yield from barrier.conclude(m)
+    if not (yield from write_value(m, name, content)):
+        raise _unknown(m, name)
+
+
+def _unknown(m: ClientMachine, name: str) -> ValueNotFound:
+    return ValueNotFound(f"{m.peer} does not know value {name!r} any more")
