@@ -103,7 +103,8 @@ class RemoteProtocolError(ProtocolError):
 
     def __init__(self, message: str, *, data: bytes, offset: int, hint: str = "") -> None:
         shown = data[:48].hex(" ") + (" ..." if len(data) > 48 else "")
-        super().__init__(f"{message} at offset {offset} of {len(data)} bytes [{shown}]", hint=hint)
+        length = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
+        super().__init__(f"{message} at offset {offset} of {length} [{shown}]", hint=hint)
         self.data = data
         self.offset = offset
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.options import json_option, simulator_options
-from ospbridge.cli.output import Column, note, numbered, print_json, print_table, ranges, short_float
+from ospbridge.cli.output import Column, note, print_json, print_table, ranges, short_float
+from ospbridge.counts import numbered
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess

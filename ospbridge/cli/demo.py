@@ -14,6 +14,7 @@ import click
 
 from ospbridge.cli.output import Column, print_table
 from ospbridge.cli.stopping import deferred, stoppable, uninterrupted
+from ospbridge.counts import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,7 +73,7 @@ def demo(env: str | None, steps: int, seed: int) -> None:
         daemon = _start(
             stack, "the daemon", "ospbridge", "connect", *joined, directory=directory, heard=False
         )
-        click.echo(f"daemon at {hub}; the first reset waits until {len(agents)} environments are attached")
+        click.echo(f"daemon at {hub}; the first reset waits for {numbered(len(agents), 'environment')}")
 
         drivers = {}
         taken = ("--steps", str(steps), "--episode", str(min(EPISODE, steps)), "--seed", str(seed))
@@ -81,7 +82,9 @@ def demo(env: str | None, steps: int, seed: int) -> None:
             drivers[agent.name] = _start(
                 stack, f"the environment of {agent.name}", "ospbridge.bench.driver", *driven
             )
-        click.echo(f"stepping: {len(agents)} programs, {steps} steps each, at random, in lock-step")
+        click.echo(
+            f"stepping: {numbered(len(agents), 'program')}, {numbered(steps, 'step')} each, at random, in lock-step"
+        )
         outcome = _watch(drivers, (simulator, daemon), steps)
     _report(outcome)
     _next_commands(env, agents[0].name)
@@ -149,7 +152,7 @@ def _progress(agents: Iterable[str], steps: int) -> Iterator[Callable[[str, int]
 
         def tell(agent: str, done: int) -> None:
             if done >= steps:
-                click.echo(f"{agent}: {done} steps done")
+                click.echo(f"{agent}: {numbered(done, 'step')} done")
 
         yield tell
         return

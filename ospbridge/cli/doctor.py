@@ -9,8 +9,9 @@ import click
 
 from ospbridge.cli.hub_options import tls_options
 from ospbridge.cli.options import SimulatorAddress, json_option, timeout_option, waiting_told
-from ospbridge.cli.output import Column, note, numbered, print_json, print_table
+from ospbridge.cli.output import Column, note, print_json, print_table
 from ospbridge.cli.stopping import stoppable
+from ospbridge.counts import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

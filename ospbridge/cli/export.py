@@ -8,6 +8,7 @@ import click
 
 from ospbridge.cli.progress import bar_of
 from ospbridge.cli.stopping import stoppable
+from ospbridge.counts import numbered
 
 __all__ = ["export"]
 
@@ -39,4 +40,4 @@ def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
     # Whoever is told to end leaves no part of a dataset.
     with stoppable(), bar_of("episodes") as progress:
         episodes, steps, path = export_minari(directory, name, agents=agents, progress=progress)
-    click.echo(f"{name}: {episodes} episodes, {steps} steps, in {path}")
+    click.echo(f"{name}: {numbered(episodes, 'episode')}, {numbered(steps, 'step')}, in {path}")

@@ -23,7 +23,6 @@ __all__ = [
     "Column",
     "note",
     "number",
-    "numbered",
     "print_json",
     "print_json_line",
     "print_table",
@@ -101,11 +100,6 @@ def _least(column: Column, cells: Sequence[str]) -> int:
     """Characters that a column cannot do without: all of a number's, and some of a text's, which is folded."""
     longest = max((len(printable(cell)) for cell in (column.title, *cells)), default=0)
     return longest if column.right else min(longest, max(len(column.title), NARROWEST))
-
-
-def numbered(count: int, noun: str) -> str:
-    """As "1 step", "2 steps"."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def note(text: str) -> None:

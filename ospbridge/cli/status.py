@@ -10,7 +10,7 @@ import click
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import json_option
-from ospbridge.cli.output import numbered
+from ospbridge.counts import numbered
 from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
@@ -138,13 +138,17 @@ def _told(upstream: UpstreamStatus) -> str:
         )
     weights = "none yet" if upstream.weights_seq_no is None else upstream.weights_seq_no
     return (
-        f"{upstream.mode} {upstream.address}: {state}, weights {weights}, {upstream.batches} batches of "
-        f"{upstream.steps} steps learned, {numbered(upstream.discarded, 'step')} discarded"
+        f"{upstream.mode} {upstream.address}: {state}, weights {weights}, "
+        f"{numbered(upstream.batches, 'batch', 'batches')} of "
+        f"{numbered(upstream.steps, 'step')} learned, {numbered(upstream.discarded, 'step')} discarded"
     )
 
 
 def _spooled(spool: SpoolStatus) -> str:
     waiting = spool.entries + spool.unwritten
     wait = "waits" if waiting == 1 else "wait"
-    told = f"{numbered(waiting, 'episode')} {wait} in {spool.file} ({spool.bytes} bytes), {spool.dropped} dropped"
+    told = (
+        f"{numbered(waiting, 'episode')} {wait} in {spool.file} "
+        f"({numbered(spool.bytes, 'byte')}), {spool.dropped} dropped"
+    )
     return f"{told}; {spool.trouble}" if spool.trouble else told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.hub.status import STEP_BOUNDS
 from ospbridge.observe.printable import printable
 from ospbridge.observe.rates import SPANS, Window, quantile, sparkline
@@ -107,7 +108,7 @@ class Screen:
         if status.recording is not None:
             recording = status.recording
             yield Text(
-                f"  recording {printable(recording.directory)}: {recording.recorded} episodes, "
+                f"  recording {printable(recording.directory)}: {numbered(recording.recorded, 'episode')}, "
                 f"{recording.dropped} dropped"
             )
         for upstream in status.upstreams:
@@ -125,7 +126,7 @@ class Screen:
             median, worst = (quantile(share, gained[1], STEP_BOUNDS) for share in (0.5, 0.99))
         return (
             f"steps/s {told} (1, 10, 60 s)   a step takes {_seconds(median)}, 99 % at most {_seconds(worst)}   "
-            f"{seen.status.steps:,} steps, {seen.status.resets:,} resets"
+            f"{numbered(seen.status.steps, 'step', form=',')}, {numbered(seen.status.resets, 'reset', form=',')}"
         )
 
     def _line(self, seen: _Seen) -> str:
@@ -134,7 +135,7 @@ class Screen:
         told = "-" if sent is None or received is None else f"{sent:,.0f} out, {received:,.0f} in"
         reasons = ", ".join(f"{name} {count}" for name, count in status.rebuilds_by_reason.items())
         return (
-            f"datagrams/s {told}   {status.datagrams.retries:,} asked again   {status.rebuilds} rebuilds"
+            f"datagrams/s {told}   {status.datagrams.retries:,} asked again   {numbered(status.rebuilds, 'rebuild')}"
             + f" ({reasons})" * bool(reasons)
             + f"   {status.clients} at the hub"
         )
@@ -197,14 +198,20 @@ def _upstream(upstream: UpstreamStatus) -> Text:
     spool = upstream.spool
     if spool is None:
         weights = "none yet" if upstream.weights_seq_no is None else f"{upstream.weights_seq_no}"
-        told.append(f"  weights {weights}, {upstream.batches:,} batches of {upstream.steps:,} steps learned")
-    else:
         told.append(
-            f"  {upstream.delivered:,} steps delivered, {spool.entries + spool.unwritten:,} episodes wait "
-            f"({spool.bytes:,} bytes), {spool.dropped:,} dropped"
+            f"  weights {weights}, "
+            f"{numbered(upstream.batches, 'batch', 'batches', form=',')} of "
+            f"{numbered(upstream.steps, 'step', form=',')} learned"
+        )
+    else:
+        waiting = spool.entries + spool.unwritten
+        told.append(
+            f"  {numbered(upstream.delivered, 'step', form=',')} delivered, "
+            f"{numbered(waiting, 'episode', form=',')} {'waits' if waiting == 1 else 'wait'} "
+            f"({numbered(spool.bytes, 'byte', form=',')}), {spool.dropped:,} dropped"
         )
     if upstream.discarded:
-        told.append(f", {upstream.discarded:,} steps discarded", "yellow")
+        told.append(f", {numbered(upstream.discarded, 'step', form=',')} discarded", "yellow")
     return told
 
 

@@ -10,10 +10,11 @@ import click
 
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import CloseNames, json_option
-from ospbridge.cli.output import note, numbered
+from ospbridge.cli.output import note
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
 from ospbridge.cli.trace_replay import replay
+from ospbridge.counts import numbered
 from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from ospbridge.cli.output import note
 from ospbridge.cli.progress import bar_of
 from ospbridge.cli.stopping import stoppable
 from ospbridge.cli.trace_choosing import Choice, choosing
+from ospbridge.counts import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def filter_(file: Path, target: Path, choice: Choice, invert: bool, force: bool)
         with stoppable():
             _write(file, target, lines(), force=force)
     if sys.stderr.isatty() or str(target) != "-":
-        note(f"{counts[0]} of {counts[1]} records")
+        note(f"{counts[0]} of {numbered(counts[1], 'record')}")
 
 
 def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> None:

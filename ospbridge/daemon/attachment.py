@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
 from ospbridge.finite import FEW
 from ospbridge.hub.status import RETURNS_KEPT
@@ -187,7 +188,8 @@ class Attachment:
         """
         if len(data) != self._size:
             raise LocalProtocolError(
-                f"an action of agent {self.name!r} has {self._size // 4} numbers, got {len(data)} bytes of float32"
+                f"an action of agent {self.name!r} has "
+                f"{numbered(self._size // 4, 'number')}, got {numbered(len(data), 'byte')} of float32"
             )
         if self._floats is None or not isfinite(sum(self._floats(data))):
             finite(np.frombuffer(data, FLOAT), self.name)
@@ -201,7 +203,9 @@ class Attachment:
         """What its environment says of the action to come. Raises LocalProtocolError for a wrong size."""
         if note.drawn and not self.takes(len(note.drawn)):
             wanted_of_it = (
-                f"{self._size // 4} numbers, as its actions do" if self._box else "none: it chooses"
+                f"{numbered(self._size // 4, 'number')}, as its actions do"
+                if self._box
+                else "none: it chooses"
             )
             raise LocalProtocolError(
                 f"the action in an annotation of agent {self.name!r} must have {wanted_of_it}; got "
@@ -211,9 +215,9 @@ class Attachment:
         count = len(note.dist_inputs) // 4
         wanted = self.dist_inputs_size or count
         if not count or len(note.dist_inputs) != 4 * wanted:
+            must = numbered(wanted, "number") if wanted else "some numbers"
             raise LocalProtocolError(
-                f"an annotation of agent {self.name!r} must have {wanted or 'some'} numbers in action_dist_inputs, "
-                f"got {count}",
+                f"an annotation of agent {self.name!r} must have {must} in action_dist_inputs, got {count}",
                 hint="give what your policy's distribution is made of: the logits of a discrete action, or the means "
                 "and then the logarithms of the standard deviations; equally many for each step",
             )

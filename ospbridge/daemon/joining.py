@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ospbridge.counts import numbered
 from ospbridge.daemon.patience import Patience
 from ospbridge.errors import (
     AgentNotFound,
@@ -163,12 +164,13 @@ def _too_few(session: TrioSession, settings: Settings, *, free: Sequence[str]) -
     wanted = chosen(sorted(there), settings.agents) if settings.agents else sorted(there)
     if len(wanted) < settings.quorum:
         return ConfigurationError(
-            f"a quorum of {settings.quorum} can never be met: {len(wanted)} agents",
+            f"a quorum of {settings.quorum} can never be met: {numbered(len(wanted), 'agent')}",
             hint="lower --quorum, or take more agents with --agent",
         )
     taken = [name for name in wanted if name not in free]
     return AgentTaken(
-        f"a quorum of {settings.quorum} needs more than the {len(free)} agents of {session.server} that are free; "
+        f"a quorum of {settings.quorum} needs more than the "
+        f"{numbered(len(free), 'agent')} of {session.server} that are free; "
         f"controlled by other clients: {', '.join(taken)}",
         agents=taken,
     )

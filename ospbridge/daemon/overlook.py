@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,13 +55,13 @@ class Overlook:
             for conductor in self.conductors
             if not conductor.ready
         ]
-        joined = f"{len(self.conductors) - len(away)} of {len(self.conductors)} simulators joined"
+        joined = f"{len(self.conductors) - len(away)} of {numbered(len(self.conductors), 'simulator')} joined"
         return "; ".join([joined, *away])
 
     def _agents(self) -> str:
         held = [agent for conductor in self.conductors for agent in conductor.lockstep.held.values()]
         driven = sum(bool(agent.attachments) for agent in held)
-        return f"{driven} of {len(held)} agents driven"
+        return f"{driven} of {numbered(len(held), 'agent')} driven"
 
 
 def _hangs(conductor: Conductor, now: float) -> bool:

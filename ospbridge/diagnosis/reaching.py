@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ospbridge.counts import numbered
 from ospbridge.diagnosis.checks import Check, advice, problem, well
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.timing import Limits
@@ -36,7 +37,7 @@ def check_simulator(simulator: Endpoint, *, timeout: float) -> Check:
             f"answers (profile {profile}), and offers no agents",
             NO_SCENE,
         )
-    detail = f"answers (profile {profile}); {len(agents)} agents, {len(agents) - len(taken)} of them free"
+    detail = f"answers (profile {profile}); {numbered(len(agents), 'agent')}, {len(agents) - len(taken)} of them free"
     if len(taken) == len(agents):
         return advice(
             subject,
@@ -74,5 +75,6 @@ def check_hub(hub: str | None, *, timeout: float, tls: TlsFiles | None = None) -
         )
     return well(
         subject,
-        f"ospbridge {status.version}, pid {status.pid}, joined {status.simulator} with {len(status.agents)} agents",
+        f"ospbridge {status.version}, pid {status.pid}, joined "
+        f"{status.simulator} with {numbered(len(status.agents), 'agent')}",
     )

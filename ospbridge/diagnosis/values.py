@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.diagnosis.reading import MANY, mostly
 from ospbridge.errors import OspBridgeError
@@ -103,7 +104,7 @@ def observe_count(stage: Stage) -> Finding:
     data = _observe(stage, values[0]).data
     forget(stage, values[:1])
     integers = (len(data) - 1) // 4
-    detail = f"one registration is answered with {integers} integer{'s' * (integers != 1)}: {data.hex(' ')}"
+    detail = f"one registration is answered with {numbered(integers, 'integer')}: {data.hex(' ')}"
     if integers not in (1, 2):
         return not_tried(f"neither an id nor a count and an id: {detail}")
     return seen(detail) if integers == 2 else not_seen(detail)

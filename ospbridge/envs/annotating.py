@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def annotate_rows(
     drawn = [None] * len(notes) if actions is None else actions
     if not len(action_logp) == len(action_dist_inputs) == len(drawn) == len(notes):
         raise LocalProtocolError(
-            f"{len(notes)} environments need {len(notes)} rows, got {len(action_logp)} of action_logp, "
+            f"expected {numbered(len(notes), 'row')}, one for each environment, got {len(action_logp)} of action_logp, "
             f"{len(action_dist_inputs)} of action_dist_inputs and "
             f"{'none' if actions is None else len(drawn)} of action"
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import UsageError
 from ospbridge.interface import LARGEST_SEED, DrawnSeed
 
@@ -52,7 +53,7 @@ def each_seed(seed: int | Sequence[int | None] | None, count: int) -> Sequence[i
         ) from None
     if given != count:
         raise UsageError(
-            f"{given} seeds for {count} environments",
+            f"{numbered(given, 'seed')} for {numbered(count, 'environment')}",
             hint="give one for each, or a single int",
         )
     return list(seed)

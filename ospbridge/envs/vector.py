@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from ospbridge.counts import numbered
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
@@ -347,9 +348,9 @@ def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:
 
 def _not_each(actions: Any, given: int | None, count: int) -> LocalProtocolError:
     """The error for actions that are not one of each environment."""
-    told = f"actions of type {type(actions).__name__}" if given is None else f"{given} actions"
+    told = f"actions of type {type(actions).__name__}" if given is None else numbered(given, "action")
     return LocalProtocolError(
-        f"{told} for {count} environments", hint="env.action_space.sample() shows the form"
+        f"{told} for {numbered(count, 'environment')}", hint="env.action_space.sample() shows the form"
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.osp.text import decode_text, encode_text
@@ -83,7 +84,7 @@ class Reader:
             self.missing = True
             self.offset = self._end
             return False
-        raise self.error(f"expected {what} of {size} bytes, {max(self.left, 0)} left")
+        raise self.error(f"expected {what} of {numbered(size, 'byte')}, {max(self.left, 0)} left")
 
     def byte(self, what: str) -> int:
         if not self._need(1, what):
@@ -145,7 +146,7 @@ class Reader:
         if 4 * count <= self.left:
             return count
         if not self.cut:
-            raise self.error(f"expected {count} {what} in {4 * count} bytes, {self.left} left")
+            raise self.error(f"expected {count} {what} in {numbered(4 * count, 'byte')}, {self.left} left")
         self.missing = True
         return self.left // 4
 
@@ -155,7 +156,7 @@ class Reader:
             return False
         if self.left == 1 and self.data[self.offset] == DATAGRAM_END:
             return True
-        raise self.error(f"expected the end of the datagram, {self.left} bytes left")
+        raise self.error(f"expected the end of the datagram, {numbered(self.left, 'byte')} left")
 
 
 _NO_FLOATS: Final[NDArray[np.float32]] = np.empty(0, dtype="<f4")

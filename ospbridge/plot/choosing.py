@@ -6,6 +6,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import fits, several
 from ospbridge.observe.trace import read_trace
@@ -96,7 +97,7 @@ def plot(
     with drawing(looks):
         if source is Source.TRACE:
             times = step_times(read_trace(path, progress))
-            told = f"{len(times.took)} steps"
+            told = numbered(len(times.took), "step")
             if len(times.lost):
                 told += f", {len(times.lost)} never completed"
             figure = draw_latencies(times, f"How long steps took: {name}, {told}", looks)
@@ -106,7 +107,8 @@ def plot(
                 raise _nothing(path, agents, there)
             count = len({each.agent for each in figures})
             whose = f"agent {short_name(figures[0].agent)}" if count == 1 else f"{count} agents"
-            told = f"{len(figures)} episodes of {whose}, {sum(each.steps for each in figures)} steps"
+            steps = sum(each.steps for each in figures)
+            told = f"{numbered(len(figures), 'episode')} of {whose}, {numbered(steps, 'step')}"
             figure = draw_episodes(figures, f"{name}: {told}", looks, window=window)
         else:
             recorded = source is Source.RECORDING
@@ -114,8 +116,12 @@ def plot(
             if not episodes:
                 raise _nothing(path, agents, there)
             names, more = choose_signals(list(signals_of(episodes[-1])), signals)
-            which = f"latest {len(episodes)} episodes" if len(episodes) > 1 else f"{len(episodes[-1])} steps"
-            told = f"{len(names)} signals, {which} of agent {short_name(episodes[-1].agent)}"
+            which = (
+                f"latest {numbered(len(episodes), 'episode')}"
+                if len(episodes) > 1
+                else numbered(len(episodes[-1]), "step")
+            )
+            told = f"{numbered(len(names), 'signal')}, {which} of agent {short_name(episodes[-1].agent)}"
             if more:
                 told += f" ({more} signals more fit)"
             figure = draw_signals(episodes, names, f"{name}: {told}", looks)

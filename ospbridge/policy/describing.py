@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.architecture import LOG_STD, read_architecture, read_widths
 from ospbridge.policy.onnx_signature import Signature, read_signature
@@ -116,9 +117,9 @@ def _actions(outputs: int | None, *, free_log_std: bool) -> tuple[str, ...]:
 
 def one_of(choices: int) -> str:
     """An action space in words, as ``Description.actions`` has it."""
-    return f"one of {choices} choices"
+    return f"one of {numbered(choices, 'choice')}"
 
 
 def box_of(numbers: int) -> str:
     """As ``one_of``; each number is drawn from a mean and a deviation."""
-    return f"a box of {numbers} number{'s' * (numbers > 1)}"
+    return f"a box of {numbered(numbers, 'number')}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError
 from ospbridge.finite import all_finite
 from ospbridge.hub.requests import Note
@@ -41,10 +42,8 @@ class NextNote:
         if not (type(inputs) is np.ndarray and inputs.dtype == FLOAT32):
             inputs = self._numbers("action_dist_inputs", inputs)
         if inputs.ndim != 1 or not inputs.size or self._size not in {0, inputs.size}:
-            wanted = self._size or "some"
-            raise self._wrong(
-                "action_dist_inputs", f"a vector of {wanted} numbers, got the shape {inputs.shape}"
-            )
+            wanted = numbered(self._size, "number") if self._size else "some numbers"
+            raise self._wrong("action_dist_inputs", f"a vector of {wanted}, got the shape {inputs.shape}")
         if not all_finite(inputs):
             raise self._wrong("action_dist_inputs", f"finite numbers of float32, got {action_dist_inputs}")
         if weights_seq_no is not None:

@@ -14,6 +14,7 @@ from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.framing import Incoming, encode
 from ospbridge.hub.replies import Held, HubReply, LaneOpened
 from ospbridge.hub.requests import OpenLane
+from ospbridge.session.crossing import crossed, in_use_elsewhere
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.lane import FILES, ClientLane, possible
 from ospbridge.transport.patient import LocalStream, wait_writable
@@ -31,6 +32,8 @@ SPINS: Final = 200
 CORES: Final = 3
 """The environment's, the daemon's and the simulator's: with two, spinning here more than doubles the mean step."""
 
+LOOK_FOR_OTHERS: Final = 1.0
+"""Seconds without an answer behind which it is looked whether another thread waits for one, too."""
 LOOKS: Final = 4
 """At shared memory, in the time of a receive."""
 
@@ -122,9 +125,10 @@ class HubExchange:
         while True:
             if count is None:
                 try:
-                    count = self._stream.receive(self._incoming.space(), left)
+                    count = self._stream.receive(self._incoming.space(), min(left, LOOK_FOR_OTHERS))
                 except BlockingIOError:
-                    raise _silent(limit) from None
+                    left = self._left(began, deadline, limit)
+                    continue
                 if self._spins:
                     self._spinning.in_vain(monotonic() - began)
             reply, held = self._said(count, read)
@@ -159,9 +163,20 @@ class HubExchange:
                         return reply
                     if held is not None and held.request == lane.request:
                         deadline = monotonic() + held.seconds + limit
-            left = deadline - monotonic()
-            if left <= 0:
-                raise _silent(limit)
+            left = self._left(began, deadline, limit)
+
+    def _left(self, began: float, deadline: float, limit: float) -> float:
+        """Seconds to wait on, where nothing has come yet. Raises TimeoutError where there are none left.
+
+        Raises LocalProtocolError where another thread waits here as well: each may have taken the other's answer.
+        """
+        now = monotonic()
+        if now >= began + LOOK_FOR_OTHERS and in_use_elsewhere(self, USES):
+            raise crossed("the daemon")
+        left = deadline - now
+        if left <= 0:
+            raise _silent(limit)
+        return left
 
     def _said(
         self, count: int, read: Callable[[memoryview], HubReply | R]
@@ -197,6 +212,10 @@ class HubExchange:
         if lane is not None:
             lane.close()
         self._stream.close()
+
+
+USES: Final = frozenset(use.__code__ for use in (HubExchange.step, HubExchange.receive, HubExchange.send))
+"""What it does for one thread at a time; closing may come from any."""
 
 
 def _silent(limit: float) -> TimeoutError:

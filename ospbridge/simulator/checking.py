@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _check_sizes(agent: WorldAgent, profile: Profile) -> None:
     inputs, told = len(agent.inputs), len(agent.outputs) + len(agent.infos)
     if inputs > MOST_VALUES or (told > MOST_VALUES and profile.datagram_limit is None):
         raise ConfigurationError(
-            f"agent {agent.name} has {inputs} inputs and {told} outputs and infos: a UDP datagram holds at most "
-            f"{MOST_VALUES} of them",
+            f"agent {agent.name} has {numbered(inputs, 'input')} and {told} outputs and infos: "
+            f"a UDP datagram holds at most {MOST_VALUES} of them",
             hint="host a smaller environment, or shrink its observation with a wrapper",
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gymnasium
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError, OspBridgeError, WorldFailed
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.server.repository import double_variable
@@ -90,7 +91,8 @@ class HostedEnv:
         written = self._observation.write(observation)
         if len(written) != len(self.agent.outputs):
             raise ValueError(
-                f"its observation has {len(written)} numbers, its observation space {len(self.agent.outputs)}"
+                f"its observation has {numbered(len(written), 'number')}, its "
+                f"observation space {len(self.agent.outputs)}"
             )
         return written
 

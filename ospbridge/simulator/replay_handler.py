@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.observe.trace import Direction, describe
 from ospbridge.observe.trace_round_trips import ACKNOWLEDGEMENTS
@@ -256,7 +257,7 @@ class ReplayHandler:
         at = self.script.next_reset(self._at)
         if at is not None:
             skipped = sum(vote.complete and vote.is_step for vote in votes[self._at : at])
-            self._differs(f"{_words(data)} comes {skipped} steps before the recorded one")
+            self._differs(f"{_words(data)} comes {numbered(skipped, 'step')} before the recorded one")
         elif self.machine.loop:
             at = self.script.next_reset(0)
             self._uses.clear()

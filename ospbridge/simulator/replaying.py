@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ospbridge.counts import numbered
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from ospbridge.osp.messages import Init
@@ -173,4 +174,6 @@ class ReplayMachine:
 def _extent(script: Script) -> str:
     done = [vote for vote in script.votes if vote.complete]
     steps = sum(vote.is_step for vote in done)
-    return f"a client joined; {steps} steps and {len(done) - steps} resets are recorded"
+    return (
+        f"a client joined; {numbered(steps, 'step')} and {numbered(len(done) - steps, 'reset')} are recorded"
+    )

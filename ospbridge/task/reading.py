@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import ScenarioInvalid
 from ospbridge.osp.client.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
@@ -64,7 +65,7 @@ _ENV_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]*[A-Za-z][\w.-]*-v\d+")
 
 def invalid(origin: str, mistakes: list[str], text: str | None = None) -> ScenarioInvalid:
     """The error that tells all mistakes of a file, with their lines in its ``text`` where that is TOML."""
-    count = f"{len(mistakes)} mistake{'s' * (len(mistakes) > 1)}"
+    count = numbered(len(mistakes), "mistake")
     return ScenarioInvalid(
         f"{origin} has {count}",
         # A text that is no file cannot be checked.

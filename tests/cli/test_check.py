@@ -135,7 +135,7 @@ def test_with_a_simulator_all_that_does_not_exist_there_is_told(
         "10: agent[1].names.v: the simulator has no value '/Sim/cart/Parameter/lenghtness' (did you mean",
         "12: agent[1].observe.outputs: no output '/cort/*' (",
         "13: agent[1].observe.values: '/Simulation/Seed#2' is '0', which is no number (leave #2 out",
-        "15: agent[1].action.low: expected 1 numbers, got 2 (one for each of /cart/push), for agent 'cart'",
+        "15: agent[1].action.low: expected 1 number, got 2 (one for each of /cart/push), for agent 'cart'",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=False)] == begins
     assert len(told) == len(begins)

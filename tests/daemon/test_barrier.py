@@ -120,7 +120,7 @@ async def test_a_wrong_action_is_refused_and_leaves_the_step_to_come_as_it_was(s
     conductor = conductor_of(session)
     a, b = await both_playing(conductor)
     absent = Absent(conductor, a)
-    with pytest.raises(LocalProtocolError, match="1 numbers"):
+    with pytest.raises(LocalProtocolError, match="1 number,"):
         conductor.barrier.act([(a, b"12345678")])
     absent.act(0.25)
     await play(conductor, b, 0.5)

@@ -29,6 +29,7 @@ from ospbridge.session import hub_exchange
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport import lane
 from ospbridge.transport.lane import FILES, MOST, ClientLane, possible
 from ospbridge.transport.patient import LocalStream
 from tests.daemon.hubs import WITHIN, Line, serving
@@ -292,6 +293,31 @@ async def test_a_notice_of_an_earlier_step_does_not_lengthen_the_next_one(
             with trio.fail_after(WITHIN / 2):
                 await in_thread(one.step, values(0.5))
         await in_thread(other.close)
+
+
+async def test_two_threads_that_wait_at_one_memory_are_told_so_long_before_the_limit(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_exchange, "LOOK_FOR_OTHERS", 0.05)
+    monkeypatch.setattr(lane, "LOOK_AGAIN", 0.05)
+    path = tmp_path / "hub"
+    async with serving(document, path, quorum=2, limits=Limits(step=2 * WITHIN)):
+        one, other = await both_playing(path)
+        told: list[OspBridgeError] = []
+
+        def step() -> None:
+            try:
+                one.step(values(0.5))
+            except OspBridgeError as error:
+                told.append(error)
+
+        with trio.fail_after(WITHIN):
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(in_thread, step)
+        assert any("two threads used the connection" in error.message for error in told)
+        for each in (one, other):
+            await in_thread(each.close)
 
 
 @pytest.mark.parametrize("how", ["close", "lose"])

@@ -57,7 +57,7 @@ def test_a_vector_environment_annotates_row_by_row_and_not_where_it_resets(
         envs.reset(seed=1)
         with pytest.raises(LocalProtocolError, match=r"'agent1' .* nothing was said"):
             envs.step(envs.action_space.sample())
-        with pytest.raises(LocalProtocolError, match="2 environments need 2 rows"):
+        with pytest.raises(LocalProtocolError, match="expected 2 rows, one for each environment"):
             vector.annotate(action_logp=np.zeros(3), action_dist_inputs=np.zeros((2, 2)))
         for number in range(7):
             # The fourth resets all, and what is said of it counts for nobody.

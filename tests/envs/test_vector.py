@@ -434,7 +434,7 @@ def test_another_number_of_agents_is_refused_and_all_are_given_back() -> None:
     with cart_poles(2, copies=2) as addresses:
         with pytest.raises(UsageError, match=r"num_envs is 3, but 4 agents were found.*num_envs=4"):
             fleet(addresses, 3)
-        with pytest.raises(UsageError, match="num_envs is 2, but 1 agents were found"):
+        with pytest.raises(UsageError, match="num_envs is 2, but 1 agent was found"):
             fleet(addresses[0], 2, agents="cart1")
         for address in addresses:
             with BlockingSession.connect(address, reclaim_stale=False) as session:

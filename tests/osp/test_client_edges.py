@@ -259,7 +259,7 @@ def test_an_overview_of_which_only_a_part_is_told_is_incomplete() -> None:
     machine.begin(roster.overview(machine), 0.0)
     give(machine, AgentOverview(3), AgentOverviewNext(0, 1, "Agent", 1, "a"))
     silence(machine)
-    with pytest.raises(IncompleteListing, match="only 1 agents") as caught:
+    with pytest.raises(IncompleteListing, match="only 1 agent of") as caught:
         machine.result()
     # Nobody asks for some of the agents.
     assert "expression" not in caught.value.hint
@@ -492,7 +492,7 @@ def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given()
     machine.clock.believe(0.01)
     machine.begin(barrier.audit(machine), 0.0)
     give(machine, ValueContent(5, "0.03"))
-    assert machine.result() == machine.suspect == "1 steps were given, the clock shows 3"
+    assert machine.result() == machine.suspect == "1 step was given, the clock shows 3"
     assert machine.guarded, "from then on"
 
 

@@ -351,7 +351,7 @@ def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_
         np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
         assert not machine.suspect
     else:
-        with pytest.raises(StepUncertain, match=r"counted twice|1 steps were given") as caught:
+        with pytest.raises(StepUncertain, match=r"counted twice|1 step was given") as caught:
             machine.result()
         assert caught.value.by_network
         assert "what repeats or delays datagrams" in caught.value.hint
@@ -413,7 +413,7 @@ def test_a_seed_leaves_it_known_how_long_steps_take() -> None:
 def test_a_clock_that_shows_two_steps_leaves_the_step_in_doubt() -> None:
     machine, _ = stepping(guarded=True)
     give(machine, ACK, brought(0.5), at(0.02))
-    with pytest.raises(StepUncertain, match=r"the clock shows 0\.02 s, 1 steps were given"):
+    with pytest.raises(StepUncertain, match=r"the clock shows 0\.02 s, 1 step was given"):
         machine.result()
 
 

@@ -75,7 +75,7 @@ def test_a_reader_says_whether_the_end_byte_was_there() -> None:
 @pytest.mark.parametrize("rest", [b"y", b"xx", b"\0\0"])
 def test_a_reader_refuses_what_is_left_over(rest: bytes) -> None:
     with pytest.raises(
-        RemoteProtocolError, match=f"expected the end of the datagram, {len(rest)} bytes left"
+        RemoteProtocolError, match=f"expected the end of the datagram, {len(rest)} bytes? left"
     ):
         Reader(b"\x01" + rest).finish()
 

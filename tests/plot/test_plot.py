@@ -312,7 +312,7 @@ def test_only_the_latest_episodes_are_drawn_and_read(tmp_path: Path) -> None:
         signals=["reward"],
         progress=lambda done, of: seen.append((done, of)),
     )
-    assert told == f"1 signals, latest {MOST_SHOWN} episodes of agent cart"
+    assert told == f"1 signal, latest {MOST_SHOWN} episodes of agent cart"
     assert seen[-1] == (MOST_SHOWN, MOST_SHOWN + 5)
 
 
@@ -330,11 +330,9 @@ def test_agents_are_chosen_by_globs(tmp_path: Path) -> None:
 
 def test_paths_may_be_text_and_a_single_glob_need_not_stand_in_a_list(tmp_path: Path) -> None:
     runs, picture = str(record(tmp_path / "runs", 2, 2, agent="robot1")), str(tmp_path / "p.svg")
+    assert plot(runs, picture, agents="*1", signals="reward") == "1 signal, latest 2 episodes of agent robot1"
     assert (
-        plot(runs, picture, agents="*1", signals="reward") == "1 signals, latest 2 episodes of agent robot1"
-    )
-    assert (
-        plot(str(recorded_files(runs)[0]), picture, signals="reward") == "1 signals, 2 steps of agent robot1"
+        plot(str(recorded_files(runs)[0]), picture, signals="reward") == "1 signal, 2 steps of agent robot1"
     )
 
 

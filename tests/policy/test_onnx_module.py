@@ -155,7 +155,7 @@ def test_another_model_is_acted_from_and_one_that_cannot_work_is_not() -> None:
         ),
         (
             model([node("Relu", ["c"], ["y"])], [tensor("c", MATRIX)], [], [described("y", [4, 2])]),
-            "has 0 inputs and 1 outputs",
+            "has 0 inputs and 1 output,",
         ),
         (
             model(

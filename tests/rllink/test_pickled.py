@@ -508,7 +508,7 @@ def test_a_list_within_itself_is_read() -> None:
     [
         (b"", "expected a STOP"),
         (b"\x80\x06N.", "a protocol up to 5, got 6"),
-        (b"\x80", "expected 1 bytes, 0 are left"),
+        (b"\x80", "expected 1 byte, 0 are left"),
         (b"N", "expected a STOP"),
         (b".", "one object at STOP, there are 0"),
         (b"NN.", "one object at STOP, there are 2"),

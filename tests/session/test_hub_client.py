@@ -26,6 +26,7 @@ from ospbridge.errors import (
     HubLost,
     HubNotFound,
     LocalProtocolError,
+    OspBridgeError,
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
@@ -47,6 +48,7 @@ from ospbridge.hub.replies import (
     Welcome,
 )
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Observe, Reset, Step
+from ospbridge.session import hub_exchange
 from ospbridge.session.hub_client import HubClient, default_hub
 from ospbridge.session.hub_seat import HubSeat
 from ospbridge.transport.unix import HubSocket
@@ -349,6 +351,36 @@ def test_a_notice_that_the_world_is_held_suspends_the_deadline(
         seat.reset(1)
         assert seat.step(INPUTS).observation.tolist() == [0.75]
         assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_two_threads_that_wait_for_one_anothers_answers_are_told_so_long_before_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hub_exchange, "LOOK_FOR_OTHERS", 0.05)
+    patient = Attached([CART], "document", True, 30.0, 30.0)
+    told: list[OspBridgeError] = []
+
+    def steps(seat: HubSeat) -> None:
+        try:
+            seat.step(INPUTS)
+        except OspBridgeError as error:
+            told.append(error)
+
+    def silent(request: HubRequest) -> Replies:
+        return (
+            patient if isinstance(request, Attach) else None if isinstance(request, Step) else usual(request)
+        )
+
+    with daemon(silent), seated() as seat:
+        seat.reset(1)
+        threads = [threading.Thread(target=steps, args=(seat,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+    assert any("two threads used the connection" in error.message for error in told)
+    assert len(told) == 2
 
 
 def test_a_hold_that_is_over_without_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:

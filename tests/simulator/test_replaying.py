@@ -267,9 +267,7 @@ def test_an_early_reset_goes_on_with_the_next_recorded_one() -> None:
     replay.ask(vote(0.5))
     assert replay.ask(ResetSimulation(1)) == RAN
     assert replay.ask(vote(0.5))[1:] == bytes_of(completed(3.0))
-    assert replay.of(What.DIFFERS) == [
-        "step 2: RESET_SIMULATION seed 1 comes 1 steps before the recorded one"
-    ]
+    assert replay.of(What.DIFFERS) == ["step 2: RESET_SIMULATION seed 1 comes 1 step before the recorded one"]
 
 
 def test_a_second_reset_in_a_row_is_answered_as_the_first() -> None:

@@ -295,7 +295,7 @@ def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
 
 
 def test_an_agent_that_no_datagram_can_hold_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="agent has 1 inputs and 20000 outputs") as refused:
+    with pytest.raises(ConfigurationError, match="agent has 1 input and 20000 outputs") as refused:
         UdpSimulator(SyntheticWorld(1, 20_000), port=0)
     assert "wrapper" in refused.value.hint
     UdpSimulator(SyntheticWorld(1, 20_000), port=0, profile=NERD).close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.daemon.relay.experience import Experience
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
@@ -68,8 +69,12 @@ class Kind:
 
     def __str__(self) -> str:
         action = self.action
-        told = f"{action.n} choices" if isinstance(action, DiscreteSpace) else f"{len(action.low)} inputs"
-        return f"{len(self.observation.low)} observations, {told}"
+        told = (
+            numbered(action.n, "choice")
+            if isinstance(action, DiscreteSpace)
+            else numbered(len(action.low), "input")
+        )
+        return f"{numbered(len(self.observation.low), 'observation')}, {told}"
 
     def beside(self, *others: Kind) -> str:
         """As text that tells it from these, also where nothing but the bounds of inputs do."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.daemon.relay.spaces import SaidSpaces, action_of, actions_misfit, described
 from ospbridge.daemon.relay.upstream import policy_weights
 from ospbridge.errors import ConfigurationError, RemoteProtocolError
@@ -129,14 +130,23 @@ class Fitting:
         width = fragment.observations.shape[1]
         if found is not None and found.observation is not None:
             if found.observation != width:
-                return f"its observations have {width} numbers, the server's module takes {found.observation}"
+                return (
+                    f"its observations have {numbered(width, 'number')}, the server's module "
+                    f"takes {found.observation}"
+                )
         elif said.observation not in (None, (width,)):
             kind = "kind" if isinstance(said.observation, str) else "shape"
-            return f"its observations have {width} numbers, those of the server are of the {kind} {said.observation}"
+            return (
+                f"its observations have {numbered(width, 'number')}, those of the server "
+                f"are of the {kind} {said.observation}"
+            )
         if found is not None and fragment.action_dist_inputs is not None:
             outputs = fragment.action_dist_inputs.shape[1]
             if found.outputs not in (None, outputs):
-                return f"its actions were drawn from {outputs} numbers, the server's module puts out {found.outputs}"
+                return (
+                    f"its actions were drawn from {numbered(outputs, 'number')}, the "
+                    f"server's module puts out {found.outputs}"
+                )
         action = action_of(fragment)
         other = actions_misfit(action, said, found) if action is not None else ""
         return f"its actions are {action}, the server learns for {other}" if other else ""

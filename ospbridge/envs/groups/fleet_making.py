@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ospbridge.counts import numbered
 from ospbridge.envs.groups.fleet import DirectFleet, HubFleet
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace
@@ -52,7 +53,8 @@ def _check(groups: Sequence[Group], addresses: Sequence[str], num_envs: int) -> 
             for address, group in zip(addresses, groups, strict=True)
         )
         raise UsageError(
-            f"num_envs is {num_envs}, but {len(found)} agents were found: {each}",
+            f"num_envs is {num_envs}, but {numbered(len(found), 'agent')} "
+            f"{'was' if len(found) == 1 else 'were'} found: {each}",
             hint=f"num_envs={len(found)}, or choose other agents with agents=GLOB",
         )
     spaces = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from ospbridge.counts import numbered
 from ospbridge.errors import (
     LocalProtocolError,
     QueryTimeout,
@@ -239,7 +240,7 @@ def observe(m: ClientMachine, ids: dict[int, str]) -> Exchange[tuple[int, ...]]:
         RegisterForValue(tuple(ids)),
         answering(RegisterForValueAck),
         unless=lambda x: all(i in ids for i in x.answered(len(ids))),
-        what=f"{len(ids)} values",
+        what=numbered(len(ids), "value"),
     )
     confirmed = tuple(i for i in answer.answered(len(ids)) if i in ids)
     m.observed.update({i: ids[i] for i in confirmed})
@@ -250,7 +251,9 @@ def unobserve(m: ClientMachine, ids: tuple[int, ...]) -> Exchange[None]:
     """Stop having variables pushed."""
     if not m.profile.values_are_pushed:
         raise LocalProtocolError(f"values are not pushed by a server of profile {m.profile.name!r}")
-    yield from ask(m, DeregisterFromValue(ids), answering(DeregisterFromValueAck), what=f"{len(ids)} values")
+    yield from ask(
+        m, DeregisterFromValue(ids), answering(DeregisterFromValueAck), what=numbered(len(ids), "value")
+    )
     for value_id in ids:
         m.observed.pop(value_id, None)
 

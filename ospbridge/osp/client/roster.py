@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import AgentNotFound, AgentTaken, IncompleteListing, QueryTimeout, RemoteProtocolError
 from ospbridge.interface import AgentEntry, AgentInterface, InterfaceValue
 from ospbridge.osp.client.asking import SETTLING, answering, ask
@@ -57,7 +58,7 @@ def overview(
     )
     if not complete:
         raise IncompleteListing(
-            f"{m.peer}: only {len(pieces)} agents of the overview arrived", hint=BURST_TOO_LARGE
+            f"{m.peer}: only {numbered(len(pieces), 'agent')} of the overview arrived", hint=BURST_TOO_LARGE
         )
     entries = []
     for _, piece in sorted(pieces.items()):

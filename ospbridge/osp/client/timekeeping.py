@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import IncompleteListing, QueryTimeout
 from ospbridge.osp.client.asking import get_value, settled_value
 from ospbridge.osp.client.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE
@@ -222,7 +223,10 @@ def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
         return m.suspect
     shown = clock.steps_shown((yield from _looked_again(m, time)))
     if shown is not None and shown != clock.count:
-        m.suspect = f"{m.clock.count} steps were given, the clock shows {shown}"
+        m.suspect = (
+            f"{numbered(m.clock.count, 'step')} {'was' if m.clock.count == 1 else 'were'} given, "
+            f"the clock shows {shown}"
+        )
         m.anomaly(m.suspect)
     return m.suspect
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import QueryTimeout
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ class Unanswered:
         m = self._m
         said = (
             f"{m.peer} did not answer {self._request.CODE.name} ({self._what}) within {m.now - self._started:.1f} s, "
-            f"asked {tries} times"
+            f"asked {numbered(tries, 'time')}"
         )
         came = m.notices.unreadable - self._unreadable
         if not came:
             return QueryTimeout(said)
         return QueryTimeout(
-            f"{said}; what came is not of OSP 1.1 ({came} datagrams), the latest: {m.notices.unreadable_latest}",
+            f"{said}; what came is not of OSP 1.1 ({numbered(came, 'datagram')}), "
+            f"the latest: {m.notices.unreadable_latest}",
             hint=WRITES_OTHERWISE,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ospbridge.counts import numbered
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.client.clock import Moved
 from ospbridge.osp.client.resetting import SEED, reset
@@ -166,8 +167,8 @@ def _fits(m: ClientMachine, s: StepUnderWay, reply: StepCompleted) -> None:
     agent = s.votes[reply.agent_id].agent
     if len(reply.outputs) != len(agent.outputs) or len(reply.infos) != len(agent.infos):
         m.suspect = (
-            f"{m.peer} completed a step of agent {agent.name!r} with {len(reply.outputs)} outputs and "
-            f"{len(reply.infos)} infos, it announced {len(agent.outputs)} and {len(agent.infos)}"
+            f"{m.peer} completed a step of agent {agent.name!r} with {numbered(len(reply.outputs), 'output')} and "
+            f"{numbered(len(reply.infos), 'info')}, it announced {len(agent.outputs)} and {len(agent.infos)}"
         )
         raise OutputsIncomplete(m.suspect, hint="the agent changed: register for it again")
 
@@ -193,7 +194,9 @@ def _verify(m: ClientMachine, s: StepUnderWay) -> Exchange[bool]:
         s.distrust()
         return False
     if moved is Moved.OTHERWISE:
-        raise uncertain(m, f"the clock shows {time:.9g} s, {m.clock.count + 1} steps were given")
+        given = m.clock.count + 1
+        told = f"{numbered(given, 'step')} {'was' if given == 1 else 'were'} given"
+        raise uncertain(m, f"the clock shows {time:.9g} s, {told}")
     # By what the simulator says of its steps, where no other vote can have run it.
     if s.doubled and not once and not (yield from as_announced(m, time)):
         raise uncertain(m, "its vote was counted twice, and it is not known how long a step takes")

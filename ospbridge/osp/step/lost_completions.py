@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.counts import numbered
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, QueryTimeout
 from ospbridge.osp.step.early import overtook
 from ospbridge.osp.step.restore import restore
@@ -57,7 +58,8 @@ def read_back(m: ClientMachine, s: StepUnderWay) -> Exchange[Found | None]:
         # Answers did come, but one question for each value takes its time.
         values = sum(len(s.votes[a].agent.outputs) + len(s.votes[a].agent.infos) for a in s.missing)
         s.unreadable = OutputsIncomplete(
-            f"a completion was lost, and reading its {values} values back took longer than the {m.limits.step:g} s "
+            f"a completion was lost, and reading its {numbered(values, 'value')} "
+            f"back took longer than the {m.limits.step:g} s "
             "that a step may take",
             hint="allow steps more time, or run ospbridge nearer to the simulator: each value is several round trips",
         )

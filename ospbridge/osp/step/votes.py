@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError
 from ospbridge.finite import all_finite
 from ospbridge.osp.codes import Code
@@ -57,7 +58,7 @@ class Vote:
 
     def _unfit(self, inputs: ArrayLike, why: str = "") -> LocalProtocolError:
         return LocalProtocolError(
-            f"agent {self.agent.name!r} has {len(self.inputs)} inputs, got {np.shape(inputs)}{why}",
+            f"agent {self.agent.name!r} has {numbered(len(self.inputs), 'input')}, got {np.shape(inputs)}{why}",
             hint="`ospbridge describe AGENT` lists them in order",
         )
 

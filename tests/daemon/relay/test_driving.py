@@ -424,7 +424,7 @@ async def test_agents_of_several_kinds_are_refused_by_name() -> None:
     async with learner.listening() as port:
         with pytest.raises(ExceptionGroup) as caught, trio.fail_after(WITHIN):
             await Relay(upstream(port), [conductor]).run()
-    assert caught.group_contains(UsageError, match=r"a: 1 observations.*b: 1 observations")
+    assert caught.group_contains(UsageError, match=r"a: 1 observation,.*b: 1 observation,")
 
 
 # --- leaving -----------------------------------------------------------------------------------------------------

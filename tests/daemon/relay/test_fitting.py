@@ -62,7 +62,7 @@ def recurrent(observations: int | None, outputs: int) -> ModuleWeights:
 @pytest.mark.parametrize(
     "widths, why",
     [
-        ((3, 2), "its observations have 1 numbers, the server's module takes 3"),
+        ((3, 2), "its observations have 1 number, the server's module takes 3"),
         ((1, 4), "its actions were drawn from 2 numbers, the server's module puts out 4"),
     ],
 )
@@ -150,7 +150,7 @@ async def test_settings_that_cannot_be_read_are_told_and_the_weights_count(
 @pytest.mark.parametrize(
     "widths, why",
     [
-        ((5, 2), "its observations have 1 numbers, the server's module takes 5"),
+        ((5, 2), "its observations have 1 number, the server's module takes 5"),
         ((1, 3), "its actions were drawn from 2 numbers, the server's module puts out 3"),
         ((None, 3), "its actions were drawn from 2 numbers, the server's module puts out 3"),
     ],
@@ -326,7 +326,7 @@ async def test_agents_of_another_kind_are_not_admitted_beside_those_that_are(
     async with observed(conductor, 1, tmp_path / "s"):
         Player(conductor)
         with pytest.raises(
-            UsageError, match=r"'b' has 3 observations, 1 inputs.* with 1 observations, 1 inputs"
+            UsageError, match=r"'b' has 3 observations, 1 input.* with 1 observation, 1 input"
         ) as no:
             conductor.attach(["b"], ONE, annotates=True)
         assert "--rllink-agents" in no.value.hint

@@ -637,7 +637,7 @@ async def test_an_action_as_it_was_drawn_has_as_many_numbers_as_the_one_that_is_
     async with observed(conductor, 1, tmp_path / "s"):
         player = Player(conductor)
         for size in (3, 8):
-            with pytest.raises(LocalProtocolError, match="must have 1 numbers, as its actions do"):
+            with pytest.raises(LocalProtocolError, match="must have 1 number, as its actions do"):
                 player.attachment.read_note(Note(bytes(8), 0.0, None, bytes(size)))
 
 

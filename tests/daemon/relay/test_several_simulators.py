@@ -300,7 +300,7 @@ async def test_simulators_whose_agents_need_different_policies_are_refused_by_na
             await Relay(upstream(port), [first, other_kind()]).run()
     # Their numbers are equal: only bounds tell them apart.
     for bounds in ("-3 to 1", "-1 to 1"):
-        told = rf"agents of several kinds: .*1 observations, 1 inputs \({bounds}\)"
+        told = rf"agents of several kinds: .*1 observation, 1 input \({bounds}\)"
         assert caught.group_contains(UsageError, match=told)
 
 
