@@ -3,9 +3,10 @@
 A place is an agent of a bridge or simulator. RLlib gives every env runner the same ``env_config``; which place is its
 own follows from its worker index. Sampling by a server of RLlib's, without Ray on this side, is another matter.
 
-Facts about RLlib are of Ray 2.60.0: ``EnvContext`` carries ``worker_index`` (0: the local worker) and
-``num_workers``; its ``vector_index`` stays 0 however many environments a runner makes; with
-``gym_env_vectorize_mode="vector_entry_point"`` a plain dict comes instead, from which the worker cannot be told.
+Facts about RLlib are of Ray 2.60.0: ``EnvContext`` carries ``worker_index`` (0: the local worker; None: an env runner
+that a program makes by itself) and ``num_workers``; its ``vector_index`` stays 0 however many environments a runner
+makes; with ``gym_env_vectorize_mode="vector_entry_point"`` a plain dict comes instead, from which the worker cannot be
+told.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def place_of(env_config: Mapping[str, Any], number: int = 0) -> Place:
     _check(env_config)
     places = _places(env_config)
     runners: int = max(getattr(env_config, "num_workers", 0) or 0, 1)
-    worker: int = max(getattr(env_config, "worker_index", 0), 1)
+    worker: int = max(getattr(env_config, "worker_index", 0) or 0, 1)
     if max(runners, worker) > len(places):
         raise ConfigurationError(
             f"{max(runners, worker)} env runners need a place each, and env_config names {_count(env_config)}",

@@ -23,7 +23,7 @@ SPACES: dict[str, Any] = {
 class Context(dict[str, Any]):
     """RLlib's EnvContext: a dict that knows who asks."""
 
-    def __init__(self, worker: int, workers: int, vector_index: int = 0, **config: Any) -> None:
+    def __init__(self, worker: int | None, workers: int, vector_index: int = 0, **config: Any) -> None:
         super().__init__(config)
         self.worker_index = worker
         self.num_workers = workers
@@ -56,6 +56,15 @@ def test_each_env_runner_has_a_bridge_of_its_own() -> None:
 
 def test_without_env_runners_the_local_worker_takes_the_first_place() -> None:
     assert place_of(Context(0, 0, bridges=HUBS)) == Place(bridge=HUBS[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_env_runner_that_a_program_makes_by_itself_takes_the_first_place(
+    workers: int, made: list[dict[str, Any]]
+) -> None:
+    env = env_creator(Context(None, workers, bridges=HUBS))
+    assert [call["bridge"] for call in made] == HUBS[:1]
+    env.close()
 
 
 def test_a_plain_dict_gets_the_first_place() -> None:
