@@ -30,6 +30,7 @@ from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.messages import ResetSimulation, ResetSimulationAck, StepCompleted, Truncated
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.step.recovery import RESET_TABLE, Acknowledged, Action, Evidence, Row, decide
+from ospbridge.osp.step.straight import VOTES_AT_ONCE
 
 if TYPE_CHECKING:
     from ospbridge.osp.client.machine import ClientMachine, Exchange, Reply
@@ -56,6 +57,7 @@ class _Reset:
 
     __slots__ = (
         "acked",
+        "at_once",
         "before",
         "began",
         "both_came",
@@ -69,6 +71,7 @@ class _Reset:
         "sent",
         "silent",
         "stepped",
+        "to_repeat",
         "trusted",
         "voted",
         "votes",
@@ -84,6 +87,10 @@ class _Reset:
         self.wanted = len(m.controlled)
         # Votes of a reset that was given up still count: a second one could stand for another client's.
         self.sent = self.acked = min(m.resets_outstanding, self.wanted)
+        self.at_once = VOTES_AT_ONCE if m.profile.pipelining else 1
+        """So many votes may wait for their acknowledgement."""
+        self.to_repeat = 0
+        """Votes of this round, which is not the first, that were not given yet."""
         self.of_another_seed = bool(self.sent and seed and seed != m.reset_seed)
         """Some of its votes were given for a world of another one."""
         self.completions = 0
@@ -132,14 +139,21 @@ class _Reset:
         self.patience = min(2.0 * self.patience, LONGEST * self.m.limits.reset)
         self.acked = 0
         self.voted = self.m.now
-        for _ in range(self.wanted):
+        at_once = min(self.wanted, VOTES_AT_ONCE)
+        self.to_repeat = self.wanted - at_once
+        for _ in range(at_once):
             self.m.send(self.votes)
 
     def take(self, reply: Reply) -> None:
         if type(reply) is ResetSimulationAck:
             self.acked += 1
-            if self.acked == self.sent < self.wanted:
-                self.send_next()
+            if self.sent < self.wanted:
+                if self.acked <= self.sent < self.acked + self.at_once:
+                    self.send_next()
+            elif self.to_repeat:
+                self.to_repeat -= 1
+                self.voted = self.m.now
+                self.m.send(self.votes)
         elif not isinstance(reply, Truncated) and reply.CODE in RESET_COMPLETED:
             self.completed_at = self.completed_at or self.m.now
             self.completions += 1
@@ -214,7 +228,7 @@ def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
 
 
 def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
-    """The first vote is given, or all of them where the server takes them so."""
+    """The first vote is given, or as many as may be under way where the server takes them so."""
     if seed and m.profile.seed_by is SeedBy.VALUE:
         yield from _seed_by_value(m, seed)
     if m.clock.base is None:
@@ -232,9 +246,8 @@ def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     r = _Reset(m, seed, before)
     if r.sent < r.wanted:
         r.send_next()
-    if m.profile.pipelining:
-        while r.sent < r.wanted:
-            r.send_next()
+    while r.sent < min(r.wanted, r.acked + r.at_once):
+        r.send_next()
     return r
 
 

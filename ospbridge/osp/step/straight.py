@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.step.votes import Vote
 
-__all__ = ["MARKED", "StraightWay"]
+__all__ = ["MARKED", "VOTES_AT_ONCE", "StraightWay"]
 
 MARKED: Final = 800
 """So many bytes of a completion are looked at to know it again: less than any server leaves when it cuts."""
+VOTES_AT_ONCE: Final = 128
+"""So many votes may wait to be acknowledged: a server's receive buffer of the usual size holds under 300 datagrams."""
 STEPS_KEPT: Final = 256
 BYTES_KEPT: Final = 1024 * 1024
 """Of so many steps and bytes at most what came is kept as it came, before somebody must know it again."""
@@ -44,13 +46,13 @@ class StraightWay:
     """Of steps with ``votes``, in their order; one object for as long as they stay the same.
 
     ``outgoing`` gets the datagrams of an exchange. ``pipelining``: whether a vote may be sent before the last one is
-    acknowledged.
+    acknowledged, at most ``VOTES_AT_ONCE``.
     """
 
     __slots__ = (
+        "_at_once",
         "_names",
         "_outgoing",
-        "_pipelining",
         "_prepared",
         "began",
         "came",
@@ -68,10 +70,10 @@ class StraightWay:
         self.votes = votes
         self.count = count = len(votes)
         self._outgoing = outgoing
-        self._pipelining = pipelining
+        self._at_once = at_once = VOTES_AT_ONCE if pipelining else 1
         self.pipelined = pipelining and count > 1
-        """All votes are under way before anything comes, and their completions likewise."""
-        self.first = [vote.datagram for vote in (votes if pipelining else votes[:1])]
+        """Many votes are under way before anything comes, and all completions likewise."""
+        self.first = [vote.datagram for vote in votes[:at_once]]
         """What is sent before anything comes."""
         self.sizes = [
             (
@@ -84,7 +86,7 @@ class StraightWay:
         """Of each completion: bytes, outputs, infos."""
         self._names = [vote.agent.name for vote in votes]
         self._prepared: list[tuple[bytearray, StepOutcome]] = []
-        following = [None] * count if pipelining else [*(vote.datagram for vote in votes[1:]), None]
+        following = [*(vote.datagram for vote in votes[at_once:]), *[None] * min(at_once, count)]
         self.expected: list[tuple[bytes, int, bytes | bytearray | None, bool]] = [
             (ack, len(ack), answer, False)
             for ack, answer in zip(
@@ -106,7 +108,7 @@ class StraightWay:
         """All that came in the latest steps that were walked to their end; whoever remembers it empties this."""
 
     def begin(self, now: float) -> None:
-        """Send the first vote, or all of them."""
+        """Send the first vote, or as many as may be under way."""
         self.began = now
         self.left = False
         self.came = []
@@ -180,13 +182,13 @@ class StraightWay:
     @property
     def unsent(self) -> Sequence[Vote]:
         """Votes that were not sent yet."""
-        return () if self._pipelining else self.votes[len(self.came) + 1 :]
+        return self.votes[len(self.came) + self._at_once :]
 
     @property
     def unacknowledged(self) -> set[int]:
         """Agents whose votes were sent, and not acknowledged."""
         at = len(self.came)
-        sent = self.count if self._pipelining else at + 1
+        sent = at + self._at_once
         return {vote.agent_id for vote in self.votes[at:sent]}
 
     @property

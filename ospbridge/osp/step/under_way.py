@@ -25,6 +25,7 @@ from ospbridge.osp.step.overcounting import (
     holds_back,
     votes_alone,
 )
+from ospbridge.osp.step.straight import VOTES_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,11 +215,11 @@ class StepUnderWay:
         return [agent_id for agent_id in self.votes if agent_id not in self.done]
 
     def send(self) -> None:
-        """The first vote, or all of them."""
+        """The first vote, or as many as may be under way."""
         self.send_next()
         if holds_back(self.m):
             self.sequential = True
-        while not self.sequential and self.unsent:
+        while not self.sequential and self.unsent and len(self.unacked) < VOTES_AT_ONCE:
             self.send_next()
 
     def send_next(self) -> None:
@@ -257,7 +258,7 @@ class StepUnderWay:
                 # The step ran by the repetition, whose acknowledgement is lost: this one is for the first request,
                 # which was only late, and counts for a step that is still to come.
                 self.doubled = self.m.doubles = self.m.doubled = True
-            if self.unsent and not self.unacked:
+            if self.unsent and not (self.unacked and self.sequential):
                 if not self.held:
                     self.send_next()
             elif not self.unacked and not self.early:
