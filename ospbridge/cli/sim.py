@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -131,7 +132,9 @@ def sim(  # noqa: PLR0917  # click passes options by name
     from ospbridge.simulator.ledger import Ledger
     from ospbridge.simulator.udp import UdpSimulator
 
-    world = _make_world(scenario, envs, copies, arena, robots, synthetic, agents, values, think)
+    # What an environment's packages print when they are imported, as pygame does, is not the address.
+    with contextlib.redirect_stdout(sys.stderr):
+        world = _make_world(scenario, envs, copies, arena, robots, synthetic, agents, values, think)
     faults = FaultPlan(
         drop=drop, duplicate=duplicate, reorder=reorder, delay=delay, delay_max=delay_max, seed=seed
     )
@@ -218,8 +221,6 @@ def _make_world(  # noqa: PLR0917  # the options of the command, in their order
 
 def _logger() -> Any:
     """A log on standard error; standard output has the address and nothing else."""
-    import sys
-
     import structlog
 
     from ospbridge.observe.logs import unfailing

@@ -172,10 +172,11 @@ class GymWorld:
 def _make(env_id: str) -> gymnasium.Env[Any, Any]:
     """The environment, without rendering and without the checker, which would slow every step."""
     module, colon, name = env_id.partition(":")
-    if colon and (not module or ":" in name):
+    if colon and (not module or ":" in name or "/" in module or module.endswith(".py")):
         raise ConfigurationError(
             f"Gymnasium cannot make {env_id!r}: what stands before the only ':' is the module that registers it",
-            hint="for instance --env my_package:MyEnv-v0",
+            hint="for instance --env my_package:MyEnv-v0, or for a file worlds.py in this directory PYTHONPATH=. and "
+            "--env worlds:MyEnv-v0",
         )
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
@@ -190,7 +191,8 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
             hint=f"pip install 'gymnasium[{_extra(str(error))}]'",
         ) from error
     except ModuleNotFoundError as error:
-        missing = error.name or module  # which Gymnasium does not say where it is that of the id
+        # Gymnasium says in an error of its own what the module of the id could not import.
+        missing = error.name or getattr(error.__cause__ or error.__context__, "name", None) or module
         raise ConfigurationError(
             f"{env_id} needs the module {missing}, which is not installed",
             hint=f"pip install {missing}, or have PYTHONPATH name the directory that it is in",
@@ -198,7 +200,8 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.Error as error:
         raise ConfigurationError(
             f"Gymnasium cannot make {env_id!r}: {error}",
-            hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists what there is",
+            hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists what there is"
+            + ("" if colon else "; an id of another package begins with its module, as in --env minigrid:ID"),
         ) from error
     except OspBridgeError:
         raise  # of an environment of ours

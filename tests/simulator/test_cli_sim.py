@@ -84,6 +84,20 @@ main(["sim", "--port", "0", "--env", "CartPole-v1", "--quiet"])
 """
 
 
+def test_the_first_line_is_the_address_whatever_a_package_prints_as_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "chatty_worlds.py").write_text(
+        "import gymnasium\nprint('Hello from the community')\n"
+        "gymnasium.register('Chatty-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}")
+    with running("--env", "chatty_worlds:Chatty-v0") as (process, address):
+        assert address.host == "127.0.0.1"
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Hello from the community\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_interrupts_no_wait_ends_it_all_the_same(number: int) -> None:
     process = subprocess.Popen([sys.executable, "-c", IN_ANOTHER_THREAD], stdout=subprocess.PIPE, text=True)

@@ -150,13 +150,23 @@ def test_unknown_environments_are_refused_with_a_hint() -> None:
     with pytest.raises(ConfigurationError, match="CartPoll-v1") as refused:
         GymWorld(["CartPoll-v1"])
     assert refused.value.hint
-    for env_id in ("a:b:C-v0", "http://a:1", ":C-v0"):
+    assert "--env minigrid:ID" in refused.value.hint
+    for env_id in ("a:b:C-v0", "http://a:1", ":C-v0", "worlds.py:C-v0", "./worlds:C-v0"):
         with pytest.raises(ConfigurationError, match="what stands before the only ':' is the module"):
             GymWorld([env_id])
     with pytest.raises(ConfigurationError, match="needs the module not_there, which is not installed"):
         GymWorld(["not_there:C-v0"])
     with pytest.raises(ConfigurationError, match="at least one"):
         GymWorld([])
+
+
+def test_what_the_module_of_an_id_cannot_import_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "needy_worlds.py").write_text("import not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match="needs the module not_there, which is not installed"):
+        GymWorld(["needy_worlds:C-v0"])
 
 
 def test_a_missing_package_is_named_with_what_to_install() -> None:
