@@ -19,6 +19,11 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ospbridge.osp.profile import Profile
+
+# Also modules that tests share check by `assert`, and some act in it: with the tests' own, these run also under `-O`.
+pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))
+
 # The gate must not turn red by luck, so it tries the same examples every time. Whoever hunts for new ones says
 # `pytest --hypothesis-profile=explore`. The second Python that runs them learns little from all of them.
 settings.register_profile("settled", derandomize=True, deadline=None)
@@ -131,6 +136,14 @@ def runtime_directory(
     yield directory
     if not (alone or (directory.is_dir() and not any(directory.iterdir()))):
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["document", "nerd"])
+def profile(request: pytest.FixtureRequest) -> Profile:
+    """Each way in which servers speak OSP."""
+    from ospbridge.osp.profile import PROFILES
+
+    return PROFILES[request.param]
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Outputs = NDArray[np.float32]
 
-__all__ = ["blocking_floor", "many_floor", "spinning_floor"]
+__all__ = ["many_floor", "one_floor"]
 
 LIMIT: Final = 5
 """Seconds after which a floor gives up: a datagram was lost."""
@@ -46,12 +46,12 @@ COMPLETED: Final = int(Code.NEXT_SIMULATION_STEP_COMPLETED)
 
 
 @contextlib.contextmanager
-def blocking_floor(
-    address: str, profile: Profile, inputs: int, outputs: int
+def one_floor(
+    address: str, profile: Profile, inputs: int, outputs: int, *, spin: bool
 ) -> Iterator[Callable[[], object]]:
-    """A step that sleeps in each of its two receives."""
+    """A step of one agent, with two receives; ``spin``: they ask until the datagram is there, else they sleep."""
     with _registered(address, profile) as sock:
-        send, receive = sock.send, sock.recv
+        send, receive = sock.send, _spinning(sock) if spin else sock.recv
         pack = struct.Struct(f"<Bii{inputs}f").pack
         action = [0.5] * inputs
         acknowledgement = StepCompletedAck(AGENT).encode(end=profile.end_marker)
@@ -60,27 +60,6 @@ def blocking_floor(
             send(pack(Code.NEXT_SIMULATION_STEP, AGENT, inputs, *action))
             receive(LARGEST)
             data = receive(LARGEST)
-            send(acknowledgement)
-            return np.frombuffer(data, "<f4", outputs, HEAD)
-
-        yield step
-
-
-@contextlib.contextmanager
-def spinning_floor(
-    address: str, profile: Profile, inputs: int, outputs: int
-) -> Iterator[Callable[[], object]]:
-    """A step that asks for each of its two datagrams until it is there."""
-    with _registered(address, profile) as sock:
-        send, spin = sock.send, _spinning(sock)
-        pack = struct.Struct(f"<Bii{inputs}f").pack
-        action = [0.5] * inputs
-        acknowledgement = StepCompletedAck(AGENT).encode(end=profile.end_marker)
-
-        def step() -> Outputs:
-            send(pack(Code.NEXT_SIMULATION_STEP, AGENT, inputs, *action))
-            spin(LARGEST)
-            data = spin(LARGEST)
             send(acknowledgement)
             return np.frombuffer(data, "<f4", outputs, HEAD)
 

@@ -146,11 +146,10 @@ def combine(
     against: Sequence[Against] = (),
     *,
     over: Mapping[str, str] | None = None,
-    over_key: str = "p50_us",
 ) -> tuple[Row, ...]:
     """Rows of ``runs``, each of which has the same rows by name.
 
-    ``over``: by row the row that it adds something to; ``over_key``: the quantity that tells how much.
+    ``over``: by row the row that it adds something to; their medians tell how much.
     """
     rows = []
     for name, values in runs[0].items():
@@ -162,7 +161,7 @@ def combine(
         differences = {}
         plain = (over or {}).get(name, "")
         if plain in runs[0]:
-            differences[plain] = median(run[name][over_key] - run[plain][over_key] for run in runs)
+            differences[plain] = median(run[name]["p50_us"] - run[plain]["p50_us"] for run in runs)
         medians = {key: median(run[name][key] for run in runs) for key in values}
         rows.append(Row(name, medians, ratios, differences))
     return tuple(rows)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.bench.figures import timed
-from ospbridge.bench.floors import blocking_floor, spinning_floor
+from ospbridge.bench.floors import one_floor
 from ospbridge.bench.stage import AGENT, START
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from ospbridge.bench.figures import Run
     from ospbridge.bench.stage import Stage
-    from ospbridge.osp.profile import Profile
-
-    Floor = Callable[[str, Profile, int, int], contextlib.AbstractContextManager[Callable[[], object]]]
 
 __all__ = [
     "BLOCKING_FLOOR",
@@ -57,8 +54,8 @@ PLAIN: Final = {WITH_SCENARIO: DIRECT, WRAPPED: DIRECT, RELAYED: IN_EPISODES}
 """What the subjects have in addition, another is without: their figures are also told as differences to its."""
 
 
-def _floor(floor: Floor, stage: Stage, steps: int, warm_up: int) -> Run:
-    with floor(stage.responder, stage.profile, stage.inputs, stage.outputs) as step:
+def _floor(stage: Stage, steps: int, warm_up: int, *, spin: bool) -> Run:
+    with one_floor(stage.responder, stage.profile, stage.inputs, stage.outputs, spin=spin) as step:
         return timed(step, steps, warm_up, alone=stage.apart)
 
 
@@ -145,8 +142,8 @@ def _environment(*, wrapped: bool = False, **options: Any) -> Iterator[Env[Any, 
 
 
 SUBJECTS: Final[dict[str, Callable[[Stage, int, int], Run]]] = {
-    BLOCKING_FLOOR: partial(_floor, blocking_floor),
-    SPINNING_FLOOR: partial(_floor, spinning_floor),
+    BLOCKING_FLOOR: partial(_floor, spin=False),
+    SPINNING_FLOOR: partial(_floor, spin=True),
     "BlockingSession": _blocking_session,
     "BlockingSession, never spinning": partial(_blocking_session, spin=False),
     "TrioSession": _trio_session,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.bench.floors import blocking_floor, many_floor, spinning_floor
+from ospbridge.bench.floors import many_floor, one_floor
 from ospbridge.bench.processes import Program
 from ospbridge.errors import BarrierStuck
 from ospbridge.osp.profile import PROFILES
@@ -50,11 +50,10 @@ def test_a_session_finds_a_server_whose_clock_agrees_with_the_steps(responder: s
             assert not session.take_notices()
 
 
-@pytest.mark.parametrize("floor", [blocking_floor, spinning_floor])
-def test_the_floors_exchange_the_same_datagrams(responder: str, profile: str, floor: object) -> None:
-    assert callable(floor)
+@pytest.mark.parametrize("spin", [False, True])
+def test_the_floors_exchange_the_same_datagrams(responder: str, profile: str, spin: bool) -> None:
     for _ in range(2):
-        with floor(responder, PROFILES[profile], 3, 4) as step:
+        with one_floor(responder, PROFILES[profile], 3, 4, spin=spin) as step:
             for _ in range(20):
                 np.testing.assert_array_equal(step(), OUTPUTS)
     with BlockingSession.connect(responder) as session:
@@ -162,7 +161,7 @@ def test_one_that_is_to_sleep_takes_no_processor_between_steps() -> None:
     used = {}
     for words in ((), ("--sleep",)):
         with Program("ospbridge.bench.responder", *SIZES, *words) as program:
-            with blocking_floor(program.line(20.0), PROFILES["document"], 3, 4) as step:
+            with one_floor(program.line(20.0), PROFILES["document"], 3, 4, spin=False) as step:
                 before = _on_processor(program.process.pid)
                 for _ in range(200):
                     step()

@@ -16,6 +16,7 @@ from ospbridge.observe.runtime import default_hub
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,12 +53,6 @@ def checks(*args: str, exit_code: int = 0) -> dict[str, Any]:
         assert check["state"] in {"ok", "advice", "problem", "skipped"}
         assert bool(check["fix"]) == (check["state"] in {"advice", "problem"})
     return {check["subject"]: check for check in found}
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def test_all_well_is_exit_code_0() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.osp.profile import DOCUMENT, PROFILES
+from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ospbridge.osp.profile import Profile
-
-
-@pytest.fixture(params=list(PROFILES.values()), ids=lambda p: p.name)
-def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
 
 
 @pytest.fixture

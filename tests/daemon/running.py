@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
@@ -17,20 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ospbridge.session.hub_seat import HubSeat
-
-import json
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-from ospbridge.session.hub_client import HubClient
-
-if TYPE_CHECKING:
     from ospbridge.hub.status import StatusReply
+    from ospbridge.session.hub_seat import HubSeat
 
 PROGRAM = (sys.executable, "-m", "ospbridge")
 

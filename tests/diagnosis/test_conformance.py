@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.loopback
 
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 ALL = [f"D{number}" for number in range(1, 26)]
 
 NOT_IMITATED = {"D18"}
@@ -111,7 +110,6 @@ def test_a_step_before_any_reset_is_tried_first_and_what_evicts_last() -> None:
 
 
 @pytest.mark.slow
-@BOTH
 def test_each_profile_shows_exactly_its_deviations_and_nothing_stays_behind(
     profile: Profile, runtime_directory: Path
 ) -> None:
@@ -141,7 +139,6 @@ def test_lost_doubled_and_late_datagrams_are_not_taken_for_deviations() -> None:
     assert len(found["not tried"] - expected["not tried"] - invasive - {"D15"}) <= 2
 
 
-@BOTH
 def test_without_the_word_invasive_no_second_client_comes_and_nobody_is_evicted(profile: Profile) -> None:
     with serve(ArenaWorld(2), profile) as simulator, BlockingSession.connect(str(simulator.address)) as other:
         report = probed(simulator)
@@ -151,7 +148,6 @@ def test_without_the_word_invasive_no_second_client_comes_and_nobody_is_evicted(
         assert simulator.machine.handlers == 1
 
 
-@BOTH
 def test_while_another_client_controls_an_agent_nothing_moves(profile: Profile) -> None:
     with serve(ArenaWorld(2), profile) as simulator, BlockingSession.connect(str(simulator.address)) as other:
         other.register("robot2")
@@ -236,7 +232,6 @@ def test_a_world_without_inputs_and_outputs_is_probed_as_far_as_it_goes() -> Non
     assert [finding.verdict for finding in found] == [Verdict.NOT_TRIED] * 3 + [Verdict.SEEN] * 2
 
 
-@BOTH
 def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(profile: Profile) -> None:
     with serve(roomy_world(), profile) as simulator:
         stage = Stage(Server(*resolve(simulator.address)), timeout=2.0)
@@ -256,7 +251,6 @@ def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(profile: Prof
     assert "of 1025 bytes" in found.detail
 
 
-@BOTH
 def test_an_interruption_while_agents_are_ours_leaves_nothing_behind(
     profile: Profile, runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

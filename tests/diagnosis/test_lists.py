@@ -14,7 +14,7 @@ from ospbridge.diagnosis.reading import list_acks
 from ospbridge.diagnosis.stage import Stage
 from ospbridge.diagnosis.values import listing_ack
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.server import commands as server_commands
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 pytestmark = pytest.mark.loopback
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 OF_LISTS = ("D4", "D5", "D12", "D16", "D17", "D19", "D25")
 
 
@@ -42,7 +41,6 @@ def found(profile: Profile) -> dict[str, Verdict]:
 
 
 @pytest.mark.slow
-@BOTH
 def test_a_server_that_counts_pieces_from_1_shows_the_deviations_that_it_has(
     profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

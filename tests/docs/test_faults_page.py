@@ -1,4 +1,4 @@
-"""The page on faults names tests that there are."""
+"""The pages on faults and on trust name tests that there are."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "explanation" / "faults.md").read_text()
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
+PAGE, TRUST = ((ROOT / "docs" / "explanation" / name).read_text() for name in ("faults.md", "trust.md"))
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE + TRUST)))
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| event |")]
 
 

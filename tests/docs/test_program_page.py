@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from ospbridge import errors
 from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import free_port
 from tests.envs.daemons import connected
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +37,6 @@ def run(name: str, *addresses: str) -> None:
     for port, address in zip((45454, 45455), addresses, strict=False):
         program = program.replace(f"127.0.0.1:{port}", address)
     exec(compile(program, name, "exec"), {"__name__": "__main__"})
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Slow(ArenaWorld):

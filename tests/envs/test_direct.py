@@ -36,7 +36,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import LARGEST_SEED
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
@@ -46,12 +46,6 @@ from ospbridge.task.plain import PlainTask
 from tests.envs.episodes import assert_equal_episodes
 
 assert ospbridge.__version__
-
-
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import ospbridge
 from ospbridge.errors import AgentNotFound, AgentsInUse, LocalProtocolError, SessionClosed, UsageError
 from ospbridge.osp.client.machine import Exchange
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.world import World
 from ospbridge.record.reading import read_recording
 from ospbridge.session import blocking
@@ -36,12 +36,6 @@ from ospbridge.envs.parallel import AgentsParallelEnv, parallel_env
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 Joined = Callable[..., Any]
-
-
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
 
 
 @pytest.fixture(params=["direct", "hub"])

@@ -15,7 +15,7 @@ import ospbridge
 from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.errors import AgentNotFound, ScenarioInvalid, ScenarioNotFound, TaskError, UsageError
 from ospbridge.osp.client.notices import Notice, Notices, WorldReset
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -25,12 +25,6 @@ from ospbridge.task.shipped import shipped
 from tests.envs.daemons import connected
 
 assert ospbridge.__version__
-
-
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
 
 
 @contextmanager

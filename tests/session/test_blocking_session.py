@@ -30,7 +30,7 @@ from ospbridge.errors import (
 )
 from ospbridge.observe.trace import TraceWriter, read_trace
 from ospbridge.osp.client.notices import WorldReset
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking
 from ospbridge.session.blocking import BlockingSession
@@ -42,12 +42,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.addresses import parse_endpoint
 
 pytestmark = pytest.mark.loopback
-
-
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
 
 
 @pytest.fixture

@@ -39,12 +39,6 @@ pytestmark = pytest.mark.loopback
 ACTION = np.array([0.25], np.float32)
 
 
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def profile(request: pytest.FixtureRequest) -> Profile:
-    found: Profile = request.param
-    return found
-
-
 @contextmanager
 def sessions(
     *worlds: SyntheticWorld,

@@ -38,6 +38,7 @@ from ospbridge.session.tenure import Tenure
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,12 +70,6 @@ def lease(server: Endpoint = SERVER, *, local_port: int = 0, handler_port: int =
         local_port=local_port or free_port(),
         handler_port=handler_port,
     )
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def descriptors() -> set[str]:

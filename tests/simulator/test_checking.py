@@ -10,13 +10,12 @@ import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.world import WorldAgent
 from ospbridge.simulator.checking import check_world
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 WHOLE = InterfaceValue("/whole", -1.0, 1.0)
 
 
@@ -27,14 +26,12 @@ def world(**changes: Any) -> Any:
     return made
 
 
-@BOTH
 @pytest.mark.parametrize("time_step", [0, -0.01, math.nan, math.inf, "0.01", None])
 def test_a_step_takes_a_positive_number_of_seconds(profile: Profile, time_step: object) -> None:
     with pytest.raises(ConfigurationError, match="time_step must be a positive number of seconds, got"):
         check_world(world(time_step=time_step), profile)
 
 
-@BOTH
 @pytest.mark.parametrize("kind", ["input", "output", "info"])
 @pytest.mark.parametrize(
     "low, high",

@@ -12,13 +12,11 @@ import pytest
 from gymnasium import spaces
 
 from ospbridge.errors import ConfigurationError, HubNotFound, WorldFailed
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
 from ospbridge.simulator.gym_world import EPISODE_ENDED, GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.simulator.raw import RawClient
-
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
 
 
 def names(world: GymWorld) -> list[list[str]]:
@@ -306,7 +304,6 @@ def test_whole_parameters_stay_whole_and_take_any_number() -> None:
 
 
 @pytest.mark.loopback
-@both
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
 def test_episodes_through_the_server_equal_the_local_environment(profile: Profile, env_id: str) -> None:
     local = gymnasium.make(env_id)
@@ -341,7 +338,6 @@ def test_episodes_through_the_server_equal_the_local_environment(profile: Profil
 
 
 @pytest.mark.loopback
-@both
 def test_the_end_of_an_episode_is_an_event(profile: Profile) -> None:
     with (
         UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator,

@@ -24,7 +24,6 @@ from tests.ipv6 import needs_ipv6
 from tests.simulator.raw import RawClient
 
 pytestmark = pytest.mark.loopback
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
 
 
 def player(simulator: UdpSimulator, profile: Profile, *agents: int) -> RawClient:
@@ -35,7 +34,6 @@ def player(simulator: UdpSimulator, profile: Profile, *agents: int) -> RawClient
     return client
 
 
-@both
 def test_a_port_that_is_taken_is_refused_with_the_next_step(profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator:
         with pytest.raises(ConfigurationError, match=str(simulator.address)) as refused:
@@ -82,7 +80,6 @@ def test_an_address_of_a_kind_that_the_kernel_does_not_know_is_refused(
     assert "no IPv6" in refused.value.hint
 
 
-@both
 def test_the_handler_answers_from_a_port_of_its_own(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
@@ -91,7 +88,6 @@ def test_the_handler_answers_from_a_port_of_its_own(profile: Profile) -> None:
         assert client.socket.getpeername()[1] != simulator.address.port
 
 
-@both
 def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profile) -> None:
     records: list[dict[str, Any]] = []
     world = SyntheticWorld(2, 3, 1, agents=2)
@@ -133,7 +129,6 @@ def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profi
             assert entry == {"inputs": [step / 256, index], "client": name, "votes": [name]}
 
 
-@both
 def test_a_datagram_of_a_stranger_to_a_handler_is_ignored_f14(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
@@ -147,7 +142,6 @@ def test_a_datagram_of_a_stranger_to_a_handler_is_ignored_f14(profile: Profile) 
         assert simulator.machine.handlers == 1
 
 
-@both
 def test_a_dead_handler_refuses_what_is_sent_to_it_f28(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
@@ -161,7 +155,6 @@ def test_a_dead_handler_refuses_what_is_sent_to_it_f28(profile: Profile) -> None
             client.read(0)
 
 
-@both
 def test_a_vanished_client_does_not_disturb_the_others(profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=profile) as simulator:
         observer = player(simulator, profile)
@@ -172,7 +165,6 @@ def test_a_vanished_client_does_not_disturb_the_others(profile: Profile) -> None
                 client.step(1, 0.5)
 
 
-@both
 def test_ten_thousand_values_and_a_wide_agent_list_completely(profile: Profile) -> None:
     world = SyntheticWorld(1000, 1999, 1, values=10_000)
     with (
@@ -186,7 +178,6 @@ def test_ten_thousand_values_and_a_wide_agent_list_completely(profile: Profile) 
         assert len(client.find("/Synthetic/Value/0....")) == 10_000
 
 
-@both
 def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
     reports: list[dict[str, int]] = []
     rng = np.random.default_rng(3)
@@ -220,7 +211,6 @@ def test_what_is_ignored_right_behind_a_report_is_told_though_nothing_more_comes
     assert told == [{"unknown command": 1}, {"unknown command": 2}]
 
 
-@both
 def test_a_late_completion_comes_through_the_timer(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile, stall=1.0) as simulator,
@@ -232,7 +222,6 @@ def test_a_late_completion_comes_through_the_timer(profile: Profile) -> None:
         assert 0.045 < time.monotonic() - start < 0.5
 
 
-@both
 def test_the_acknowledgement_leaves_before_the_world_thinks(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(1, 1, think=0.4), port=0, profile=profile) as simulator,
@@ -277,7 +266,6 @@ def test_faults_on_the_wire_are_replayed_by_their_seed() -> None:
     assert lost_steps(5) != first
 
 
-@both
 def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
     plan = FaultPlan(delay=1.0, delay_max=0.02, seed=1)
     with (
@@ -301,7 +289,6 @@ def test_an_agent_that_no_datagram_can_hold_is_refused() -> None:
     UdpSimulator(SyntheticWorld(1, 20_000), port=0, profile=NERD).close()
 
 
-@both
 def test_the_largest_agent_that_is_accepted_steps(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(16_370, 16_370), port=0, profile=profile) as simulator,
@@ -312,7 +299,6 @@ def test_the_largest_agent_that_is_accepted_steps(profile: Profile) -> None:
         assert len(client.read(85)) == (profile.datagram_limit or 21 + 4 * 16_370 + 2) - 2
 
 
-@both
 @pytest.mark.parametrize("spin", [False, True])
 def test_it_serves_whether_it_polls_or_sleeps(profile: Profile, spin: bool) -> None:
     with (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 pytestmark = pytest.mark.exhaustive
-
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
 class Bursts:
@@ -45,7 +43,6 @@ class Bursts:
         return (0.0,)
 
 
-@BOTH
 def test_200_handshakes_of_200_succeed_where_bursts_lose_30_percent(profile: Profile) -> None:
     seen = lost = 0
     for seed in range(200):
@@ -59,7 +56,6 @@ def test_200_handshakes_of_200_succeed_where_bursts_lose_30_percent(profile: Pro
     assert 0.25 < lost / seen < 0.4, "a share of some 30 % is what this is about"
 
 
-@BOTH
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("agents, steps", [(1, 10_000), (3, 1_000)])
 def test_99_of_100_steps_need_no_rebuild_under_sole_control_where_2_percent_are_lost(
