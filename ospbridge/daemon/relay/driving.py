@@ -16,11 +16,12 @@ from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.relay.acting import Actors, Kind, kind_of
 from ospbridge.daemon.relay.gathering import Gathering
 from ospbridge.daemon.relay.loop import DrivingLoop
+from ospbridge.daemon.relay.old_servers import tell_numbers
 from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.daemon.relay.spaces import actions_of, described, other_bounds, require_same_actions
 from ospbridge.daemon.relay.upstream import Learner, policy_weights
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
-from ospbridge.interface import LARGEST_SEED
+from ospbridge.interface import LARGEST_SEED, BoxSpace
 from ospbridge.observe import logs
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.architecture import read_architecture
@@ -160,6 +161,7 @@ class Driving:
             if first:
                 self._tell_assumed(kind, weights)
                 self._tell_bounds(kind)
+                self._tell_numbers(kind)
             self._in_force(weights)
             self._go_on()
             return True
@@ -230,6 +232,13 @@ class Driving:
                 hint="the agents' count here; give the server their action space, so that the policy means the same "
                 "wherever it acts",
             )
+
+    def _tell_numbers(self, kind: Kind) -> None:
+        """That these agents' actions may end a server of RLlib's, if it is an old one."""
+        wanted, connection = self.learner.wanted, self._link.connected
+        assert wanted is not None
+        if isinstance(kind.action, BoxSpace) and connection is not None and not wanted.named:
+            tell_numbers(str(self._link.address), connection.dialect, actions_of(kind.action))
 
     def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:
         self.trouble = f"its weights cannot be used: {error.message}"

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ospbridge.counts import numbered
+from ospbridge.daemon.relay.old_servers import tell_numbers
 from ospbridge.daemon.relay.spaces import SaidSpaces, action_of, actions_misfit, described
 from ospbridge.daemon.relay.upstream import policy_weights
 from ospbridge.errors import ConfigurationError, RemoteProtocolError
@@ -19,6 +22,8 @@ from ospbridge.rllink.exchanges import get_config, get_state
 from ospbridge.rllink.pickled_config import config_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ospbridge.daemon.relay.link import Connection
     from ospbridge.policy.describing import Description
     from ospbridge.rllink.fragments import EpisodeFragment
@@ -42,6 +47,9 @@ class Fitting:
         self._weights: Description | None = None
         self._said = SaidSpaces()
         self._takes_all = False
+        self._named = False
+        self._told: Connection | None = None
+        """Which one may not survive actions that are numbers, as was said."""
         self._lost = 0
         self.is_rllib = False
         """The server's settings are a pickle, as those of Ray 2.49 and later are."""
@@ -52,13 +60,14 @@ class Fitting:
             return
         self._weights = None
         self._said = SaidSpaces()
-        self._takes_all = self.is_rllib = False
+        self._takes_all = self._named = self.is_rllib = False
         if self._lost >= MOST_LOST:
             self._tell_unknown(connection, "it was lost over the question for its weights", lost=self._lost)
             self._asked = connection
             return
         self._lost += 1
         config = await connection.perform(get_config)
+        self._named = config.server is not None
         self._takes_all = (config.server or "").startswith(SINK)
         self.is_rllib = config.pickled is not None
         if not self._takes_all:
@@ -118,6 +127,15 @@ class Fitting:
     def ask_again(self) -> None:
         """Something was delivered, or waits for another server: the next connection may be asked again, once."""
         self._lost = min(self._lost, MOST_LOST - 1)
+
+    def tell_risk(self, connection: Connection, fragments: Sequence[EpisodeFragment]) -> None:
+        """What fits, and may end the server's training all the same; once for each connection."""
+        if self._named or self._told is connection:
+            return
+        numbers = next((each for each in fragments if each.actions.dtype == np.float32), None)
+        if numbers is not None:
+            self._told = connection
+            tell_numbers(connection.machine.peer, connection.dialect, action_of(numbers) or "")
 
     def misfit(self, fragment: EpisodeFragment) -> str:
         """Why the module cannot learn from it; empty where it can, or where that is not known."""

@@ -171,6 +171,7 @@ class Shipping:
             ((at, why) for at, each in enumerate(fragments) if (why := fitting.misfit(each))), (None, "")
         )
         if at != 0:
+            fitting.tell_risk(connection, fragments[:at])
             return entries[:at], fragments[:at]
         self._spool.hand_back()
         fitting.ask_again()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -11,11 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.relay.test_driving import driven, until, upstream, world
 from tests.daemon.relay.test_driving_through_changes import unfit
+
+if TYPE_CHECKING:
+    from ospbridge.rllink.dialects import Dialect
 
 impatient = test_driving.impatient
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
@@ -110,3 +114,16 @@ async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> 
     told = [line["reason"] for line in logs if line["event"] == "the upstream's actions have other bounds"]
     between = "number 0 of an action is between -2 and 2 for the agents, and between -3 and 3 for the server"
     assert told == ([between] if most == 3.0 else [])
+
+
+@pytest.mark.parametrize("dialect, told", [(JSON, 1), (MSGPACK, 0)], ids=str)
+async def test_an_old_server_of_rllibs_that_may_end_over_actions_that_are_numbers_is_told_of_once(
+    dialect: Dialect, told: int
+) -> None:
+    learner = TinyLearner()
+    _, conductor = world()
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, dialect=dialect)):
+            await until(lambda: len(learner.batches) >= 2)
+    event = "the upstream may not survive actions that are numbers"
+    assert [line["actions"] for line in logs if line["event"] == event] == ["a box of 1 number"] * told

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace
+from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.daemon.relay import test_observing
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
+    from ospbridge.rllink.dialects import Dialect
 
 impatient = test_observing.impatient
 conductor = test_observing.conductor
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+NUMBERS = "the upstream may not survive actions that are numbers"
 UNKNOWN = "the upstream does not say what its module takes"
 
 
@@ -128,6 +131,28 @@ async def test_actions_that_only_settings_tell_which_nobody_may_read_are_told_on
     (told,) = [line for line in logs if line["event"] == UNKNOWN]
     assert "whether an action is one of 2 choices or a box of 1 number" in told["reason"]
     assert "--rllink-read-pickle" in told["hint"]
+
+
+@pytest.mark.parametrize(
+    "dialect, name, told", [(JSON, None, 1), (JSON, "another", 0), (MSGPACK, None, 0)], ids=str
+)
+async def test_an_old_server_of_rllibs_that_may_end_over_actions_that_are_numbers_is_told_of_once(
+    conductor: Conductor, tmp_path: Path, dialect: Dialect, name: str | None, told: int
+) -> None:
+    server = Server()
+    server.config = SetConfig(env_steps_per_sample=10, server=name)
+    with capture_logs() as logs:
+        async with (
+            listening(server.serve) as port,
+            observed(conductor, port, tmp_path / "s", dialect) as relay,
+        ):
+            player = Player(conductor)
+            for _ in range(2):
+                await player.play()
+                await all_arrived(relay)
+    lines = [line for line in logs if line["event"] == NUMBERS]
+    assert [line["actions"] for line in lines] == ["a box of 1 number"] * told
+    assert all("Ray 2.47 and 2.48" in line["hint"] for line in lines)
 
 
 async def test_settings_that_cannot_be_read_are_told_and_the_weights_count(
