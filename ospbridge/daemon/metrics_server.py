@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -11,6 +10,7 @@ import trio
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
+from ospbridge.transport.addresses import is_loopback
 from ospbridge.transport.crowding import Crowd
 from ospbridge.transport.host_names import names_us
 
@@ -74,7 +74,7 @@ class _MetricsServer:
             )
             return
         found = registry(overlook)
-        ours_alone = all(_is_loopback(listener) for listener in listeners)
+        ours_alone = all(is_loopback(listener.socket.getsockname()[0]) for listener in listeners)
         host, port = self._address.host, listeners[0].socket.getsockname()[1]
         log.info("metrics open", url=f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
 
@@ -113,10 +113,6 @@ class _MetricsServer:
 
     async def _listening(self, port: int) -> list[trio.SocketListener]:
         return await trio.open_tcp_listeners(port, host=self._address.host)
-
-
-def _is_loopback(listener: trio.SocketListener) -> bool:
-    return ipaddress.ip_address(listener.socket.getsockname()[0].partition("%")[0]).is_loopback
 
 
 async def _answer(stream: trio.SocketStream, found: CollectorRegistry, *, ours_alone: bool) -> None:
