@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ospbridge.interface import Endpoint
+from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import Profile
@@ -74,6 +75,13 @@ class Pair:
         self._handler_ports = itertools.count(60_001)
         self._ports_of: dict[int, int] = {}
         self._by_port: dict[int, int] = {}
+
+    def hide(self, *, clock: bool, values: bool) -> None:
+        """Have no variable for the clock, none for what agents are given and bring."""
+        variables = self.server.repository.variables
+        for name in tuple(variables):
+            if (clock and name == SIMULATION_TIME) or (values and name.startswith("/Sim/")):
+                del variables[name]
 
     def client(self, profile: Profile | None = None, *, limits: Limits | None = None) -> Client:
         """A client that is not connected yet."""

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain
-from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.lateness import RULE
@@ -49,10 +48,7 @@ class Sessions:
         self.profile = profile
         self.names = NAMES[:agents]
         self.pair = AcknowledgesLast(SyntheticWorld(1, OUTPUTS, names=self.names), profile)
-        variables = self.pair.server.repository.variables
-        hidden = [name for name in variables if name.startswith("/Sim/") and not shown]
-        for name in [*hidden, *([] if clock else [SIMULATION_TIME])]:
-            del variables[name]
+        self.pair.hide(clock=not clock, values=not shown)
         self.client: Client = self.pair.client(profile).connect()
         self.begin()
 

@@ -36,10 +36,7 @@ class Session:
         self.at = at
         self.acknowledged = 0
         self.pair = Pair(SyntheticWorld(1, OUTPUTS, names=self.names), profile, fault=self._fault)
-        variables = self.pair.server.repository.variables
-        hidden = [name for name in variables if name.startswith("/Sim/") and not shown]
-        for name in [*hidden, *([] if clock else [SIMULATION_TIME])]:
-            del variables[name]
+        self.pair.hide(clock=not clock, values=not shown)
         self.client: Client = self.pair.client(profile).connect()
         self.client.do(self.talk.register(self.names))
         self.client.do(self.talk.reset(1))
