@@ -42,7 +42,7 @@ from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -71,11 +71,13 @@ class Conversation:
         answered_after: float = 0.0,
         leases: Path | None = None,
         tenure: Tenure | None = None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self.server = server
         self.handler = handler
         limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
-        self.machine = ClientMachine(profile, limits=limits, jitter=random.random, peer=str(server))
+        self._jitter = jitter
+        self.machine = ClientMachine(profile, limits=limits, jitter=jitter, peer=str(server))
         self.machine.patience = self.machine.round_trips.greeted(answered_after)
         self.agents: tuple[AgentEntry, ...] = ()
         self.votes: dict[str, Vote] = {}
@@ -337,7 +339,7 @@ class Conversation:
     def take_heart(self) -> ClientMachine:
         """A machine that can still say goodbye where the session's own was given up because of a silence."""
         before = self.machine
-        m = ClientMachine(before.profile, limits=before.limits, jitter=random.random, peer=before.peer)
+        m = ClientMachine(before.profile, limits=before.limits, jitter=self._jitter, peer=before.peer)
         m.controlled.update(before.controlled)
         m.ever_registered_events = before.ever_registered_events
         # A handler in mid-step waits for one.

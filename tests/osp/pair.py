@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -83,9 +84,13 @@ class Pair:
             if (clock and name == SIMULATION_TIME) or (values and name.startswith("/Sim/")):
                 del variables[name]
 
-    def client(self, profile: Profile | None = None, *, limits: Limits | None = None) -> Client:
-        """A client that is not connected yet."""
-        client = Client(self, Endpoint("10.0.0.2", next(self._ports)), profile, limits or Limits())
+    def client(
+        self, profile: Profile | None = None, *, limits: Limits | None = None, draw: object = 0
+    ) -> Client:
+        """A client that is not connected yet. What it draws by ``draw`` is the same each time."""
+        address = Endpoint("10.0.0.2", next(self._ports))
+        jitter = random.Random(f"{draw}/{address.port}").random
+        client = Client(self, address, profile, limits or Limits(), jitter)
         self._clients[client.address] = client
         return client
 
@@ -203,10 +208,18 @@ class Pair:
 class Client:
     """A client on the pair's network: connects, then talks through a ``Conversation`` as real sessions do."""
 
-    def __init__(self, pair: Pair, address: Endpoint, profile: Profile | None, limits: Limits) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        address: Endpoint,
+        profile: Profile | None,
+        limits: Limits,
+        jitter: Callable[[], float],
+    ) -> None:
         self.pair = pair
         self.address = address
         self.limits = limits
+        self._jitter = jitter
         self._profile = profile
         self._connecting: ConnectMachine | None = None
         self._error: BaseException | None = None
@@ -267,6 +280,7 @@ class Client:
                 machine.profile,
                 limits=self.limits,
                 answered_after=machine.answered_after,
+                jitter=self._jitter,
             )
 
     def vanish(self) -> None:

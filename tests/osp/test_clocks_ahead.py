@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -80,9 +79,8 @@ class Session:
         server.pair, server.take = self.pair, take
         server._was_reset = True
         self.server = self.pair.server = server
-        self.client: Client = self.pair.client(profile).connect()
+        self.client: Client = self.pair.client(profile, draw=draw).connect()
         self.client.do(self.talk.register(self.names))
-        self.talk.machine._jitter = random.Random(draw).random
 
     @property
     def talk(self) -> Any:
@@ -134,6 +132,7 @@ def test_so_does_one_that_takes_longer_than_those_before(profile: Profile, usual
     assert session.episode(40) == ([], "")
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("takes", [2.5, 3.0, 5.0])
 @pytest.mark.parametrize("idle", [0.0, 0.3, 20.0])
@@ -152,6 +151,7 @@ def test_one_that_was_taken_for_lost_is_told_by_the_next_which_ends_the_episode(
         assert session.episode(40, seed=seed) == ([], "")
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("takes", [0.0, 0.1, 0.3, 1.2])
 @pytest.mark.parametrize("lost", [0, 1, 7])
@@ -175,6 +175,7 @@ def test_values_that_change_while_they_are_read_back_are_read_again(
     assert session.episode(8) == ([], "")
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("takes", [0.0, 0.1, 0.2, 0.24, 0.3, 0.6, 1.2])
 @pytest.mark.parametrize("behind", [0.02, 0.1, 0.3, 0.8])

@@ -33,10 +33,10 @@ LIMITS = Limits(connect=10, query=2, listing=4, step=6, reset=8)
 class Crew:
     """One session with all agents of a simulator, whose every step is held against what the world did."""
 
-    def __init__(self, profile: Profile, agents: int) -> None:
+    def __init__(self, profile: Profile, agents: int, limits: Limits = LIMITS) -> None:
         self.names = tuple(f"agent{at}" for at in range(agents))
         self.pair = Pair(SyntheticWorld(1, 3, names=self.names), profile)
-        self.client = self.pair.client(profile, limits=LIMITS).connect()
+        self.client = self.pair.client(profile, limits=limits).connect()
         self.talk: Any = self.client.conversation
         self.client.do(self.talk.register(self.names))
         self.given: list[Any] = []
@@ -143,6 +143,7 @@ def replies(probability: float, seed: int, late: float = 0.0) -> Callable[[Datag
     return fault
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("agents", [1, 2, 3, 5])
 @pytest.mark.parametrize("probability", [0.1, 1.0])

@@ -39,8 +39,7 @@ def test_a_busy_simulators_late_answers_are_never_taken_for_those_to_a_later_que
         return (late,) if came <= ROOM else ()
 
     pair = Pair(SyntheticWorld(1, 1, values=300), profile, fault=fault)
-    client = pair.client(profile).connect()
-    client.conversation.machine._jitter = draw.random
+    client = pair.client(profile, draw=seed).connect()
     names = [entry.name for entry in client.do(client.conversation.values())]
     assert len(names) == len(set(names))
     assert set(names) == every(profile)

@@ -528,7 +528,8 @@ def test_a_way_whose_round_trips_look_like_silence_costs_time_and_no_step(
     profile: Profile, agents: int
 ) -> None:
     way = 0.2
-    crew = Crew(profile, agents)
+    # Time for what takes a silence for a loss at first, and reads all values back.
+    crew = Crew(profile, agents, limits=Limits(step=20.0))
     crew.pair.fault = lambda _: (way,)
     crew.reset()
     taken = [crew.step() for _ in range(12)]

@@ -124,9 +124,7 @@ def play(
     players = []
     for at in range(clients):
         names = tuple(f"agent{number}" for number in range(at, agents, clients))
-        player = Player(pair.client(profile, limits=LIMITS).connect(), names)
-        # Waits are jittered; a seed is to replay them too.
-        player.client.conversation.machine._jitter = random.Random(f"{seed}/{at}").random
+        player = Player(pair.client(profile, limits=LIMITS, draw=seed).connect(), names)
         player.client.do(player.client.conversation.register(names))
         players.append(player)
     for player in players:

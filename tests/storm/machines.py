@@ -154,11 +154,9 @@ class _Actor:
                 yield self._pair.now + 1.0
 
     def _join(self) -> Generator[None, Any, None]:
-        self.client = self._pair.client(PROFILES[self._storm.profile], limits=LIMITS)
+        self.client = self._pair.client(PROFILES[self._storm.profile], limits=LIMITS, draw=self._storm.seed)
         self.client.begin_to_connect()
         yield None
-        machine = self.client.conversation.machine
-        machine._jitter = random.Random(f"{self._storm.seed}/{self.client.address.port}").random
 
     def _leave(self) -> Generator[Exchange[Any], Any, None]:
         if self.client is None or not self.client.connected:
@@ -224,7 +222,6 @@ def play(storm: Storm) -> tuple[list[Life], list[dict[str, Any]], int]:
     """What came of it: lives, ledger, and how many datagrams were sent. Raises Hang."""
     world = SyntheticWorld(INPUTS, OUTPUTS, 1, names=[f"agent{at}" for at in range(storm.agents)])
     draw = random.Random(f"{storm.profile}/{storm.seed}/{storm.agents}/{storm.clients}")
-    random.seed(storm.seed)
     pair = Pair(world, PROFILES[storm.profile], fault=_Line(storm.weather, draw))
     crews = [storm.attached, *([name] for name in storm.direct)]
     actors = [_Actor(pair, storm, [Life(name) for name in names]) for names in crews]
