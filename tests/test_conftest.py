@@ -32,7 +32,7 @@ def test_temporary_files_may_have_a_long_path_and_a_checkout_be_read_only(tmp_pa
             "before_any_hello",
         ],
         cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(directory)},
+        env=os.environ | {"TMPDIR": str(directory), "PYTEST_ADDOPTS": ""},
         text=True,
         capture_output=True,
         timeout=50,

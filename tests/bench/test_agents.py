@@ -18,7 +18,7 @@ EACH = {"document": 1.4, "nerd": 2.0}
 On a quiet machine it is 1.0 and 1.4; a busy one finds a quiet moment for a short step sooner than for a long one."""
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the simulator needs a core beside the client's")
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("profile", sorted(EACH))

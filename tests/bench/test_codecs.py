@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
     from ospbridge.task.base import Task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.timed
 
 TIMES = 2000
 """Calls of a run: some milliseconds."""
 INPUTS, OUTPUTS, FLOATS = 8, 16, 128
 COMPLETION_LIMIT = 3.8
-RECOGNITION_LIMIT = 2.6
+RECOGNITION_LIMIT = 3.4
+"""2.1 on some processors and 2.7 on others, which copy the floor's numbers sooner."""
 VOTE_LIMIT = 2.0
 SCENARIO_LIMIT = 2.6
 """What the scenario may add to the task without one, as a multiple of the same arithmetic in plain Python."""

@@ -17,7 +17,7 @@ GAIN = 12.0
 RATE = "environment_steps_per_second"
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the simulators need a core beside the client's")
 @pytest.mark.timeout(150)
 def test_32_simulators_that_sleep_are_many_times_as_fast_as_one() -> None:

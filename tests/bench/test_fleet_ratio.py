@@ -12,7 +12,7 @@ import pytest
 
 from tests.envs.vectors import fleet, simulator_processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.loopback]
+pytestmark = [pytest.mark.timed, pytest.mark.loopback]
 
 
 @pytest.mark.timeout(180)

@@ -22,7 +22,7 @@ PART = {PROCESSES: 0.1, ONE_CLIENT: 0.3}
 RATE = "steps_per_second"
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the daemon needs a core beside the clients'")
 @pytest.mark.timeout(180)
 def test_16_environments_keep_a_part_of_the_conductor_s_steps() -> None:

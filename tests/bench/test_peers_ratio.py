@@ -13,7 +13,7 @@ import pytest
 
 from ospbridge.bench.peers import DIRECT, HUB, measure_peers
 
-pytestmark = [pytest.mark.slow, pytest.mark.loopback]
+pytestmark = [pytest.mark.timed, pytest.mark.loopback]
 
 DEMANDED = {
     DIRECT: {"AsyncVectorEnv": 3.5, "dm_env_rpc": 12.0},

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ospbridge.bench import relaying
 from ospbridge.bench.processes import Program, ProgramFailed
 from ospbridge.bench.relaying import (
     CART_POLE,
@@ -87,7 +88,14 @@ def test_what_is_no_rllink_costs_one_client_its_connection_only() -> None:
             assert sock.recv(100)
 
 
-def test_relaying_is_compared_with_episodes_that_go_nowhere() -> None:
+@pytest.fixture
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured warms up hardly, and starts once: for its figures nobody cares here."""
+    monkeypatch.setattr(relaying, "WARM_UP", 100)
+    monkeypatch.setattr(relaying, "STARTS", 1)
+
+
+def test_relaying_is_compared_with_episodes_that_go_nowhere(briefly: None) -> None:
     report = measure_relaying(steps=150, runs=1)
     assert [row.name for row in report.rows] == [IN_EPISODES, RELAYED, *WHILE_IT_SLEEPS.values()]
     for plain, relayed in (report.rows[:2], report.rows[2:]):
@@ -136,15 +144,13 @@ def test_a_client_of_rays_that_ends_is_told(tmp_path: Path) -> None:
         "    sys.exit('no luck')\n"
     )
     python.chmod(0o755)
-    from ospbridge.bench import relaying
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relaying, "WITHIN", 5.0)
         with pytest.raises(ProgramFailed, match="Ray's own client ended with exit code 1: no luck"):
             measure_driving(batches=1, runs=1, ray_python=str(python))
 
 
-def test_the_command_prints_both_reports() -> None:
+def test_the_command_prints_both_reports(briefly: None) -> None:
     few = ["bench", "relay", "--steps", "110", "--batches", "1", "--runs", "1"]
     result = CliRunner().invoke(main, [*few, "--json"])
     assert result.exit_code == 0, result.output

@@ -112,6 +112,7 @@ def test_the_floor_of_many_agents_steps_them_together(profile: str, spin: bool) 
             assert all(agent.available for agent in session.agents())
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("spin", [False, True])
 def test_simulators_that_think_do_so_at_the_same_time(profile: str, spin: bool) -> None:
     count, think = 8, 0.05
@@ -157,6 +158,7 @@ def test_what_is_asked_while_one_thinks_keeps_no_step_from_its_end(profile: str)
         session.step({"agent": [0.1, 0.2, 0.3]})
 
 
+@pytest.mark.timed
 def test_one_that_is_to_sleep_takes_no_processor_between_steps() -> None:
     used = {}
     for words in ((), ("--sleep",)):

@@ -13,7 +13,7 @@ from ospbridge.rllink.messages import EpisodesAndGetState
 from tests.bench.ratios import ratio
 from tests.rllink.episodes import arrays_of, episode
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.timed
 
 EPISODES, STEPS = 20, 200
 FRAGMENTS = tuple(

@@ -21,7 +21,7 @@ from tests.bench.patience import best_until
 if TYPE_CHECKING:
     from ospbridge.bench.report import Values
 
-pytestmark = [pytest.mark.slow, pytest.mark.loopback]
+pytestmark = pytest.mark.loopback
 
 LIMITS = {DIRECT: 1.6, "TrioSession": 2.2}
 """Of the blocking floor, where it is dear to wake a sleeper."""
@@ -33,6 +33,7 @@ SCENARIO_LIMIT = 3.0 / 9.8
 What the environment itself adds is no measure, since the less that is, the more a scenario would seem to add."""
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the floors need a core beside the responder's")
 @pytest.mark.timeout(120)
 def test_a_step_costs_at_most_what_was_promised() -> None:
@@ -47,6 +48,7 @@ def test_a_step_costs_at_most_what_was_promised() -> None:
     assert not broken
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the floors need a core beside the responder's")
 @pytest.mark.timeout(120)
 def test_a_scenario_of_five_names_adds_at_most_what_was_promised() -> None:

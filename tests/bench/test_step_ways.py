@@ -27,7 +27,7 @@ OF_A_CORE = 30.0
 """Percent that a client may take of one meanwhile."""
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 @needs_cores
 @pytest.mark.timeout(150)
 def test_the_other_ways_cost_at_most_so_many_times_the_datagrams() -> None:
@@ -40,7 +40,7 @@ def test_the_other_ways_cost_at_most_so_many_times_the_datagrams() -> None:
     assert not broken
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 @needs_cores
 @pytest.mark.timeout(150)
 def test_beside_a_simulator_that_thinks_the_bridge_costs_little_time_and_little_of_a_core() -> None:
@@ -55,6 +55,7 @@ def test_beside_a_simulator_that_thinks_the_bridge_costs_little_time_and_little_
     assert not broken
 
 
+@pytest.mark.timed
 def test_a_simulator_that_thinks_is_waited_for_asleep() -> None:
     report = measure_steps(Exercise(steps=20), runs=1, think=0.005, only=[BLOCKING_FLOOR])
     assert report.parameters["think"] == 0.005

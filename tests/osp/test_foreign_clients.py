@@ -120,6 +120,7 @@ each_exchange = pytest.mark.parametrize("exchange", EXCHANGES)
 # --- vanishing ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @BOTH
 @each_exchange
 @in_each_phase
@@ -283,6 +284,7 @@ def test_a_step_fired_between_two_of_ours_is_told_before_the_next(profile: Profi
 # --- restarting the communication ---------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @BOTH
 @each_exchange
 @in_each_phase

@@ -52,6 +52,7 @@ class Interrupted:
         return outputs
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("agents", [1, 3])
 @pytest.mark.parametrize("steps", [None, 0, 2])
@@ -82,6 +83,7 @@ def test_behind_it_there_is_no_step_without_another_reset(profile: Profile) -> N
     assert told.value.interrupted
 
 
+@pytest.mark.exhaustive
 @BOTH
 @pytest.mark.parametrize("agents", [1, 2])
 @pytest.mark.parametrize("what", [(), (0.4,), (0.0, 0.4), (0.0, 1.5)], ids=["lost", "late", "twice", "again"])

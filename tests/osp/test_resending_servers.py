@@ -204,6 +204,7 @@ def test_nor_is_one_of_a_step_that_ran_with_another_agent_s_vote_counted_twice()
         session.client.do(session.talk.step(given))
 
 
+@pytest.mark.exhaustive
 @AGENTS
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_gets_lost_only_a_vote_that_is_lost_twice_or_several_votes_end_an_episode(

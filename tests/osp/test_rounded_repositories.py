@@ -73,6 +73,7 @@ def test_what_is_lost_costs_no_episode(
     assert robot.client.do(robot.talk.audit()) == ""
 
 
+@pytest.mark.exhaustive
 @BOTH
 @FORMATS
 @pytest.mark.parametrize("late", [0.4, 1.0, 3.0])

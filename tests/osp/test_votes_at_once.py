@@ -21,6 +21,7 @@ VOTES: Final = (Code.RESET_SIMULATION, Code.NEXT_SIMULATION_STEP)
 ACKNOWLEDGED: Final = (Code.RESET_SIMULATION_ACK, Code.NEXT_SIMULATION_STEP_ACK)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("guarded", [False, True], ids=["", "guarded"])
 @pytest.mark.parametrize(
     "profile, repeated",
