@@ -319,7 +319,7 @@ class SessionClosed(OspBridgeError):
 
 
 class WorldFailed(OspBridgeError):
-    """An environment that the built-in simulator hosts raised an error of its own."""
+    """A world or environment that the built-in simulator hosts raised an error, or told what it never announced."""
 
     exit_code = 70
     default_hint = "run the environment by itself with the same actions: its own traceback says more"

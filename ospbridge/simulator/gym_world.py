@@ -80,7 +80,7 @@ class HostedEnv:
         try:
             observation, reward, terminated, truncated, _ = self.env.step(self._action.read(inputs))
             agent.outputs[:] = self._fitting(observation)
-            agent.infos[:] = reward, terminated, truncated
+            agent.infos[:] = float(reward), terminated, truncated
             self._frozen = bool(terminated or truncated)
         except Exception as error:
             raise self._failed("step", error) from error

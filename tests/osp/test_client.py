@@ -91,6 +91,16 @@ def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
     assert "45454" in caught.value.hint
 
 
+@pytest.mark.parametrize("profile", [DOCUMENT, NERD, None], ids=lambda p: p.name if p else "auto")
+def test_who_is_silent_to_one_form_of_init_may_answer_to_another(profile: Profile | None) -> None:
+    machine = ConnectMachine(MAIN, profile, limits=Limits(connect=3.0), now=0.0)
+    while machine.deadline < 3.0:
+        machine.handle_timer(machine.deadline)
+    with pytest.raises(SimulatorSilent) as caught:
+        machine.handle_timer(machine.deadline)
+    assert ("profile auto" in caught.value.hint) == (profile is not None)
+
+
 def pauses(machine: ConnectMachine) -> list[tuple[float, float]]:
     """When INIT, which nobody answers, is paused, and until when; what is done meanwhile takes no time."""
     told = []

@@ -379,6 +379,7 @@ class Untidy(gymnasium.Env[Any, Any]):
     def __init__(self) -> None:
         self.fails = False
         self.width = 2
+        self.reward: Any = 0.0
         self.latest = 0.0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -387,8 +388,8 @@ class Untidy(gymnasium.Env[Any, Any]):
         self.latest = np.zeros(3)  # type: ignore[assignment]  # as nobody checks types there
         return np.zeros(self.width), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return np.zeros(self.width), 0.0, False, False, {}
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return np.zeros(self.width), self.reward, False, False, {}
 
 
 @pytest.fixture
@@ -414,6 +415,14 @@ def test_an_observation_that_does_not_fit_its_space_is_the_failure_of_the_enviro
     for act in (untidy.step, lambda: untidy.reset(1)):
         with pytest.raises(WorldFailed, match="has 3 numbers, its observation space 2"):
             act()
+
+
+def test_a_reward_that_is_no_number_is_the_failure_of_the_environment(untidy: GymWorld) -> None:
+    untidy.reset(1)
+    untidy.step()
+    untidy.hosted[0].env.unwrapped.reward = None  # type: ignore[attr-defined]
+    with pytest.raises(WorldFailed, match="'Untidy-v0' of agent 'untidy' failed in a step: TypeError"):
+        untidy.step()
 
 
 def test_a_parameter_that_becomes_no_number_reads_as_nan_and_is_not_set(untidy: GymWorld) -> None:

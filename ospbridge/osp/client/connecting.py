@@ -232,6 +232,8 @@ class ConnectMachine:
             # Asked at one of its host's addresses, a simulator that listens at all of them answers from the one that is
             # nearer to us.
             hint = f"if {self._elsewhere} is an address of the simulator's host, write that one; else " + hint
+        if len(self._wanted) == 1:
+            hint = "profile auto finds out which form of INIT it understands; " + hint
         if self._unreadable:
             hint += WRITES_OTHERWISE
         else:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ospbridge.errors import WorldFailed
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
 from ospbridge.osp.profile import InitForm, SeedBy
 from ospbridge.osp.server.agent import AgentControl
@@ -320,9 +321,14 @@ class ServerMachine:
                 control.agent.inputs[:] = inputs
 
     def _tell_world_events(self) -> None:
-        events = self.world.take_events()
-        if self.listening:
-            for event in events:
+        for event in self.world.take_events():
+            if event not in self.event_names:
+                declared = ", ".join(self.world.events) or "none"
+                raise WorldFailed(
+                    f"the world told of the event {event!r}; those it said it has: {declared}",
+                    hint="name in the world's `events` all that its `take_events` may tell",
+                )
+            if self.listening:
                 self.occur(event)
 
     def _record(self, kind: str, number: int, votes: Sequence[tuple[Handler, object]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from ospbridge.errors import WorldFailed
 from ospbridge.osp.messages import StepCompleted, Truncated, decode_reply
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from tests.osp.served import Client, Completion, EchoWorld, Server
@@ -297,6 +298,18 @@ def test_events_of_a_reset_and_between_steps_come_with_the_next_step(profile: Pr
     client.step(1, 0.5, 0.5)
     (completion,) = completions(client)
     assert completion.events == []
+
+
+@both
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "unheard"])
+def test_an_event_that_the_world_never_announced_is_its_failure(profile: Profile, heard: bool) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    if heard:
+        assert client.listen("/World/Hit") == 1
+    server.world.next_events = ["/World/Miss"]
+    with pytest.raises(WorldFailed, match="of the event '/World/Miss'; those it said it has: /World/Hit "):
+        client.step(1, 0.5, 0.5)
 
 
 @both
