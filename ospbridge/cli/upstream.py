@@ -166,7 +166,6 @@ def upstream_from(
     """
     from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
     from ospbridge.errors import UsageError
-    from ospbridge.policy.activations import activation
     from ospbridge.record.spool import WhenFull
     from ospbridge.rllink.cutting import BatchMode
     from ospbridge.rllink.dialects import dialect_named
@@ -182,21 +181,7 @@ def upstream_from(
             )
         return None
     said = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
-    for mode, names in OF_MODE.items():
-        for name in names if mode != said["mode"] else ():
-            if given(PREFIX + name):
-                raise UsageError(
-                    f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
-                    hint=f"leave it out, or say --rllink-mode {mode}",
-                )
-    if said["unannotated"] and said["read_pickle"]:
-        raise UsageError(
-            "--rllink-read-pickle means nothing with --rllink-unannotated, which asks the server nothing",
-            hint="leave one of them out",
-        )
-    for name in ("activation", "head_activation"):
-        if said[name] is not None:
-            activation(said[name])
+    _check(said, given)
     return Upstream(
         address=server_address(
             address,
@@ -227,6 +212,28 @@ def upstream_from(
         spool_full=WhenFull(said["spool_full"]),
         largest_message=said["largest_message"],
     )
+
+
+def _check(said: Mapping[str, Any], given: Callable[[str], bool]) -> None:
+    """Raises UsageError for what means nothing beside the rest, ConfigurationError for no activation."""
+    from ospbridge.errors import UsageError
+    from ospbridge.policy.activations import activation
+
+    for mode, names in OF_MODE.items():
+        for name in names if mode != said["mode"] else ():
+            if given(PREFIX + name):
+                raise UsageError(
+                    f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
+                    hint=f"leave it out, or say --rllink-mode {mode}",
+                )
+    if said["unannotated"] and said["read_pickle"]:
+        raise UsageError(
+            "--rllink-read-pickle means nothing with --rllink-unannotated, which asks the server nothing",
+            hint="leave one of them out",
+        )
+    for name in ("activation", "head_activation"):
+        if said[name] is not None:
+            activation(said[name])
 
 
 def _said(name: str) -> bool:
