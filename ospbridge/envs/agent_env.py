@@ -17,7 +17,7 @@ from ospbridge.envs.options import DEFAULTS, Options
 from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import drawn_seed, osp_seed
 from ospbridge.envs.spaces import gym_space
-from ospbridge.errors import SessionClosed
+from ospbridge.errors import OspBridgeError, SessionClosed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,8 +103,20 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         seat = self._seat
         if seat is None:
             seat = self._open()
-        feedback = seat.step(action)
-        return feedback.observation, feedback.reward, feedback.terminated, feedback.truncated, feedback.info
+        try:
+            feedback = seat.step(action)
+            return (
+                feedback.observation,
+                feedback.reward,
+                feedback.terminated,
+                feedback.truncated,
+                feedback.info,
+            )
+        except OspBridgeError:
+            raise
+        except BaseException:
+            seat.abandon()
+            raise
 
     def annotate(
         self,

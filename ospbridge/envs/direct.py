@@ -190,6 +190,10 @@ class DirectSeat:
             )
         return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
 
+    def abandon(self) -> None:
+        """The next step tells that the episode is in doubt."""
+        self.shared.session.abandon_step()
+
     def close(self) -> None:
         """Give the agent back where no other environment uses it."""
         if not self._closed:

@@ -146,20 +146,20 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
             )
         try:
             found = group.step(actions)
+            self.agents = [name for name in self.agents if not found[name].over]
+            return (
+                _own_observations(found),
+                _each(found, "reward"),
+                _each(found, "terminated"),
+                _each(found, "truncated"),
+                _own_infos(found),
+            )
         except LocalProtocolError:
             # Nothing was sent: the episodes go on.
             raise
         except BaseException:
             self.agents = []
             raise
-        self.agents = [name for name in self.agents if not found[name].over]
-        return (
-            _own_observations(found),
-            _each(found, "reward"),
-            _each(found, "terminated"),
-            _each(found, "truncated"),
-            _own_infos(found),
-        )
 
     def annotate(
         self,

@@ -29,6 +29,10 @@ class Seat(Protocol):
         """One action of ``action_space``."""
         ...
 
+    def abandon(self) -> None:
+        """Whoever gave a step was interrupted: the next one must not go on from there."""
+        ...
+
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again."""
         ...

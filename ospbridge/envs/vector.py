@@ -31,7 +31,7 @@ from ospbridge.envs.options import DEFAULTS, Options
 from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
-from ospbridge.errors import LocalProtocolError, SessionClosed
+from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -167,8 +167,14 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self, actions: Any
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One action of each environment. Raises BarrierStuck where other clients hold a simulator up."""
-        self.send(actions)
-        return self.recv()
+        try:
+            self.send(actions)
+            return self.recv()
+        except OspBridgeError:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
 
     def send(self, actions: Any) -> None:
         """The first half of ``step``: returns while the simulators work. ``recv`` must follow."""
@@ -330,6 +336,12 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         if self._fleet is None:
             raise SessionClosed("this environment was closed")
         return self._fleet
+
+    def _abandon(self) -> None:
+        """Whoever gave a step was interrupted."""
+        self._sent = []
+        if self._fleet is not None:
+            self._fleet.abandon()
 
     def _ready(self) -> Fleet:
         if self._sent:

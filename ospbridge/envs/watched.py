@@ -61,6 +61,10 @@ class WatchedSeat:
         self.onlookers.stepped(self._name, action, feedback)
         return feedback
 
+    def abandon(self) -> None:
+        """The one who is watched."""
+        self._seat.abandon()
+
     def close(self) -> None:
         """Give the agent back, then write what is under way."""
         try:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar
 
-from ospbridge.errors import OspBridgeError, SessionClosed
+from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed
 from ospbridge.interface import (
     AgentEntry,
     AgentInterface,
@@ -85,6 +85,17 @@ class BlockingSession(Driven[Link]):
         met, self._crossed = self._crossed, in_use_elsewhere(self, USES)
         if (met or self._crossed) and not isinstance(error, SessionClosed):
             raise crossed(self.server) from error
+
+    def _step_failed(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self._look_for_others(error)
+        if not isinstance(error, OspBridgeError):
+            self.abandon_step()
+
+    def abandon_step(self) -> None:
+        """Whoever gave a step was interrupted: it may have run, and the next one must not go on from what they know."""
+        self.link.interrupt(LocalProtocolError("a step was given up before its end"))
+        self.machine.abandon_step()
 
     # --- connecting ------------------------------------------------------------------------------------------------
 
@@ -213,8 +224,8 @@ class BlockingSession(Driven[Link]):
             if way is not None:
                 return way.outcomes()
             return self.link.run(conversation.go_on(self.link.left_way()))
-        except Exception as error:
-            self._look_for_others(error)
+        except BaseException as error:
+            self._step_failed(error)
             raise
 
     def step_one(self, inputs: ArrayLike) -> StepOutcome:
@@ -228,8 +239,8 @@ class BlockingSession(Driven[Link]):
             if way is not None:
                 return way.outcome()
             return self.link.run(conversation.go_on(self.link.left_way()))[votes[0].agent.name]
-        except Exception as error:
-            self._look_for_others(error)
+        except BaseException as error:
+            self._step_failed(error)
             raise
 
     def step_or(self, go_on: GoOn) -> Any:
@@ -242,8 +253,8 @@ class BlockingSession(Driven[Link]):
         try:
             way = self.link.walk(self.conversation.filled)
             return self.link.run(go_on(self.link.left_way())) if way is None else way
-        except Exception as error:
-            self._look_for_others(error)
+        except BaseException as error:
+            self._step_failed(error)
             raise
 
     def audit(self) -> str:

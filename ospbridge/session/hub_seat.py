@@ -150,6 +150,10 @@ class HubSeat:
         (reward,) = _REWARD.unpack(told.rewards)
         return Feedback(np.frombuffer(told.observations, FLOAT), reward, False, False, "", info)
 
+    def abandon(self) -> None:
+        """Whoever gave a step was interrupted: drop the connection, so that the next step does not go on from there."""
+        self._client.lose()
+
     def close(self) -> None:
         """Give the agent back, within 2 s, and close the client. Safe to call again."""
         self._client.close(detach=True)

@@ -87,6 +87,9 @@ class MadeUpSeat:
         self.number += 1
         return self._feedback()
 
+    def abandon(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -76,6 +76,9 @@ class FakeSeat:
     def step(self, action: Any) -> Feedback:
         return self._group.step({"a": action})["a"]
 
+    def abandon(self) -> None:
+        """Nothing goes on."""
+
     def close(self) -> None:
         """Nothing to give back."""
 

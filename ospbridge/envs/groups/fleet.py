@@ -66,6 +66,10 @@ class Fleet(Protocol):
         """What the turns brought, in their order; an error that is no end of an episode stands in its turn's place."""
         ...
 
+    def abandon(self) -> None:
+        """Whoever gave a turn was interrupted: what is under way ends, and the next step must not go on from there."""
+        ...
+
     def close(self) -> None:
         """Give all agents back, within 2 s. Safe to call again, and between ``send`` and ``recv``."""
         ...
@@ -147,6 +151,11 @@ class DirectFleet:
             for (at, _, _), result in zip(work, again, strict=True):
                 results[at] = result
 
+    def abandon(self) -> None:
+        self._link.interrupt(LocalProtocolError("a step was given up before its end"))
+        for group in self.groups:
+            group.shared.session.abandon_step()
+
     def close(self) -> None:
         if self._closed:
             return
@@ -222,6 +231,11 @@ class HubFleet:
         for turn, failed in sent:
             if failed is None:
                 self.groups[turn.group].hang_up()
+
+    def abandon(self) -> None:
+        self._sent = []
+        for group in self.groups:
+            group.hang_up()
 
     def close(self) -> None:
         self._give_up()

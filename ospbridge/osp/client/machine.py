@@ -275,6 +275,10 @@ class ClientMachine:
             # What answers it may still come, and be taken for the answer to what is asked next.
             self.anomaly("an exchange was interrupted")
 
+    def abandon_step(self) -> None:
+        """Whoever gave the latest step was interrupted: it may have run, and none may go on from what they know."""
+        self.vote_outstanding = True
+
     def result(self) -> Any:
         """What the finished exchange returned, or the error it ended with."""
         if not self.finished:

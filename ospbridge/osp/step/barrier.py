@@ -108,14 +108,18 @@ def _to_the_end(
     m: ClientMachine, s: StepUnderWay, reply: Reply | None, *, quiet_at: float, limit: float
 ) -> Exchange[StepResult]:
     """As ``_by_messages``; on a network that disturbs see also that the step ran with the inputs that were given."""
-    result = yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit)
-    if m.unsettled:
-        reason = yield from replaced(m, tuple(s.votes.values()))
-        if reason:
-            m.anomaly(reason)
-            raise uncertain(m, reason)
-        if m.may_lag and not m.overcounted:
-            see_that_nobody_lags(m, s)
+    try:
+        result = yield from _by_messages(m, s, reply, quiet_at=quiet_at, limit=limit)
+        if m.unsettled:
+            reason = yield from replaced(m, tuple(s.votes.values()))
+            if reason:
+                m.anomaly(reason)
+                raise uncertain(m, reason)
+            if m.may_lag and not m.overcounted:
+                see_that_nobody_lags(m, s)
+    except GeneratorExit:
+        m.abandon_step()
+        raise
     return result
 
 
