@@ -269,11 +269,12 @@ class Learner:
             # Another server may have taken the place of the one that gave the weights in force; and one that starts
             # gives weights that it replaces a moment later, under the same number.
             weights = await self._weights(connection)
-            self._sure = connection
             if _mark(weights) != self._mark:
+                # These, too, may be replaced: a learner that starts may yet restore its checkpoint.
                 return self._discard(
                     steps, weights, "it has other weights than those that the batch was made with"
                 )
+            self._sure = connection
         if steps < wanted.env_steps:
             # A learner that came back wants more than the one that left, and would never answer.
             return None

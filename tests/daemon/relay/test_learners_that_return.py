@@ -15,6 +15,7 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
+from ospbridge.rllink.weights import ModuleWeights
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.relay.test_driving import away, back, driven, until, upstream, world
@@ -66,6 +67,25 @@ class Grown(TinyLearner):
         if not answered:
             self.batch = 30
         return answered
+
+
+class Restored(TinyLearner):
+    """Starts anew where it hangs up, and restores its checkpoint right after it was asked for weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgets = True
+        self._checkpoint: tuple[dict[str, Any], int] | None = None
+
+    def forget(self) -> None:
+        self._checkpoint = self.weights, self.seq_no
+        super().forget()
+
+    def _sent(self) -> ModuleWeights:
+        sent = super()._sent()
+        if self._checkpoint is not None:
+            (self.weights, self.seq_no), self._checkpoint = self._checkpoint, None
+        return sent
 
 
 async def test_what_was_proven_to_be_read_is_not_sent_again_where_weights_are_lost_behind_it() -> None:
@@ -122,6 +142,18 @@ async def test_a_learner_that_is_restored_from_a_checkpoint_and_goes_on_from_its
         await until(lambda: len(learner.batches) >= 16)
         assert relay.driving.learner.discarded == 0
     assert learner.connections == 1
+    assert learner.wrong == []
+
+
+async def test_a_learner_that_restores_its_checkpoint_after_it_was_asked_learns_nothing_of_its_first_weights() -> (
+    None
+):
+    learner = Restored()
+    learner.hang_up_in = [4]
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+        await until(lambda: len(learner.batches) >= 8)
+        assert relay.driving.learner.discarded == 2 * learner.batch
     assert learner.wrong == []
 
 
