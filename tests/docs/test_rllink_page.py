@@ -1,4 +1,4 @@
-"""The page on RLlink in practice: its figures are those of the code, and the tests that it names exist."""
+"""The pages on RLlink: the figures are those of the code, the tests that are named exist, and programs are Python."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ospbridge.rllink.framing import HEADER_LENGTH, LARGEST_BODY
 from ospbridge.rllink.timing import POLL, RECYCLING, Limits
 
 TESTS = Path(__file__).parents[1]
+HOW_TO = (TESTS.parent / "docs" / "how-to" / "rllink.md").read_text("utf-8")
 PAGE = " ".join((TESTS.parent / "docs" / "explanation" / "rllink.md").read_text("utf-8").split())
 
 
@@ -39,3 +40,10 @@ def test_its_figures_are_those_of_the_code() -> None:
     assert f"for {LEARN_WITHIN:g} s; then it ends its own direction" in PAGE
     assert f"asked every {1000 * POLL:g} ms" in PAGE
     assert f"{LINGER_LESS:g} s or, for a daemon that ends, {LINGER:g} s at most" in PAGE
+
+
+def test_the_program_that_saves_and_restores_goes_behind_what_the_first_program_configures() -> None:
+    first, restoring = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
+    start = "algorithm = config.build_algo()\n"
+    assert first.count(start) == restoring.count(start) == 1
+    compile(first.partition(start)[0] + restoring, "learn.py", "exec")
