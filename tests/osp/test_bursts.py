@@ -348,6 +348,22 @@ def test_a_server_that_sends_a_piece_again_and_again_is_not_listened_to_for_ever
     assert machine.now < 2.0
 
 
+@pytest.mark.parametrize("counting", ["agents", "values"])
+def test_one_list_may_count_from_1_and_another_from_0(counting: str) -> None:
+    machine = ClientMachine(DOCUMENT)
+    agents, values = (Lister(3, first=int(counting == name)) for name in ("agents", "values"))
+
+    def answers(data: bytes) -> list[Message]:
+        return (agents if data[0] == Code.GET_AGENT_OVERVIEW else values).answers(data)
+
+    for _ in range(2):
+        found = run(machine, roster.overview(machine), answers)
+        assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
+        interface = run(machine, roster.agent_info(machine, 1), answers)
+        assert [value.name for value in interface.infos] == ["/value7", "/value8"]
+    assert machine.retries == FROM_ONE - 1
+
+
 @pytest.mark.parametrize("lost_in", [1, FROM_ONE - 1])
 def test_a_piece_behind_the_last_alone_is_no_list_that_counts_from_1(lost_in: int) -> None:
     machine, server = ClientMachine(DOCUMENT, limits=Limits(query=5.0)), Lister(3)

@@ -80,6 +80,7 @@ class _Burst:
         "characters",
         "disputed",
         "doubted",
+        "from_one",
         "head_came",
         "m",
         "one_by_one",
@@ -115,6 +116,8 @@ class _Burst:
         self.characters = 0
         """In the pieces."""
         self.behind = _Behind()
+        self.from_one = m.counts_from_one
+        """Pieces count from 1, as those of another list did, until one has the index 0."""
 
     @property
     def complete(self) -> bool:
@@ -191,12 +194,17 @@ class _Burst:
             return
         last = self.behind.piece
         if self.behind.proved() and last is not None and len(self.pieces) == self.total - 1:
-            self.m.counts_from_one = True
+            self.m.counts_from_one = self.from_one = True
             self.pieces = {index - 1: piece for index, piece in self.pieces.items()}
             self.pieces[self.total - 1] = last
 
     def add(self, index: int, piece: Message) -> bool:
         """Keep a piece. False for one that came in this try before, or has no head: it will come with the next try."""
+        if self.from_one and index == 0:
+            self.from_one = False
+            self.pieces = {before + 1: kept for before, kept in self.pieces.items()}
+            self.came = {before + 1 for before in self.came}
+        index -= self.from_one
         if self.announced is None:
             # Nothing else is heard, the next try neither, before the server has got rid of the rest.
             self._let_on()
@@ -303,7 +311,7 @@ def collect(
             elif index is None:
                 (stray or m.unexpected)(reply)
                 continue
-            elif not burst.add(index - m.counts_from_one, message):
+            elif not burst.add(index, message):
                 continue
             burst.doubted = burst.doubted or (burst.complete and (burst.beyond or doubts(burst.pieces)))
             quiet_at = m.now + patience

@@ -118,7 +118,7 @@ class ClientMachine:
         self.acknowledges_pieces = False
         """The server awaits an acknowledgement of each piece of a list."""
         self.counts_from_one = False
-        """Its lists' pieces do."""
+        """The pieces of one of its lists do, so those of others may."""
         self.list_left: Message | None = None
         """What the handler may await, since a list was asked for and left: the next exchange begins with it."""
         self.mute_questions = 0
