@@ -498,7 +498,7 @@ def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given()
 
 def test_an_audit_without_a_clock_finds_nothing() -> None:
     machine, _ = on_stage(NERD)
-    machine.clock.value_id = 0
+    machine.clock.value_id = None
     machine.begin(barrier.audit(machine), 0.0)
     assert machine.result() == ""
 

@@ -37,7 +37,9 @@ class Late:
         self.given = 0
         for _ in range(3):
             assert self.step() == self.true
-        self.clock_id = self.talk.machine.clock.value_id
+        clock_id = self.talk.machine.clock.value_id
+        assert clock_id is not None
+        self.clock_id = clock_id
         self.shown = [
             ValueContent(self.clock_id, f"{seconds:g}").encode(end=profile.end_marker) for seconds in shown
         ]

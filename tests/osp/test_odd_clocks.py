@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from ospbridge.osp.client.clock import SIMULATION_TIME, Moved, StepClock
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import ValueContent
+from ospbridge.osp.messages import GetValue, Message, ValueContent, ValueIds, ValueInfo
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
+from tests.osp.test_bursts import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,6 +87,19 @@ def test_six_digits_tell_one_step_among_a_thousand(profile: Profile) -> None:
     assert pair.play(10) == ""
     pair.shows = lambda time, _: f"{time + 0.01 * (time > 5.0):.6f}"
     assert pair.play(1000) == "1000 steps were given, the clock shows 1001"
+
+
+def test_a_clock_may_be_the_value_with_the_id_0() -> None:
+    machine = ClientMachine(DOCUMENT)
+
+    def answers(data: bytes) -> list[Message]:
+        if data[0] == Code.GET_VALUE_IDS:
+            return [ValueIds(1), ValueInfo(0, 0, "Double", SIMULATION_TIME)]
+        return [ValueContent(0, "0.5")] if data == GetValue(0).encode() else []
+
+    run(machine, start_clock(machine), answers)
+    assert machine.clock.available
+    assert machine.clock.base == 0.5
 
 
 @BOTH

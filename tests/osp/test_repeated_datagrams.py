@@ -222,6 +222,7 @@ def test_an_old_answer_of_the_clock_does_not_deny_a_reset_at_the_end(profile: Pr
         for _ in range(5):
             session.step()
     value_id = session.client.conversation.machine.clock.value_id
+    assert value_id is not None
     session.pair.server._run_reset(session.pair.now)
     session.pair.flush_server()
     session.pair.settle(0.1)

@@ -186,7 +186,7 @@ def test_a_step_that_ends_while_it_is_being_found_out_is_believed(before: int) -
 
 def test_a_vote_that_is_never_acknowledged_leaves_the_step_in_doubt() -> None:
     machine, _ = stepping()
-    machine.clock.value_id = 0
+    machine.clock.value_id = None
     until_the_end(machine)
     with pytest.raises(StepUncertain, match="the vote was not acknowledged within 3 s"):
         machine.result()
@@ -730,7 +730,7 @@ def test_a_lost_reset_is_voted_for_again_where_nobody_else_controls_an_agent() -
 
 def test_a_reset_that_never_completes_is_stuck_and_the_episode_in_doubt() -> None:
     machine = resetting(0.5)
-    machine.clock.value_id = 0
+    machine.clock.value_id = None
     machine.foreign = frozenset({"other"})
     until_the_end(machine)
     with pytest.raises(OspBridgeError):
@@ -741,7 +741,7 @@ def test_a_reset_that_never_completes_is_stuck_and_the_episode_in_doubt() -> Non
 @pytest.mark.parametrize("answer", [None, AgentOverview(-1)], ids=["silence", "nonsense"])
 def test_a_stuck_barrier_is_told_although_nobody_can_say_who_is_missing(answer: Message | None) -> None:
     machine, _ = stepping()
-    machine.clock.value_id = 0
+    machine.clock.value_id = None
     give(machine, ACK)
     while not machine.finished:
         silence(machine)
@@ -756,7 +756,7 @@ def test_a_stuck_barrier_is_told_although_nobody_can_say_who_is_missing(answer: 
 def test_a_step_whose_completion_nobody_can_read_is_not_said_to_be_a_pause(*, others: bool) -> None:
     """A server that sends observed values in the datagram of the completion reads the document so."""
     machine, _ = stepping()
-    machine.clock.value_id = 0
+    machine.clock.value_id = None
     if others:
         machine.foreign = frozenset({"other"})
     give(machine, ACK)
@@ -772,7 +772,7 @@ def test_a_step_whose_completion_nobody_can_read_is_not_said_to_be_a_pause(*, ot
 
 def test_an_agent_that_the_simulator_took_away_is_told_instead_of_clients_that_do_not_vote() -> None:
     machine, _ = stepping()
-    machine.clock.value_id = 0
+    machine.clock.value_id = None
     give(machine, ACK)
     while not machine.finished:
         silence(machine)

@@ -54,8 +54,8 @@ class StepClock:
     )
 
     def __init__(self) -> None:
-        self.value_id = 0
-        """Local id of the variable; 0 where the simulator has none."""
+        self.value_id: int | None = None
+        """Local id of the variable, which may be 0; None where the simulator has none."""
         self.known = False
         """Whether the variable was looked for in this session."""
         self.base: float | None = None
@@ -80,17 +80,17 @@ class StepClock:
 
     @property
     def available(self) -> bool:
-        return self.value_id != 0
+        return self.value_id is not None
 
     @property
     def missing(self) -> bool:
         """It was looked for, and this simulator has none."""
-        return self.known and not self.value_id
+        return self.known and self.value_id is None
 
     def give_up(self) -> None:
         """It does not follow the steps: as if there were none."""
         self.unlearn()
-        self.value_id = 0
+        self.value_id = None
 
     def forget(self) -> None:
         """The base is not valid any more: a reset, or a variable that was set."""

@@ -378,7 +378,7 @@ def _row(m: ClientMachine, r: _Reset) -> Exchange[Row]:
     """What the table says of the evidence there is."""
     moved = Moved.UNKNOWN
     before = r.before
-    if before:
+    if before and m.clock.value_id is not None:
         text = yield from get_value(m, m.clock.value_id, stray=r.take)
         moved = Moved.NO if text is None or seconds(m, text) in (None, before) else Moved.ONCE
     yield from overview(m, stray=r.take)

@@ -44,14 +44,14 @@ def start_clock(m: ClientMachine) -> Exchange[None]:
     """Learn what the clock shows while nothing is under way."""
     if not m.clock.known:
         yield from _find_clock(m)
-    if not m.clock.available:
+    if m.clock.value_id is None:
         return
     text = yield from settled_value(m, m.clock.value_id)
     if not text:
         # A server may say its unknown id with nothing behind it.
         forget_ids(m)
         yield from _find_clock(m)
-        if not m.clock.available:
+        if m.clock.value_id is None:
             return
         text = yield from settled_value(m, m.clock.value_id)
     time = seconds(m, text)
@@ -66,17 +66,17 @@ def _find_clock(m: ClientMachine) -> Exchange[None]:
         # A server may do without the repository; then nothing tells whether a step ran, and we go on with care.
         m.anomaly(error.message)
         m.mute_questions += 1
-        m.clock.value_id = 0
+        m.clock.value_id = None
         # One that was only stopped, or busy, is asked once more.
         m.clock.known = m.repository_mute
         return
-    m.clock.value_id = entry.id if entry else 0
+    m.clock.value_id = entry.id if entry else None
     m.clock.known = True
 
 
 def settled_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
     """As ``read_clock``, where nothing else would show that the answer is a late one to an earlier question."""
-    if not m.clock.available:
+    if m.clock.value_id is None:
         return None
     return seconds(m, (yield from settled_value(m, m.clock.value_id, stray=stray)))
 
@@ -169,7 +169,7 @@ def as_announced(m: ClientMachine, time: float) -> Exchange[bool]:
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
     """The simulated time in seconds; None where this simulator has no such variable, or no number in it."""
-    if not m.clock.available:
+    if m.clock.value_id is None:
         return None
     text = yield from get_value(m, m.clock.value_id, stray=stray)
     return seconds(m, text)
