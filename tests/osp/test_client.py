@@ -186,6 +186,13 @@ def test_an_answer_of_another_version_is_refused() -> None:
         machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
 
 
+def test_a_version_in_big_endian_order_is_told_as_such() -> None:
+    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
+    with pytest.raises(VersionRefused) as caught:
+        machine.receive(b"\x06\0\0\0\x01\0\0\0\x01", Endpoint(MAIN.host, 50000), 0.05)
+    assert "big-endian" in caught.value.hint
+
+
 def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
     for at in range(2):

@@ -12,7 +12,16 @@ from ospbridge.osp.client import asking, listing, roster
 from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
-from ospbridge.osp.messages import AgentOverview, RegisterForEventAck, ValueIds
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
+    Message,
+    RegisterForEventAck,
+    ValueIds,
+    ValueInfo,
+)
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 
@@ -35,8 +44,10 @@ QUESTIONS: Final = pytest.mark.parametrize(
 )
 
 
-def error_of(ask: Callable[[ClientMachine], Exchange[Any]], answer: bytes | None) -> QueryTimeout:
-    """Of a question to a server whose every answer is these bytes."""
+def error_of(
+    ask: Callable[[ClientMachine], Exchange[Any]], answer: bytes | None, *, head: bytes = b""
+) -> QueryTimeout:
+    """Of a question to a server whose every answer is these bytes, behind a legible head."""
     machine = ClientMachine(DOCUMENT, limits=Limits(query=1.0))
     machine.begin(ask(machine), 0.0)
     for _ in range(AT_MOST):
@@ -44,6 +55,8 @@ def error_of(ask: Callable[[ClientMachine], Exchange[Any]], answer: bytes | None
             break
         asked = bool(machine.outgoing)
         machine.outgoing.clear()
+        if asked and head:
+            machine.receive(head, machine.now)
         if asked and answer is not None:
             with pytest.raises(RemoteProtocolError):
                 machine.receive(answer, machine.now)
@@ -62,6 +75,24 @@ def test_answers_that_cannot_be_read_are_told_and_shown(
     assert "what came is not of OSP 1.1" in error.message
     assert "2 bytes left" in error.message
     assert (answer + b"\0\0").hex(" ") in error.message
+    assert error.hint == WRITES_OTHERWISE
+
+
+@pytest.mark.parametrize(
+    "ask, head, piece",
+    [
+        (roster.overview, AgentOverview(1), AgentOverviewNext(0, 1, "Robot", 1, "R1")),
+        (lambda m: roster.agent_info(m, 1), AgentInfo(1, 1, 0, 0, "R1"), AgentInfoNext(0, -1.0, 1.0, "/in")),
+        (lambda m: listing.list_once(m, ".*"), ValueIds(1), ValueInfo(0, 1, "Double", "/Time")),
+    ],
+    ids=["agents", "interface", "values"],
+)
+def test_pieces_that_cannot_be_read_are_not_said_to_be_lost(
+    ask: Callable[[ClientMachine], Exchange[Any]], head: Message, piece: Message
+) -> None:
+    """Their last text has no zero."""
+    error = error_of(ask, piece.encode()[:-1], head=head.encode())
+    assert "what came is not of OSP 1.1" in error.message
     assert error.hint == WRITES_OTHERWISE
 
 

@@ -336,6 +336,7 @@ def collect(
         # alone may wait for its acknowledgement.
         too_many = len(burst.pieces) > 1 and missing > max(worth_repeating * burst.total, FEW_PIECES)
         if burst.announced is not None and (tried >= tries or too_many or m.now >= give_up):
+            unanswered.check(tried, burst.pieces)
             return burst.announced, burst.pieces, False
         if m.now >= give_up:
             raise unanswered.error(tried)

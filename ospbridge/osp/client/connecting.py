@@ -38,6 +38,10 @@ ASKED: Final = 3
 SLOWEST: Final = 1.0
 """Seconds that a second answer is awaited at most where the first was slow."""
 STRANGERS_NAMED: Final = 3
+BIG_ENDIAN: Final = (
+    "that is 1.1 in big-endian order: the simulator must write integers and floats in little-endian order"
+)
+"""A hint."""
 PAUSE_EVERY: Final = 3
 """So often INIT meets silence from one pause to the next. The first one is at the first silence."""
 PAUSE_SHARE: Final = 0.5
@@ -171,8 +175,10 @@ class ConnectMachine:
 
     def _other_version(self, reply: InitAck, source: Endpoint) -> None:
         """Who misreads the one form of INIT may know the other: the refusal counts when that has no answer either."""
+        swapped = (reply.major, reply.minor) == (PROTOCOL_MAJOR << 24, PROTOCOL_MINOR << 24)
         self._refusal = VersionRefused(
-            f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}"
+            f"{self.server} answered with OSP {reply.major}.{reply.minor}, expected {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",
+            hint=BIG_ENDIAN if swapped else "",
         )
         if source not in self._refusing:
             self._refusing.append(source)

@@ -8,6 +8,8 @@ from ospbridge.counts import numbered
 from ospbridge.errors import QueryTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from ospbridge.osp.client.machine import ClientMachine
     from ospbridge.osp.messages import Message
 
@@ -28,6 +30,11 @@ class Unanswered:
         self._what = what
         self._started = m.now
         self._unreadable = m.notices.unreadable
+
+    def check(self, tries: int, pieces: Sized) -> None:
+        """Raises QueryTimeout where a list has no piece, because nobody can read those that came."""
+        if not pieces and self._m.notices.unreadable > self._unreadable:
+            raise self.error(tries)
 
     def error(self, tries: int) -> QueryTimeout:
         """What to raise. Silence is not the same as answers that nobody can read."""
