@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -362,6 +363,24 @@ def test_one_list_may_count_from_1_and_another_from_0(counting: str) -> None:
         interface = run(machine, roster.agent_info(machine, 1), answers)
         assert [value.name for value in interface.infos] == ["/value7", "/value8"]
     assert machine.retries == FROM_ONE - 1
+
+
+def test_a_server_that_numbers_agents_anew_in_each_overview_is_refused() -> None:
+    machine, overviews = ClientMachine(DOCUMENT), itertools.count()
+
+    def answers(data: bytes) -> list[Message]:
+        if data[0] != Code.GET_AGENT_OVERVIEW:
+            return []
+        first = 10 * next(overviews)
+        return [
+            AgentOverview(2),
+            *(AgentOverviewNext(i, first + i, "Agent", 1, f"agent{i}") for i in range(2)),
+        ]
+
+    assert len(run(machine, roster.overview(machine), answers)) == 2
+    with pytest.raises(RemoteProtocolError, match="'agent1' another id in each overview"):
+        run(machine, roster.overview(machine), answers)
+    assert machine.now < 3.0
 
 
 @pytest.mark.parametrize("lost_in", [1, FROM_ONE - 1])

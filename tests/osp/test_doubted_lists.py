@@ -87,7 +87,7 @@ def test_so_is_the_first_list_of_all_that_lacks_interface_values_where_answers_c
     """What is known already stands first in the true list, so that nothing known contradicts the false one."""
     machine, _ = on_stage(profile)
     machine.disturbed = True
-    machine.values = {SIMULATION_TIME: CLOCK} if count else {}
+    machine.values = {SIMULATION_TIME: ValueEntry(1, SIMULATION_TIME, "Double")} if count else {}
     true = whole(*sorted(ALL, key=lambda name: name != SIMULATION_TIME))
     play(machine, list_all(machine), LATE[late](ValueIds(count), true), true)
     assert machine.listed

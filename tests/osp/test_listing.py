@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -52,3 +54,20 @@ def every(profile: Profile) -> set[str]:
     names = {entry.name for entry in client.do(client.conversation.values())}
     assert len(names) > 300
     return names
+
+
+@BOTH
+def test_a_server_that_numbers_each_list_anew_is_refused_before_one_value_is_taken_for_another(
+    profile: Profile,
+) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = pair.client(profile).connect()
+    client.do(client.conversation.get(SIMULATION_TIME))
+    (handler,) = pair.server._handlers.values()
+    handler.values.clear()
+    handler.value_ids.clear()
+    with pytest.raises(
+        RemoteProtocolError, match=f"the id of value '{SIMULATION_TIME}' to '/Simulation/TimeStepSize"
+    ) as caught:
+        client.do(client.conversation.get(TIME_STEP_SIZE))
+    assert "throughout the session" in caught.value.hint

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import IncompleteListing, UsageError
+from ospbridge.errors import IncompleteListing, RemoteProtocolError, UsageError
 from ospbridge.interface import ValueEntry
 from ospbridge.osp.client.bursts import collect
 from ospbridge.osp.client.machine import ClientMachine, Exchange, Reply
@@ -161,10 +161,25 @@ def list_once(
     if complete:
         for name in lacking(entries):
             del m.values[name]
+    _check_ids(m, pieces)
     m.values.update({entry.name: entry for entry in entries})
     m.mute_questions = 0
     assert isinstance(announced, ValueIds)
     return announced.found, entries, complete
+
+
+def _check_ids(m: ClientMachine, pieces: dict[int, Message]) -> None:
+    """Whoever numbers each list anew would be asked for one variable and answer with, or set, another."""
+    given = {piece.value_id: piece for piece in pieces.values() if isinstance(piece, ValueInfo)}
+    for known in m.values.values():
+        other = given.get(known.id, known)
+        if other.name != known.name and isinstance(other, ValueInfo):
+            raise RemoteProtocolError(
+                f"{m.peer} gave the id of value {known.name!r} to {other.name!r} in a later list",
+                data=other.encode(),
+                offset=5,
+                hint="an id must be that of one value throughout the session: number values once, not in each list",
+            )
 
 
 def _entries(pieces: dict[int, Message]) -> tuple[ValueEntry, ...]:

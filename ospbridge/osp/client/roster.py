@@ -45,7 +45,7 @@ def overview(
     m: ClientMachine, *, stray: Callable[[Reply], None] | None = None
 ) -> Exchange[tuple[AgentEntry, ...]]:
     """All agents of the simulator. Also learns which of them other clients control."""
-    known = m.agent_names
+    numbering = _Numbering(m)
     _, pieces, complete = yield from collect(
         m,
         GetAgentOverview(),
@@ -54,7 +54,7 @@ def overview(
         ack=AgentOverviewAck(),
         what="agent overview",
         stray=stray,
-        doubts=lambda pieces: not known.items() <= _names(pieces).items(),
+        doubts=numbering.contradicts,
     )
     if not complete:
         raise IncompleteListing(
@@ -71,6 +71,34 @@ def overview(
     if m.foreign:
         m.guarded = True
     return tuple(entries)
+
+
+class _Numbering:
+    """Whether overviews contradict the ids that agents are known by."""
+
+    def __init__(self, m: ClientMachine) -> None:
+        self._m = m
+        self._came: list[dict[int, str]] = []
+        """All different ones, of which one that comes twice is believed."""
+
+    def contradicts(self, pieces: dict[int, Message]) -> bool:
+        """Raises RemoteProtocolError where each one has other ids for the same agents."""
+        names = _names(pieces)
+        if self._m.agent_names.items() <= names.items():
+            return False
+        if names not in self._came:
+            self._came.append(names)
+        called = [sorted(came.values()) for came in self._came]
+        if len(called) >= SETTLING and called.count(called[0]) == len(called):
+            piece = pieces[len(pieces) - 1]
+            assert isinstance(piece, AgentOverviewNext)
+            raise RemoteProtocolError(
+                f"{self._m.peer} gives agent {piece.name!r} another id in each overview",
+                data=piece.encode(),
+                offset=5,
+                hint="the simulator must keep an agent's id throughout the session",
+            )
+        return True
 
 
 def _names(pieces: dict[int, Message]) -> dict[int, str]:
