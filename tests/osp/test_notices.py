@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from ospbridge.errors import RemoteProtocolError
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import KEPT, Notices, WorldReset, told_by
+from ospbridge.osp.messages import StepCompleted
+from ospbridge.osp.profile import DOCUMENT
 
 
 def test_a_reset_by_others_outlasts_a_flood_of_anomalies() -> None:
@@ -43,3 +50,14 @@ def test_remarks_that_differ_each_time_end_one_day() -> None:
     for number in range(2 * KEPT):
         notices.remark(f"it cut {number} bytes")
     assert len(notices) == KEPT
+
+
+def test_a_completion_that_cannot_be_read_is_told_once() -> None:
+    """Where its step is restored each time, nothing else tells why it takes so long and brings no events."""
+    machine = ClientMachine(DOCUMENT)
+    for agent_id in (1, 2):
+        completion = StepCompleted(agent_id, np.zeros(1, np.float32), np.empty(0, np.float32)).encode()
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(completion + b"\0\0", 0.0)
+    (told,) = told_by(machine.notices).remarks
+    assert "2 bytes left" in told

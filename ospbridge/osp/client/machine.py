@@ -217,6 +217,7 @@ class ClientMachine:
             reply = decode_reply(data, limit=self._limit)
         except RemoteProtocolError as error:
             self.notices.unread(error.message, now)
+            self.notices.remark_completion(data, f"from {self.peer}: {error.message}")
             self._mind_the_deadline()
             raise
         if self._exchange is None:

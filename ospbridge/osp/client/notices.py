@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ospbridge.osp.codes import Code
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Anomaly", "Notice", "Notices", "Told", "WorldReset", "told_by"]
 
+_COMPLETED: Final = bytes((Code.NEXT_SIMULATION_STEP_COMPLETED,))
 KEPT: Final = 256
 """So many notices wait to be taken. Of more anomalies nothing new is learnt."""
 
@@ -60,6 +63,11 @@ class Notices(list[Notice]):
         if (about or text) not in self._remarked and len(self._remarked) < KEPT:
             self._remarked.add(about or text)
             self.append(Notice(text))
+
+    def remark_completion(self, data: bytes, text: str) -> None:
+        """Where it is one that nobody can read. What it brought may be restored, so that its step does not tell."""
+        if data.startswith(_COMPLETED):
+            self.remark(f"a completion that is not of OSP 1.1 came {text}", about="illegible completions")
 
     def reset(self, text: str) -> None:
         """The world was reset unasked. One tells as much as several."""
