@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
+from ospbridge.osp.client.listing import literal
 from ospbridge.osp.codes import Code
+from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
@@ -54,6 +57,17 @@ def every(profile: Profile) -> set[str]:
     names = {entry.name for entry in client.do(client.conversation.values())}
     assert len(names) > 300
     return names
+
+
+@pytest.mark.parametrize("dialect", ["-G", "-E", None], ids=["basic", "extended", "python"])
+@pytest.mark.parametrize("name", ["/Base (1)/x+y", "/a.b|c?d*e", "/{2}[3]$^", "/back\\slash"])
+def test_a_name_is_found_in_every_dialect_of_regular_expressions(name: str, dialect: str | None) -> None:
+    for text, found in ((name, True), (name.replace("/", "/x"), False)):
+        if dialect is None:
+            assert bool(compiled(literal(name)).search(text)) is found
+        else:
+            grep = ["grep", dialect, "-q", "-e", literal(name)]
+            assert (subprocess.run(grep, input=text, text=True, check=False).returncode == 0) is found
 
 
 @BOTH

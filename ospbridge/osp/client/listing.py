@@ -37,7 +37,7 @@ TRIES: Final = 3
 UNTIL_THE_LIMIT: Final = 1_000
 FEW_MISSING: Final = 0.1
 """A larger share of missing pieces means that the burst does not fit: asking again would lose the same ones."""
-_SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
+_LITERAL: Final = {c: f"[{c}]" for c in "$.|?*+(){}"} | {c: f"\\{c}" for c in "\\^[]"}
 
 
 def _none(_: Sequence[ValueEntry]) -> bool:
@@ -49,8 +49,11 @@ def _nothing(_: str) -> bool:
 
 
 def literal(text: str) -> str:
-    """An expression that finds exactly ``text``, in every dialect of regular expressions that servers use."""
-    return "".join("\\" + c if c in _SPECIAL else c for c in text)
+    """An expression that finds exactly ``text``, in every dialect of regular expressions that servers use.
+
+    Those of POSIX have basic ones, where a backslash makes some characters special that are not so without it.
+    """
+    return "".join(_LITERAL.get(c, c) for c in text)
 
 
 def list_values(
