@@ -10,12 +10,15 @@ import pytest
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
-from ospbridge.osp.client.listing import literal
+from ospbridge.osp.client.listing import find_value, literal
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import Message, ValueIds, ValueInfo
 from ospbridge.osp.patterns import compiled
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
+from tests.osp.test_bursts import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +71,18 @@ def test_a_name_is_found_in_every_dialect_of_regular_expressions(name: str, dial
         else:
             grep = ["grep", dialect, "-q", "-e", literal(name)]
             assert (subprocess.run(grep, input=text, text=True, check=False).returncode == 0) is found
+
+
+def test_a_server_that_does_not_tell_case_apart_is_not_asked_again() -> None:
+    machine = ClientMachine(DOCUMENT)
+    names = ("/sim/gravity", "/Sim/Gravity")
+
+    def answers(_: bytes) -> list[Message]:
+        return [ValueIds(2), *(ValueInfo(at, at + 1, "Double", name) for at, name in enumerate(names))]
+
+    found = run(machine, find_value(machine, "/Sim/Gravity"), answers)
+    assert found.id == 2
+    assert machine.retries == 0
 
 
 @BOTH

@@ -102,7 +102,8 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
         m,
         literal(name),
         tries=UNTIL_THE_LIMIT,
-        fits=lambda found: name in found,
+        # Servers may find names that differ in case as well.
+        fits=lambda found: name.casefold() in found.casefold(),
         # "Nothing found" does not say what for: it may be the late answer to another question.
         doubts=lambda found: m.disturbed and all(entry.name != name for entry in found),
     )
