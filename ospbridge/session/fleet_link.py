@@ -68,20 +68,20 @@ class FleetLink:
 
     def _begin_one(self, session: BlockingSession, what: Exchange[Any] | GoOn) -> None:
         link = session.link
-        failed: Exception | None = None
         if session.closed:
             _give_up(what)
-            failed = session.conversation.closed()
-        else:
-            self._watch(link)
-            try:
-                if callable(what):
-                    link.set_off(session.conversation.filled, what)
-                else:
-                    link.begin(what)
-            except Exception as error:  # noqa: BLE001  # told by ``finish``
-                failed = error
-        self._begun.append((link, failed))
+            self._begun.append((link, session.conversation.closed()))
+            return
+        self._watch(link)
+        # Before it begins: what interrupts its beginning is to end it too.
+        self._begun.append((link, None))
+        try:
+            if callable(what):
+                link.set_off(session.conversation.filled, what)
+            else:
+                link.begin(what)
+        except Exception as error:  # noqa: BLE001  # told by ``finish``
+            self._begun[-1] = link, error
 
     def _watch(self, link: Link) -> None:
         """Sessions come anew when they are rebuilt; the epoll forgets closed sockets by itself."""
@@ -95,11 +95,12 @@ class FleetLink:
         """Wait until all have ended. Each exchange's result, or the exception that it ended with."""
         try:
             self._await({link.fd: link for link, failed in self._begun if failed is None})
+            results = [_result(link) if failed is None else failed for link, failed in self._begun]
         except BaseException as error:
             self.interrupt(error)
             raise
-        begun, self._begun = self._begun, []
-        return [_result(link) if failed is None else failed for link, failed in begun]
+        self._begun = []
+        return results
 
     def interrupt(self, error: BaseException) -> None:
         """End whatever is under way with ``error``."""

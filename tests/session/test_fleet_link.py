@@ -29,6 +29,7 @@ from ospbridge.osp.step.straight import StraightWay
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.fleet_link import FleetLink, cores_wanted
+from ospbridge.session.link import Link
 from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -223,6 +224,48 @@ def test_begin_and_finish_are_the_halves_of_run(step: Work) -> None:
         assert all("agent" in result for result in link.finish())
         assert not any(session.machine.guarded for session in several)
         assert link.finish() == []
+
+
+def test_a_step_that_was_interrupted_as_it_began_is_not_taken_for_the_next_one(
+    step: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = Fleet()
+        for _ in range(3):
+            link.run([(one, step(one)), (other, step(other))])
+        with monkeypatch.context() as patch:
+            for begins in ("begin", "set_off"):
+                patch.setattr(Link, begins, interrupted_behind(getattr(Link, begins)))
+            with pytest.raises(KeyboardInterrupt):
+                link.begin([(one, step(one)), (other, step(other))])
+        uncertain, result = link.run([(one, step(one)), (other, step(other))])
+        assert isinstance(uncertain, StepUncertain)
+        np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, 4, 3, seed=2))
+
+
+def interrupted_behind(call: Callable[..., Any]) -> Callable[..., Any]:
+    def interrupted(*given: Any) -> None:
+        call(*given)
+        raise KeyboardInterrupt
+
+    return interrupted
+
+
+def test_what_an_interrupted_step_brought_is_not_taken_for_the_result_of_what_follows(
+    step: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = Fleet()
+        for _ in range(3):
+            link.run([(one, step(one)), (other, step(other))])
+        link.begin([(one, step(one)), (other, step(other))])
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "result", interrupted_behind(Link.result))
+            with pytest.raises(KeyboardInterrupt):
+                link.finish()
+        assert link.run([(s, s.conversation.get("/Simulation/SimulationTime")) for s in (one, other)]) == [
+            s.get("/Simulation/SimulationTime") for s in (one, other)
+        ]
 
 
 def test_what_is_read_late_is_no_silence_where_several_agents_vote_one_by_one(step: Work) -> None:
