@@ -115,7 +115,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         except OspBridgeError:
             raise
         except BaseException:
-            seat.abandon()
+            seat.forgo()
             raise
 
     def annotate(

@@ -190,8 +190,9 @@ class DirectSeat:
             )
         return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
 
-    def abandon(self) -> None:
-        """The next step tells that the episode is in doubt."""
+    def forgo(self) -> None:
+        """Nobody is told what the latest step brought, an end neither: the next one truncates the episode."""
+        self._playing = bool(self._last)
         self.shared.session.abandon_step()
 
     def close(self) -> None:

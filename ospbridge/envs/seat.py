@@ -29,8 +29,8 @@ class Seat(Protocol):
         """One action of ``action_space``."""
         ...
 
-    def abandon(self) -> None:
-        """Whoever gave a step was interrupted: the next one must not go on from there."""
+    def forgo(self) -> None:
+        """Nobody is told what the latest step brought, as after Ctrl-C: the next one must not go on from there."""
         ...
 
     def close(self) -> None:

@@ -173,7 +173,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         except OspBridgeError:
             raise
         except BaseException:
-            self._abandon()
+            self._forgo()
             raise
 
     def send(self, actions: Any) -> None:
@@ -221,7 +221,19 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         fleet = self._open()
         if not self._sent:
             raise LocalProtocolError("no step is under way", hint="call send first")
-        sent, self._sent = self._sent, []
+        try:
+            return self._received(fleet, self._sent)
+        except OspBridgeError:
+            raise
+        except BaseException:
+            self._forgo()
+            raise
+        finally:
+            self._sent = []
+
+    def _received(
+        self, fleet: Fleet, sent: Sequence[tuple[GroupSeats, Turn]]
+    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         results = fleet.recv()
         if self._onlookers is None and (rows := self._all_in_rows(results)):
             return self._told_rows(rows)
@@ -337,11 +349,13 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             raise SessionClosed("this environment was closed")
         return self._fleet
 
-    def _abandon(self) -> None:
-        """Whoever gave a step was interrupted."""
-        self._sent = []
+    def _forgo(self) -> None:
+        """Whatever was not interrupted itself may have gone on, and nobody was told."""
+        sent, self._sent = self._sent, []
+        for seats, turn in sent:
+            seats.ended = bool(turn.seed)
         if self._fleet is not None:
-            self._fleet.abandon()
+            self._fleet.forgo([turn for _, turn in sent])
 
     def _ready(self) -> Fleet:
         if self._sent:

@@ -61,9 +61,9 @@ class WatchedSeat:
         self.onlookers.stepped(self._name, action, feedback)
         return feedback
 
-    def abandon(self) -> None:
+    def forgo(self) -> None:
         """The one who is watched."""
-        self._seat.abandon()
+        self._seat.forgo()
 
     def close(self) -> None:
         """Give the agent back, then write what is under way."""

@@ -61,9 +61,6 @@ class FleetLink:
                 self._begin_one(session, what)
         except BaseException as error:
             self.interrupt(error)
-            for session, _ in work:
-                # One may be under way that was not noted yet.
-                session.link.interrupt(error)
             raise
 
     def _begin_one(self, session: BlockingSession, what: Exchange[Any] | GoOn) -> None:

@@ -150,8 +150,8 @@ class HubSeat:
         (reward,) = _REWARD.unpack(told.rewards)
         return Feedback(np.frombuffer(told.observations, FLOAT), reward, False, False, "", info)
 
-    def abandon(self) -> None:
-        """Whoever gave a step was interrupted: drop the connection, so that the next step does not go on from there."""
+    def forgo(self) -> None:
+        """Nobody is told what the latest step brought: drop the connection, so that the next one tells so."""
         self._client.lose()
 
     def close(self) -> None:

@@ -38,10 +38,12 @@ class Playing:
     def __init__(self, env: Any, sessions: Callable[[], list[BlockingSession]] = list) -> None:
         self.env = env
         self.sessions = sessions
-        self.nothing = np.zeros((env.num_envs, 1) if hasattr(env, "num_envs") else 1, np.float32)
+        many = hasattr(env, "num_envs")
+        self.seed = [1] * env.num_envs if many else 1
+        self.nothing = np.zeros((env.num_envs, 1) if many else 1, np.float32)
 
     def reset(self) -> None:
-        self.env.reset(seed=1)
+        self.env.reset(seed=self.seed)
 
     def step(self) -> list[int]:
         try:

@@ -87,7 +87,7 @@ class MadeUpSeat:
         self.number += 1
         return self._feedback()
 
-    def abandon(self) -> None:
+    def forgo(self) -> None:
         pass
 
     def close(self) -> None:

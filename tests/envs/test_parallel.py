@@ -31,6 +31,7 @@ from tests.envs.daemons import connected, reached
 pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
 from pettingzoo.test import parallel_api_test
 
+from ospbridge.envs import parallel
 from ospbridge.envs.parallel import AgentsParallelEnv, parallel_env
 
 assert ospbridge.__version__
@@ -206,6 +207,24 @@ def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
         env.close()
         with pytest.raises(SessionClosed):
             env.reset()
+
+
+def test_a_step_that_was_interrupted_before_its_caller_was_told_ends_the_episodes(
+    joined: Joined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with joined(SyntheticWorld(2, 3, agents=2)) as env:
+        env.reset(seed=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(parallel, "_own_infos", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                env.step(zeros(env))
+        with pytest.raises(LocalProtocolError, match="call reset first"):
+            env.step({})
+        env.reset(seed=1)
+        env.step(zeros(env))
 
 
 def test_a_second_environment_of_the_thread_on_that_simulator_is_refused(profile: Profile) -> None:

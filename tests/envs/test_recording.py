@@ -76,7 +76,7 @@ class FakeSeat:
     def step(self, action: Any) -> Feedback:
         return self._group.step({"a": action})["a"]
 
-    def abandon(self) -> None:
+    def forgo(self) -> None:
         """Nothing goes on."""
 
     def close(self) -> None:

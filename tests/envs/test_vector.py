@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -148,7 +150,7 @@ def test_an_interrupted_step_ends_the_episode_and_the_next_reset_plays_on(
                 envs.step(carts(2))
         _, _, _, truncations, info = envs.step(carts(2))
         assert truncations.all()
-        assert all("outstanding" in reason for reason in info["reason"])
+        assert all("interrupted" in reason for reason in info["reason"])
         envs.step(carts(2))
         _, _, _, truncations, _ = envs.step(carts(2))
         assert not truncations.any()
@@ -157,6 +159,44 @@ def test_an_interrupted_step_ends_the_episode_and_the_next_reset_plays_on(
 
 def interrupted(_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_an_interrupted_step_ends_the_episodes_of_those_that_have_answered_too() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(1, 3), port=0) as quick,
+        UdpSimulator(SyntheticWorld(1, 3, think=0.6), port=0) as slow,
+    ):
+        envs: Any = fleet([str(quick.address), str(slow.address)], 2)
+        envs.reset(seed=1)
+        given = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        given.start()
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(carts(2))
+        _, _, _, truncations, info = envs.step(carts(2))
+        assert truncations.all()
+        assert "interrupted" in info["reason"][0]
+        envs.step(carts(2))
+        _, _, _, truncations, _ = envs.step(carts(2))
+        assert not truncations.any()
+        envs.close()
+
+
+@MODES
+def test_an_end_that_was_interrupted_is_told_by_the_next_step(
+    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cart_poles(2, copies=2) as addresses:
+        envs: Any = fleet(addresses, 4, autoreset_mode=mode).unwrapped
+        envs.reset(seed=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(envs, "_told_infos", lambda: interrupted(envs))
+            with pytest.raises(KeyboardInterrupt):
+                run_into_the_end(envs)
+        _, _, _, truncations, info = envs.step(carts(4))
+        told = info["final_info"] if mode is AutoresetMode.SAME_STEP else info
+        assert truncations.all()
+        assert all("interrupted" in reason for reason in told["reason"])
+        envs.close()
 
 
 @BOTH

@@ -235,6 +235,26 @@ def interrupted() -> None:
     raise KeyboardInterrupt
 
 
+def test_a_step_that_was_interrupted_before_its_caller_was_told_ends_the_episodes(
+    hubs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
+        envs: Any = attached(hubs[:1], 2).unwrapped
+        envs.reset(seed=1)
+        for _ in range(3):
+            envs.step(np.ones((2, 1), np.float32))
+        with monkeypatch.context() as patch:
+            patch.setattr(envs, "_told_observations", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                envs.step(np.ones((2, 1), np.float32))
+        _, _, _, truncations, info = envs.step(np.ones((2, 1), np.float32))
+        assert truncations.all()
+        assert all("lost" in reason for reason in info["reason"])
+        _, _, _, truncations, _ = envs.step(np.ones((2, 1), np.float32))
+        assert not truncations.any()
+        envs.close()
+
+
 def test_a_scenario_that_does_not_fit_the_daemon_gives_the_agents_back_at_once(
     hubs: list[Path], tmp_path: Path
 ) -> None:

@@ -104,7 +104,10 @@ def until_the_end(machine: ClientMachine) -> None:
     "state, told",
     [
         ({"suspect": "a dog ate it"}, "cannot be trusted: a dog ate it"),
-        ({"vote_outstanding": True}, "a vote of an earlier step is still outstanding"),
+        (
+            {"vote_outstanding": True},
+            "an earlier step was interrupted or given up, and its vote may be outstanding",
+        ),
         ({"resets_outstanding": 1}, "a reset of this session is still outstanding"),
     ],
     ids=["suspect", "vote", "reset"],

@@ -57,7 +57,9 @@ def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_ses
 
 
 def test_a_step_that_was_interrupted_costs_no_rebuild() -> None:
-    error = StepUncertain("a vote of an earlier step is still outstanding", interrupted=True)
+    error = StepUncertain(
+        "an earlier step was interrupted or given up, and its vote may be outstanding", interrupted=True
+    )
     assert costs_nothing(error, ClientMachine(DOCUMENT))
 
 

@@ -66,8 +66,8 @@ class Fleet(Protocol):
         """What the turns brought, in their order; an error that is no end of an episode stands in its turn's place."""
         ...
 
-    def abandon(self) -> None:
-        """Whoever gave a turn was interrupted: what is under way ends, and the next step must not go on from there."""
+    def forgo(self, turns: Sequence[Turn]) -> None:
+        """Nobody is told what the steps among these brought, as after Ctrl-C: the next ones truncate the episodes."""
         ...
 
     def close(self) -> None:
@@ -151,10 +151,10 @@ class DirectFleet:
             for (at, _, _), result in zip(work, again, strict=True):
                 results[at] = result
 
-    def abandon(self) -> None:
-        self._link.interrupt(LocalProtocolError("a step was given up before its end"))
-        for group in self.groups:
-            group.shared.session.abandon_step()
+    def forgo(self, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            if not turn.seed:
+                self.groups[turn.group].forgo()
 
     def close(self) -> None:
         if self._closed:
@@ -225,17 +225,17 @@ class HubFleet:
         self._sent = []
         return found
 
+    def forgo(self, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            if not turn.seed:
+                self.groups[turn.group].forgo()
+
     def _give_up(self) -> None:
         """Answers may be on their way that nobody will read, and have no numbers: hang up on who was to give them."""
         sent, self._sent = self._sent, []
         for turn, failed in sent:
             if failed is None:
                 self.groups[turn.group].hang_up()
-
-    def abandon(self) -> None:
-        self._sent = []
-        for group in self.groups:
-            group.hang_up()
 
     def close(self) -> None:
         self._give_up()

@@ -266,6 +266,11 @@ class DirectGroup:
             for name in playing
         }
 
+    def forgo(self) -> None:
+        """Nobody is told what the latest step brought: the next one truncates the episodes of those who took it."""
+        self._playing = list(self._stepping)
+        self.shared.session.abandon_step()
+
     def _evaluated(
         self,
         conversation: Conversation,

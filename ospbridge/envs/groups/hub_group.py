@@ -188,6 +188,11 @@ class HubGroup:
         self._playing = []
         return found
 
+    def forgo(self) -> None:
+        """Nobody is told what the latest step, which all took, brought: the next one truncates their episodes."""
+        self._playing = list(self.interfaces)
+        self.hang_up()
+
     def hang_up(self) -> None:
         """Give the agents back without a word, because an answer is still awaited."""
         self._client.lose()

@@ -202,7 +202,7 @@ def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     if m.suspect:
         return m.suspect
     if m.vote_outstanding:
-        return "a vote of an earlier step is still outstanding"
+        return "an earlier step was interrupted or given up, and its vote may be outstanding"
     if m.latest_in_doubt:
         m.suspect = (
             "a vote of the latest step was acknowledged twice: it may have run before all votes were in"

@@ -60,7 +60,9 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     """
     if m.vote_outstanding:
         # Whatever else is suspect may be that one's answers, which came meanwhile.
-        raise StepUncertain("a vote of an earlier step is still outstanding", interrupted=True)
+        raise StepUncertain(
+            "an earlier step was interrupted or given up, and its vote may be outstanding", interrupted=True
+        )
     if m.suspect:
         raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", by_network=m.doubled)
     if m.resets_outstanding:
