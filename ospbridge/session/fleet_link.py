@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import LocalProtocolError, SessionClosed
+from ospbridge.session.crossing import crossed
 from ospbridge.session.leaving import leave_together
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.addresses import is_loopback
@@ -22,6 +23,7 @@ from ospbridge.transport.addresses import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ospbridge.errors import OspBridgeError
     from ospbridge.osp.client.machine import Exchange
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.session.link import GoOn, Link
@@ -40,6 +42,8 @@ class FleetLink:
         self._spinning = Spinning(SPINS, enabled=spin, cores=cores)
         self._watched: dict[int, Link] = {}
         self._begun: list[tuple[Link, Exception | None]] = []
+        """What is under way; another list as soon as somebody ends that."""
+        self._left = False
 
     def run(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | GoOn]]) -> list[Any]:
         """Each exchange's result, or the exception that it ended with, in the order of ``work``; see ``begin``."""
@@ -90,14 +94,25 @@ class FleetLink:
 
     def finish(self) -> list[Any]:
         """Wait until all have ended. Each exchange's result, or the exception that it ended with."""
+        begun = self._begun
         try:
-            self._await({link.fd: link for link, failed in self._begun if failed is None})
-            results = [_result(link) if failed is None else failed for link, failed in self._begun]
+            self._await({link.fd: link for link, failed in begun if failed is None})
+            results = [_result(link) if failed is None else failed for link, failed in begun]
         except BaseException as error:
+            if isinstance(error, Exception) and self._begun is not begun:
+                raise self._taken_over() from error
             self.interrupt(error)
             raise
+        if self._begun is not begun:
+            raise self._taken_over()
         self._begun = []
         return results
+
+    def _taken_over(self) -> OspBridgeError:
+        """The error for whatever came of another thread that ended what this one waits for."""
+        if self._left:
+            return SessionClosed("the sessions of this fleet were closed while a step or reset was under way")
+        return crossed("a fleet of simulators")
 
     def interrupt(self, error: BaseException) -> None:
         """End whatever is under way with ``error``."""
@@ -160,6 +175,7 @@ class FleetLink:
 
     def leave(self, sessions: Iterable[BlockingSession]) -> None:
         """Close sessions side by side: within 2 s for all of them. Nothing may be used afterwards."""
+        self._left = True
         self.interrupt(SessionClosed("the sessions of this fleet were closed"))
         try:
             leave_together([session for session in sessions if not session.closed])

@@ -6,6 +6,9 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +182,40 @@ def test_an_interrupted_step_ends_the_episodes_of_those_that_have_answered_too()
         _, _, _, truncations, _ = envs.step(carts(2))
         assert not truncations.any()
         envs.close()
+
+
+def test_of_two_threads_the_first_is_told_and_not_given_what_the_others_step_brought() -> None:
+    with thinking() as envs, ThreadPoolExecutor(1) as pool:
+        envs.reset(seed=1)
+        first = pool.submit(envs.step, carts(2))
+        time.sleep(0.2)
+        envs.step(carts(2))
+        with pytest.raises(LocalProtocolError, match="two threads used the connection to a fleet"):
+            first.result(10)
+        _, info = envs.reset(seed=1)
+        assert info["osp_seed"].tolist() == [1, 2]
+
+
+def test_a_step_during_which_another_thread_closes_says_so() -> None:
+    with thinking() as envs, ThreadPoolExecutor(1) as pool:
+        envs.reset(seed=1)
+        step = pool.submit(envs.step, carts(2))
+        time.sleep(0.2)
+        envs.close()
+        with pytest.raises(SessionClosed, match="closed while a step or reset was under way"):
+            step.result(10)
+
+
+@contextmanager
+def thinking() -> Iterator[Any]:
+    """A fleet of two simulators that take their time for each step."""
+    worlds = [SyntheticWorld(1, 3, think=0.6) for _ in range(2)]
+    with UdpSimulator(worlds[0], port=0) as one, UdpSimulator(worlds[1], port=0) as other:
+        envs = fleet([str(one.address), str(other.address)], 2)
+        try:
+            yield envs
+        finally:
+            envs.close()
 
 
 @MODES
