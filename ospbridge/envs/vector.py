@@ -173,7 +173,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         except OspBridgeError:
             raise
         except BaseException:
-            self._forgo()
+            self._forgo(self._sent)
             raise
 
     def send(self, actions: Any) -> None:
@@ -219,17 +219,17 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     def recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """The second half of ``step``."""
         fleet = self._open()
-        if not self._sent:
+        sent = self._sent
+        if not sent:
             raise LocalProtocolError("no step is under way", hint="call send first")
         try:
-            return self._received(fleet, self._sent)
+            self._sent = []
+            return self._received(fleet, sent)
         except OspBridgeError:
             raise
         except BaseException:
-            self._forgo()
+            self._forgo(sent)
             raise
-        finally:
-            self._sent = []
 
     def _received(
         self, fleet: Fleet, sent: Sequence[tuple[GroupSeats, Turn]]
@@ -349,9 +349,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             raise SessionClosed("this environment was closed")
         return self._fleet
 
-    def _forgo(self) -> None:
+    def _forgo(self, sent: Sequence[tuple[GroupSeats, Turn]]) -> None:
         """Whatever was not interrupted itself may have gone on, and nobody was told."""
-        sent, self._sent = self._sent, []
+        self._sent = []
         for seats, turn in sent:
             seats.ended = bool(turn.seed)
         if self._fleet is not None:
