@@ -17,7 +17,7 @@ from ospbridge.osp.client.resetting import SEED, reset
 from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_clock
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.step.early import overtook
+from ospbridge.osp.step.early import came_early, overtook
 from ospbridge.osp.step.finding_out import asked, look_for_a_reset, not_undone, uncertain
 from ospbridge.osp.step.holding import audit, conclude, hold_back, look_back, patience
 from ospbridge.osp.step.lagging import see_that_nobody_lags
@@ -265,17 +265,19 @@ def _whole(
 
 def _restored(m: ClientMachine, s: StepUnderWay, lost: Sequence[int]) -> Exchange[StepResult]:
     """End a step whose completions were ``lost`` and are read back."""
+    found = {agent_id: s.done[agent_id] for agent_id in lost}
+    came = came_early(s, found)
+    if came and not s.changed:
+        # What seemed to be one of the step before was not late.
+        m.lateness.behind = s.behind
     if not s.unseen:
         for agent_id, came_at in s.late.items():
             m.lateness.came_behind(agent_id, came_at)
-    came = bool(lost) and not may_stand_for_another(m) and overtook(s, {a: s.done[a] for a in lost})
-    result = yield from _filled(m, s, lost)
-    if came:
-        # Its completion did come: none is awaited any more.
+    if lost and not may_stand_for_another(m) and overtook(s, found):
         m.lateness.acknowledged_behind += 1
-        return result
-    # What came late may have been this step's, of an agent at rest: nothing more is awaited then.
-    awaited = [agent_id for agent_id in lost if not (s.unseen and agent_id in s.late)]
+    result = yield from _filled(m, s, lost)
+    # What came early was this step's; so may be what came late, of an agent at rest: nothing more is awaited then.
+    awaited = [agent_id for agent_id in lost if not (agent_id in came or (s.unseen and agent_id in s.late))]
     m.lateness.taken_for_lost(awaited, s.moved_at, doubted=s.unseen)
     return result
 

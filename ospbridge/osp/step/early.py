@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from ospbridge.osp.messages import StepCompleted
     from ospbridge.osp.step.under_way import StepUnderWay
 
-__all__ = ["acknowledged_last", "behind_rule", "believe_early", "believe_rule", "overtook", "undecidable"]
+__all__ = [
+    "acknowledged_last",
+    "behind_rule",
+    "believe_early",
+    "believe_rule",
+    "came_early",
+    "overtook",
+    "undecidable",
+]
 
 
 def acknowledged_last(s: StepUnderWay, agent_id: int) -> bool:
@@ -80,11 +88,17 @@ def overtook(s: StepUnderWay, found: dict[int, StepCompleted]) -> bool:
 
     Then it is no earlier step's, nor is what was found: datagrams only overtook each other.
     """
-    early = {} if s.unacked or s.unsent else _unknown(s)
-    return all(
-        agent_id in early and s.m.remembered().same(early[agent_id], reply)
+    return not (s.unacked or s.unsent) and came_early(s, found) == found.keys()
+
+
+def came_early(s: StepUnderWay, found: dict[int, StepCompleted]) -> set[int]:
+    """Agents whose completion came too early and is just what was ``found``: that is not lost, whoever ran the step."""
+    early = _unknown(s)
+    return {
+        agent_id
         for agent_id, reply in found.items()
-    )
+        if agent_id in early and s.m.remembered().same(early[agent_id], reply)
+    }
 
 
 def undecidable(s: StepUnderWay) -> bool:

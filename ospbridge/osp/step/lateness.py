@@ -124,6 +124,16 @@ class Lateness:
         if moved_at is not None and now - moved_at <= LATEST:
             self.came(now - moved_at)
 
+    def came_early(self, agent_id: int, now: float) -> None:
+        """A completion came before its vote was acknowledged, and is none that was read back.
+
+        So it is none that was taken for lost either, unless something else was read back in its place.
+        """
+        if agent_id in self._doubted:
+            self.came_behind(agent_id, now)
+        else:
+            self._read_back.pop(agent_id, None)
+
     def begin_reset(self) -> None:
         """Another reset is asked for."""
         self._doubted.clear()

@@ -50,6 +50,7 @@ class StepUnderWay:
 
     __slots__ = (
         "began",
+        "behind",
         "changed",
         "cut",
         "disowned",
@@ -89,6 +90,8 @@ class StepUnderWay:
         self.m = m
         self.began = self.moved_at = m.now if way is None else way.began
         """``moved_at``: when the clock was last not known to have moved by one step."""
+        self.behind = m.lateness.behind
+        """How late completions were known to come when it began."""
         self.seen_moved = False
         """The clock was seen to have moved by one step while completions were missing."""
         self.shown: dict[int, StepCompleted] = {}
@@ -328,7 +331,7 @@ class StepUnderWay:
         # Acknowledgements precede completions on nearly every server: this one is late or doubled, or the barrier
         # counted a vote twice. The clock will tell; what it carries is not believed.
         self.early = True
-        self.m.lateness.came_behind(reply.agent_id, self.m.now)
+        self.m.lateness.came_early(reply.agent_id, self.m.now)
         self._keep_aside(reply)
         # Before all votes are even sent, or arrived, it can only be that one of them was counted twice.
         if self.unsent or (self.sequential and self.m.now - self.voted < TOO_SOON * self.m.lateness.quickest):
