@@ -11,6 +11,7 @@ import pytest
 
 from ospbridge.errors import QueryTimeout, StepUncertain
 from ospbridge.osp.client.round_trips import LONGEST, RoundTrips
+from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair
@@ -40,6 +41,29 @@ def test_a_step_takes_one_round_trip(profile: Profile, one_way: float) -> None:
         assert pair.now - began < 2.2 * one_way
     assert client.do(talk.audit()) == ""
     assert not talk.machine.disturbed
+
+
+@BOTH
+def test_what_an_episode_asks_beside_its_steps_are_four_looks_at_the_clock(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 2, names=["agent"]), profile)
+    client = pair.client(profile).connect()
+    talk: Any = client.conversation
+    client.do(talk.register(["agent"]))
+
+    def episode(seed: int) -> list[int]:
+        sent = len(pair.sent)
+        client.do(talk.reset(seed))
+        for _ in range(STEPS):
+            client.do(talk.step({"agent": GIVEN}))
+        assert client.do(talk.audit()) == ""
+        return [datagram.data[0] for datagram in pair.sent[sent:] if datagram.to_server]
+
+    episode(7)
+    codes = episode(8)
+    assert codes.count(Code.GET_VALUE) == 4
+    seeded = [Code.SET_VALUE] if profile is NERD else []
+    assert codes[: len(seeded) + 2] == [*seeded, Code.GET_VALUE, Code.RESET_SIMULATION]
+    assert len(codes) == 4 + len(seeded) + 2 + 2 * STEPS
 
 
 @BOTH

@@ -76,7 +76,7 @@ def test_the_next_one_takes_no_longer_wherever_it_was_interrupted(
 
 @BOTH
 def test_behind_it_there_is_no_step_without_another_reset(profile: Profile) -> None:
-    session = Interrupted(profile, agents=1, steps=2, datagrams=8 if profile is NERD else 3)
+    session = Interrupted(profile, agents=1, steps=2, datagrams=6 if profile is NERD else 3)
     session.pair.settle()
     with pytest.raises(StepUncertain) as told:
         session.step()
