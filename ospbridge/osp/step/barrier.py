@@ -18,7 +18,7 @@ from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.step.early import came_early, overtook
-from ospbridge.osp.step.finding_out import asked, look_for_a_reset, not_undone, uncertain
+from ospbridge.osp.step.finding_out import asked, heard_from, look_for_a_reset, not_undone, uncertain
 from ospbridge.osp.step.holding import audit, conclude, hold_back, look_back, patience
 from ospbridge.osp.step.lagging import see_that_nobody_lags
 from ospbridge.osp.step.lost_completions import LOOKS, late_after_all
@@ -305,7 +305,9 @@ def _recover(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[StepRe
             if len(s.unsent) == 1 and holds_back(m):
                 yield from hold_back(m, s)
             else:
-                s.send_next()
+                yield from heard_from(m, s, limit)
+                if s.unsent and s.unacked and not s.early:
+                    s.send_next()
         elif len(missing) > 1 and not (s.unacked or asks_first or asked_others):
             # The next agent's completion comes only after the acknowledgement just sent: give it its time, a
             # question now would be eaten in its place.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Look: TypeAlias = Callable[[ClientMachine, Callable[[Reply], None]], Exchange[float | None]]
 
-__all__ = ["asked", "look_for_a_reset", "not_undone", "uncertain"]
+__all__ = ["asked", "heard_from", "look_for_a_reset", "not_undone", "uncertain"]
 
 _BY_THE_CLOCK: Final = frozenset({Action.RESTORE, Action.GIVE_UP})
 """What a first step's clock alone may decide, and cannot be taken back."""
@@ -63,6 +63,22 @@ def asked(m: ClientMachine, s: StepUnderWay, limit: float, *, first: bool) -> Ex
     for agent_id in lost or ([] if s.may_be_resent else s.missing[:1]):
         m.send_bytes(s.votes[agent_id].done)
     return lost
+
+
+def heard_from(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[None]:
+    """See that the network is there before another vote is sent, which it may swallow like the one before.
+
+    Not where the simulator answers nothing until all votes are in.
+    """
+    if s.silent or not (m.clock.available and m.lateness.answers_between_votes):
+        return
+    m.no_later = limit + LAST_WORD
+    try:
+        yield from read_clock(m, s.take)
+    except QueryTimeout:
+        s.silent = True
+    finally:
+        m.no_later = inf
 
 
 def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[int] | None]:
