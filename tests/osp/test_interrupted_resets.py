@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain
+from ospbridge.osp.client import resetting
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -72,6 +73,31 @@ def test_the_next_one_takes_no_longer_wherever_it_was_interrupted(
             np.testing.assert_array_equal(session.step(), expected(GIVEN, number, 2, 9))
         assert session.client.do(session.talk.audit()) == ""
     assert datagrams > 5
+
+
+@BOTH
+def test_the_next_one_awaits_no_completion_that_had_just_come(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    pair = Pair(SyntheticWorld(1, 2), profile)
+    client = pair.client(profile).connect()
+    talk: Any = client.conversation
+    client.do(talk.register(["agent"]))
+    client.do(talk.reset(3))
+    client.do(talk.step({"agent": GIVEN}))
+    with monkeypatch.context() as patch:
+        patch.setattr(resetting, "_began_anew", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.do(talk.reset(7))
+    talk.machine.interrupt(KeyboardInterrupt())
+    began = pair.now
+    client.do(talk.reset(9))
+    assert pair.now - began < 2.0 * profile.patience
+    outputs = client.do(talk.step({"agent": GIVEN}))["agent"].outputs
+    np.testing.assert_array_equal(outputs, expected(GIVEN, 1, 2, 9))
 
 
 @BOTH

@@ -157,6 +157,8 @@ class _Reset:
         elif not isinstance(reply, Truncated) and reply.CODE in RESET_COMPLETED:
             self.completed_at = self.completed_at or self.m.now
             self.completions += 1
+            # Until that is concluded, which Ctrl-C may keep it from.
+            self.m.left_reset_done = self.finished and not (self.m.foreign or self.counted_twice)
             self.m.acknowledge_reset(reply.CODE)
         else:
             message = reply.message if isinstance(reply, Truncated) else reply
@@ -274,6 +276,7 @@ def _began_anew(m: ClientMachine, r: _Reset) -> Exchange[bool]:
     took_until = r.completed_at or m.now
     m.resets_owed = r.owed
     outstanding = m.resets_outstanding
+    m.left_reset_done = False
     if r.finished:
         # Who asked for it may not wait for what is asked now; the next one must not await it once more.
         m.resets_outstanding = 0
