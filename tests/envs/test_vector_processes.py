@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,16 +109,21 @@ def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goe
             successor.kill()
 
 
-def test_a_forked_child_cannot_step_and_harms_nothing() -> None:
+@pytest.mark.parametrize("halves", [False, True], ids=["whole", "in-its-midst"])
+def test_a_forked_child_cannot_step_and_harms_nothing(*, halves: bool) -> None:
     with simulator_processes(2, "--synthetic", "1,1,0") as (addresses, _):
-        envs = fleet(addresses, 2)
+        envs: Any = fleet(addresses, 2).unwrapped
         envs.reset(seed=1)
+        nothing = np.zeros((2, 1), np.float32)
+        step = envs.recv if halves else partial(envs.step, nothing)
+        if halves:
+            envs.send(nothing)
         context = multiprocessing.get_context("fork")
         queue = context.Queue()
 
         def child() -> None:
             try:
-                envs.step(np.zeros((2, 1), np.float32))
+                step()
             except SessionClosed as error:
                 queue.put(error.message)
             envs.close()
@@ -127,7 +133,7 @@ def test_a_forked_child_cannot_step_and_harms_nothing() -> None:
         assert "parent process" in queue.get(timeout=20)
         process.join(timeout=20)
         assert process.exitcode == 0
-        envs.step(np.zeros((2, 1), np.float32))
+        assert not step()[3].any()
         envs.close()
 
 

@@ -251,6 +251,7 @@ class DirectGroup:
         if not isinstance(result, Exception):
             return result
         shared = self.shared
+        shared.check_process()
         playing, self._playing = self._playing, []
         if isinstance(result, (BarrierStuck, *LOSSES)):
             shared.give_up(result)
