@@ -27,7 +27,7 @@ def test_of_64_agents_each_costs_hardly_more_than_a_single_one(profile: str) -> 
         agent_runs([64], Exercise(steps=20, profile=profile)),
         lambda best: best[agents_row(64)]["each_us"] <= EACH[profile] * best[ONE]["each_us"],
     )
-    assert not broken
+    assert not broken, broken
 
 
 @pytest.mark.parametrize("profile", ["document", "nerd"])

@@ -25,7 +25,7 @@ def test_32_simulators_that_sleep_are_many_times_as_fast_as_one() -> None:
         fleet_runs([1, 32], Exercise(steps=100)),
         lambda best: best[fleet_row(32)][RATE] >= GAIN * best[fleet_row(1)][RATE],
     )
-    assert not broken
+    assert not broken, broken
 
 
 def test_every_number_of_simulators_is_compared_with_the_fewest() -> None:

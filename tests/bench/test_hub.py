@@ -33,7 +33,7 @@ def test_16_environments_keep_a_part_of_the_conductor_s_steps() -> None:
             best[hub_row(16, name)][RATE] >= part * best[conductor][RATE] for name, part in PART.items()
         ),
     )
-    assert not broken
+    assert not broken, broken
 
 
 @pytest.mark.timeout(120)

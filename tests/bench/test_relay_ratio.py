@@ -53,7 +53,7 @@ def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -
         return costs_little(best, WITHOUT_A_CORE) and costs_little(asleep, IN_ALL)
 
     broken = best_until(relaying_runs(steps=STEPS), kept, longest=LONGEST)
-    assert not broken
+    assert not broken, broken
 
 
 def test_what_is_relayed_arrives() -> None:

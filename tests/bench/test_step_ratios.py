@@ -45,7 +45,7 @@ def test_a_step_costs_at_most_what_was_promised() -> None:
         step_runs(Exercise(steps=200), only=tuple(LIMITS)),
         lambda best: all(found <= LIMITS[name] for name, found in ratios(best).items()),
     )
-    assert not broken
+    assert not broken, broken
 
 
 @pytest.mark.timed
@@ -62,7 +62,7 @@ def test_a_scenario_of_five_names_adds_at_most_what_was_promised() -> None:
         # A busy moment of the plain one alone must not pass for a cheap scenario.
         least=5,
     )
-    assert not broken
+    assert not broken, broken
 
 
 def test_the_scenario_judges_and_ends_nothing() -> None:

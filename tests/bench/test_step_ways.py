@@ -37,7 +37,7 @@ def test_the_other_ways_cost_at_most_so_many_times_the_datagrams() -> None:
             best[name]["p50_us"] <= limit * best[SPINNING_FLOOR]["p50_us"] for name, limit in AT_ONCE.items()
         ),
     )
-    assert not broken
+    assert not broken, broken
 
 
 @pytest.mark.timed
@@ -52,7 +52,7 @@ def test_beside_a_simulator_that_thinks_the_bridge_costs_little_time_and_little_
             for name, limit in THINKING.items()
         ),
     )
-    assert not broken
+    assert not broken, broken
 
 
 @pytest.mark.timed

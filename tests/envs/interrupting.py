@@ -47,6 +47,18 @@ class AtLine:
             self._counted[line] += 1
             self.lines += 1
             if self.lines == self._number:
+                if _in_finalizer(frame):
+                    # Python would not pass it on.
+                    self._number += 1
+                    return self._look
                 sys.settrace(None)
                 raise KeyboardInterrupt
         return self._look
+
+
+def _in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
