@@ -192,8 +192,9 @@ class DirectSeat:
 
     def forgo(self) -> None:
         """Nobody is told what the latest step brought, an end neither: the next one truncates the episode."""
-        self._playing = bool(self._last)
-        self.shared.session.abandon_step()
+        if self.shared.owner is self:
+            self._playing = bool(self._last)
+            self.shared.session.abandon_step()
 
     def close(self) -> None:
         """Give the agent back where no other environment uses it."""

@@ -246,6 +246,27 @@ def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
 
 
 @pytest.mark.loopback
+def test_ctrl_c_in_a_step_that_is_refused_costs_the_owner_of_the_agent_no_episode(
+    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (made(two_agents, "agent1").unwrapped for _ in range(2))
+    first.reset(seed=1)
+    second.reset(seed=2)
+    seat: Any = first
+    with monkeypatch.context() as patch:
+        patch.setattr(seat._seat, "_not_playing", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.step(np.zeros(2, np.float32))
+    assert not second.step(np.zeros(2, np.float32))[3]
+    first.close()
+    second.close()
+
+
+def interrupted() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.loopback
 def test_ctrl_c_behind_the_completion_of_a_reset_leaves_nothing_that_the_next_one_waits_for(
     two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
