@@ -229,10 +229,7 @@ def test_begin_and_finish_are_the_halves_of_run(step: Work) -> None:
 def test_a_step_that_was_interrupted_as_it_began_is_not_taken_for_the_next_one(
     step: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
-        link = Fleet()
-        for _ in range(3):
-            link.run([(one, step(one)), (other, step(other))])
+    with two_that_step(step) as (link, one, other):
         with monkeypatch.context() as patch:
             for begins in ("begin", "set_off"):
                 patch.setattr(Link, begins, interrupted_behind(getattr(Link, begins)))
@@ -241,6 +238,16 @@ def test_a_step_that_was_interrupted_as_it_began_is_not_taken_for_the_next_one(
         uncertain, result = link.run([(one, step(one)), (other, step(other))])
         assert isinstance(uncertain, StepUncertain)
         np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, 4, 3, seed=2))
+
+
+@contextmanager
+def two_that_step(step: Work) -> Iterator[tuple[FleetLink, BlockingSession, BlockingSession]]:
+    """Behind three steps, of which the later ones are on their straight way."""
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = Fleet()
+        for _ in range(3):
+            link.run([(one, step(one)), (other, step(other))])
+        yield link, one, other
 
 
 def interrupted_behind(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,10 +261,7 @@ def interrupted_behind(call: Callable[..., Any]) -> Callable[..., Any]:
 def test_what_an_interrupted_step_brought_is_not_taken_for_the_result_of_what_follows(
     step: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
-        link = Fleet()
-        for _ in range(3):
-            link.run([(one, step(one)), (other, step(other))])
+    with two_that_step(step) as (link, one, other):
         link.begin([(one, step(one)), (other, step(other))])
         with monkeypatch.context() as patch:
             patch.setattr(Link, "result", interrupted_behind(Link.result))

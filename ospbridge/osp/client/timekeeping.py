@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client.machine import ClientMachine, Exchange, Reply
 
 __all__ = [
+    "VOTE_OUTSTANDING",
     "as_announced",
     "audit",
     "does_not_count_steps",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+VOTE_OUTSTANDING: Final = "an earlier step was interrupted or given up, and its vote may be outstanding"
 RUNS_ON: Final = 3
 """So often must a clock be seen to have moved by itself, beside the first time."""
 LOOKS: Final = 20
@@ -202,7 +204,7 @@ def audit(m: ClientMachine, *, behind: bool = False) -> Exchange[str]:
     if m.suspect:
         return m.suspect
     if m.vote_outstanding:
-        return "an earlier step was interrupted or given up, and its vote may be outstanding"
+        return VOTE_OUTSTANDING
     if m.latest_in_doubt:
         m.suspect = (
             "a vote of the latest step was acknowledged twice: it may have run before all votes were in"

@@ -14,7 +14,7 @@ from ospbridge.counts import numbered
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.client.clock import Moved
 from ospbridge.osp.client.resetting import SEED, reset
-from ospbridge.osp.client.timekeeping import as_announced, learned_clock, start_clock
+from ospbridge.osp.client.timekeeping import VOTE_OUTSTANDING, as_announced, learned_clock, start_clock
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.step.early import came_early, overtook
@@ -60,9 +60,7 @@ def step(m: ClientMachine, votes: Sequence[Vote]) -> Exchange[StepResult]:
     """
     if m.vote_outstanding:
         # Whatever else is suspect may be that one's answers, which came meanwhile.
-        raise StepUncertain(
-            "an earlier step was interrupted or given up, and its vote may be outstanding", interrupted=True
-        )
+        raise StepUncertain(VOTE_OUTSTANDING, interrupted=True)
     if m.suspect:
         raise StepUncertain(f"this episode cannot be trusted: {m.suspect}", by_network=m.doubled)
     if m.resets_outstanding:
