@@ -66,7 +66,7 @@ def _blocking_session(stage: Stage, steps: int, warm_up: int, *, spin: bool = Tr
         session.register(AGENT)
         session.reset()
         actions = {AGENT: stage.action}
-        return timed(lambda: session.step(actions), steps, warm_up, alone=stage.apart)
+        return timed(partial(session.step, actions), steps, warm_up, alone=stage.apart)
 
 
 def _trio_session(stage: Stage, steps: int, warm_up: int) -> Run:

@@ -121,17 +121,16 @@ class Datagrams(ABC):
         if way.pipelined:
             return self._together(way, first, woken=woken)
         sock = self._socket
-        receive, send = sock.recv, sock.send
-        came = way.came
-        # Beside a simulator that thinks for long, all that spinning could save of its acknowledgements is next to
-        # nothing, and one that was woken on this very core waits for it.
-        spinning = self._spinning if self._waiting.tries else self._sleeping
         try:
             if first:
-                for datagram in first:
-                    send(datagram, MSG_DONTWAIT)
+                sock.send(first[0], MSG_DONTWAIT)
                 if self._spinning.tries or way.count > 1:
                     way.prepare()
+            came = way.came
+            receive, send = sock.recv, sock.send
+            # Beside a simulator that thinks for long, all that spinning could save of its acknowledgements is next to
+            # nothing, and one that was woken on this very core waits for it.
+            spinning = self._spinning if self._waiting.tries else self._sleeping
             for head, size, answer, completes in way.expected[len(came) :] if came else way.expected:
                 if completes:
                     spinning = self._waiting

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ospbridge.errors import (
@@ -21,10 +20,7 @@ from ospbridge.errors import (
     RemoteProtocolError,
     SessionLost,
 )
-from ospbridge.osp.client.attention import Attention
-from ospbridge.osp.client.clock import StepClock
-from ospbridge.osp.client.notices import Notices
-from ospbridge.osp.client.round_trips import RoundTrips
+from ospbridge.osp.client.state import SessionState
 from ospbridge.osp.client.unasked import RESET_COMPLETED, unasked
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -34,15 +30,12 @@ from ospbridge.osp.messages import (
     ValueInfoAck,
     decode_reply,
 )
-from ospbridge.osp.number_text import Printing
-from ospbridge.osp.step.echo import Echo
-from ospbridge.osp.step.lateness import LATEST, Lateness
+from ospbridge.osp.step.lateness import LATEST
 from ospbridge.osp.step.remembering import Remembered
 from ospbridge.osp.step.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
 
 if TYPE_CHECKING:
-    from ospbridge.interface import AgentInterface, ValueEntry
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.step.votes import Vote
 
@@ -60,11 +53,25 @@ OVERDUE_AT_MOST: Final = 256
 """So many datagrams in a row may come behind a deadline before it is looked at all the same."""
 
 
-class ClientMachine:
+class ClientMachine(SessionState):
     """One session's side of the protocol.
 
     ``jitter`` draws from [0, 1) and only lengthens waits. ``peer`` names the simulator in messages.
     """
+
+    __slots__ = (
+        "_error",
+        "_exchange",
+        "_jitter",
+        "_limit",
+        "_marked",
+        "_overdue",
+        "_remembered",
+        "_result",
+        "_way",
+        "finished",
+        "straight",
+    )
 
     def __init__(
         self,
@@ -74,96 +81,7 @@ class ClientMachine:
         jitter: Callable[[], float] = lambda: 0.5,
         peer: str = "the simulator",
     ) -> None:
-        self.profile = profile
-        self.limits = limits or Limits()
-        self.peer = peer
-        self.now = 0.0
-        self.round_trips = RoundTrips(profile.patience)
-        self.patience = profile.patience
-        """Seconds of silence that may be acted upon: as many as the profile says, or more where answers take longer."""
-        self.outgoing: list[bytes | bytearray] = []
-        """Datagrams to send, oldest first. The driver sends and clears them after each call."""
-        self.deadline: float | None = None
-        self.notices = Notices()
-        self.clock = StepClock()
-        self.controlled: dict[int, AgentInterface] = {}
-        """Agents this session registered for, by local id."""
-        self.agent_names: dict[int, str] = {}
-        self.foreign: frozenset[str] = frozenset()
-        """Agents that other clients held at the last overview."""
-        self.events: dict[int, str] = {}
-        self.ever_registered_events = False
-        self.values: dict[str, ValueEntry] = {}
-        self.listed = False
-        """``values`` has held the whole repository."""
-        self.written: set[int] = set()
-        """Variables that were set in this session, by local id."""
-        self.described: set[int] = set()
-        """Agents whose interface was asked for, by local id."""
-        self.observed: dict[int, str] = {}
-        self.guarded = False
-        """Set by the first anomaly: from then on each step is verified by the clock."""
-        self.disturbed = False
-        """An anomaly was seen: datagrams get lost, or come late or twice."""
-        self.disturbed_at = 0.0
-        """When the latest was seen."""
-        self.printing = Printing()
-        self.echo = Echo(self.printing)
-        self.punctual = True
-        """Cleared when a datagram came later than the patience."""
-        self.spare_ack: Message | None = None
-        """What a server may await behind the latest list of values, though no known one does."""
-        self.awaits_spare_ack = False
-        """This one was seen to."""
-        self.acknowledges_pieces = False
-        """The server awaits an acknowledgement of each piece of a list."""
-        self.counts_from_one = False
-        """The pieces of one of its lists do, so those of others may."""
-        self.list_left: Message | None = None
-        """What the handler may await, since a list was asked for and left: the next exchange begins with it."""
-        self.mute_questions = 0
-        """So many questions for lists of variables met silence, and none was answered since."""
-        self.seedless = False
-        """The simulator has no variable to take a seed by."""
-        self.vote_outstanding = False
-        self.resets_outstanding = 0
-        """Reset votes that were sent and not seen to be used up."""
-        self.left_reset_done = False
-        """All of them belong to a reset that somebody did not wait for, and that completed since."""
-        self.reset_seed = 0
-        """That of the latest of them."""
-        self.resets_owed = 0
-        """Completions of our own reset that may still come, until a step is completed behind it."""
-        self.reset_within = False
-        """One of them came while the latest step was under way: the world was reset before that step, or behind it."""
-        self.doubles = False
-        """A vote was acknowledged more often than it was sent, in this session."""
-        self.doubled = False
-        """The same of the latest step's votes, during that step or behind it."""
-        self.overcounted = False
-        """Such a vote may count for the next step, which would run before all of its votes are in (``holding``)."""
-        self.may_lag: dict[int, tuple[int, bytes]] = {}
-        """Agents with such a vote in this episode, whose inputs may come one step late from then on (``lagging``): how
-        many more steps that may stay unknown, and the inputs that were given in the latest."""
-        self.latest_in_doubt = False
-        """Such a vote may have counted in the latest step, which ran too early then: the next step tells."""
-        self.reset_told = False
-        """A reset was completed that this session did not ask for, if the clock agrees: that may be a late copy."""
-        self.lateness = Lateness()
-        self.no_later = inf
-        """When every question must be over, whatever its own limit is."""
-        self.attention = Attention()
-        self.awaited = 0
-        """Agent of whose completion a server may await an acknowledgement, if it is silent to a question; 0: any."""
-        self.owed_acks: set[int] = set()
-        """Agents whose last vote ran although its acknowledgement never came."""
-        self.suspect = ""
-        """Why the current episode cannot be trusted; empty while it can."""
-        self.lost: OspBridgeError | None = None
-        self.retries = 0
-        self.leaving = False
-        """No step is voted for any more, and nothing asked but to be let go."""
-        self.ended = False
+        super().__init__(profile, limits or Limits(), peer)
         self._jitter = jitter
         self._exchange: Exchange[Any] | None = None
         self._result: Any = None

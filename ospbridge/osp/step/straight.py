@@ -155,7 +155,13 @@ class StraightWay:
         """What the step brought, by the agent's name; writeable arrays that are nobody else's."""
         at = self.count
         if at == 1:
-            return {self._names[0]: self.outcome()}
+            if not self._prepared:
+                return {self._names[0]: self.outcome()}
+            data = self.came[1]
+            ((mine, outcome),) = self._prepared
+            self._prepared = []
+            mine[: len(data)] = data
+            return {self._names[0]: outcome}
         found = {}
         came = self.came
         for (mine, outcome), name in zip(self._prepared, self._names, strict=True):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Vote"]
 
+ALL: Final = slice(None)
 FEW: Final = 64
 """Inputs that are looked at where they stand in the datagram."""
 _HEAD: Final = struct.Struct("<Bii")
@@ -70,6 +71,17 @@ class Vote:
         if type(inputs) is bytes and len(inputs) == self._size:
             self.datagram[self._place] = inputs
             return
+        few = self._few
+        if few is not None:
+            try:
+                # What is float32[n_inputs] already is taken as it stands, in half the time.
+                few[ALL] = inputs  # type: ignore[assignment]  # what has no such buffer is read below
+            except Exception:  # noqa: BLE001, S110  # each kind of array says so in its own way
+                pass
+            else:
+                # A sum of float32 in doubles is finite exactly when every one is.
+                if isfinite(sum(few)):
+                    return
         mine = self.inputs
         try:
             # What is one number only would be written to all.
@@ -80,9 +92,7 @@ class Vote:
             raise self._unfit(inputs, f": {error}") from None
         if not fits:
             raise self._unfit(inputs)
-        few = self._few
-        # A sum of float32 in doubles is finite exactly when every one is.
-        if not (isfinite(sum(few)) if few is not None else all_finite(mine)):
+        if not all_finite(mine):
             at = int(np.flatnonzero(~np.isfinite(mine))[0])
             raise LocalProtocolError(
                 f"input {at} ({self.agent.inputs[at].name}) of agent {self.agent.name!r} is {mine[at]}; "
