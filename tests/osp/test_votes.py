@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,3 +41,68 @@ def test_bytes_of_another_length_are_refused_and_change_nothing() -> None:
         with pytest.raises(LocalProtocolError, match="has 3 inputs"):
             mine.fill(wrong)
         assert bytes(mine.datagram) == before
+
+
+class Unwilling:
+    """Numbers that numpy can read, and whose own buffer cannot be had: tensors of other libraries are of this kind."""
+
+    def __init__(self, numbers: list[float]) -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self._numbers, dtype)
+
+
+KINDS: dict[str, Callable[[list[float]], Any]] = {
+    "float32": lambda numbers: np.array(numbers, np.float32),
+    "float32 that nobody may write": lambda numbers: _frozen(np.array(numbers, np.float32)),
+    "every second float32": lambda numbers: np.repeat(np.array(numbers, np.float32), 2)[::2],
+    "float32 backwards": lambda numbers: np.array(numbers[::-1], np.float32)[::-1],
+    "float32 of the other byte order": lambda numbers: np.array(numbers, ">f4"),
+    "float64": lambda numbers: np.array(numbers, float),
+    "whole numbers of as many bytes": lambda numbers: np.array(numbers).astype(np.int32),
+    "an array of the standard library": lambda numbers: array("f", numbers),
+    "a view": lambda numbers: memoryview(array("f", numbers)),
+    "numbers": list,
+    "what only numpy can read": Unwilling,
+}
+
+
+def _frozen(numbers: Any) -> Any:
+    numbers.flags.writeable = False
+    return numbers
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_inputs_of_every_kind_arrive_as_they_are(kind: Callable[[list[float]], Any]) -> None:
+    mine = vote()
+    mine.fill(kind([1.0, -2.0, 3.0]))
+    assert mine.inputs.tolist() == [1.0, -2.0, 3.0]
+
+
+@pytest.mark.parametrize("kind", [kind for name, kind in KINDS.items() if "whole" not in name])
+@pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])
+def test_no_kind_of_inputs_brings_what_is_no_number(kind: Callable[[list[float]], Any], what: float) -> None:
+    with pytest.raises(LocalProtocolError, match=r"input 1 \(/1\) of agent 'robot' is -?(nan|inf)"):
+        vote().fill(kind([0.0, what, 0.0]))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 12])
+def test_another_number_of_inputs_is_refused_whatever_their_kind(
+    kind: Callable[[list[float]], Any], count: int
+) -> None:
+    mine = vote()
+    before = bytes(mine.datagram)
+    with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
+        mine.fill(kind([1.0] * count))
+    assert bytes(mine.datagram) == before
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (3, 3), ()])
+def test_inputs_in_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
+        vote().fill(np.ones(shape, np.float32))
