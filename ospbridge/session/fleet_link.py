@@ -114,6 +114,11 @@ class FleetLink:
             return SessionClosed("the sessions of this fleet were closed while a step or reset was under way")
         return crossed("a fleet of simulators")
 
+    @property
+    def busy(self) -> bool:
+        """Something was begun, and not finished."""
+        return bool(self._begun)
+
     def interrupt(self, error: BaseException) -> None:
         """End whatever is under way with ``error``."""
         begun, self._begun = self._begun, []

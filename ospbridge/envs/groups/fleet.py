@@ -90,7 +90,8 @@ class DirectFleet:
 
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups
-        self._link.interrupt(LocalProtocolError("a step was given up before its end"))
+        if self._link.busy:
+            self._link.interrupt(LocalProtocolError("a step was given up before its end"))
         # An action that cannot be sent is told before anything has happened; then what may take its time.
         work: dict[int, Exchange[Found] | GoOn] = {
             turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed
