@@ -75,6 +75,7 @@ class DirectSeat:
         self._playing = False
         attempts = Attempts()
         doubt = ""
+        shared.look_after_agents()
         while True:
             if shared.broken:
                 shared.rebuild()

@@ -33,6 +33,7 @@ from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import Budget
+from ospbridge.session.crossing import crossed, in_use_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,6 +101,11 @@ class SharedSession:
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
 
+    def look_after_agents(self) -> None:
+        """Threads that met while the session was built anew may have left it without its agents: it is broken then."""
+        if not self.broken and set(self.session.controlled) != {agent.name for agent in self.agents}:
+            self.give_up("the session does not control its agents")
+
     @property
     def mine(self) -> bool:
         """This is the process that made it: a forked child must not speak for its parent."""
@@ -139,8 +145,11 @@ class SharedSession:
 
         Raises SessionLost where the budget is spent, and where an agent came back with another interface, or the
         simulator as another kind of server; the next reset asks for them again then. And whatever joining and
-        registering raise.
+        registering raise; LocalProtocolError where another thread does it, too.
         """
+        if in_use_elsewhere(self, REBUILDS):
+            # Each would have a session of its own, of which one is forgotten, with the agent.
+            raise crossed(self.terms.simulator)
         self.session.close()
         absence, self._absence = self._absence, None
         free, self.free = self.free, False
@@ -209,6 +218,7 @@ class SharedSession:
         )
 
 
+REBUILDS: Final = frozenset({SharedSession.rebuild.__code__})
 _shared: dict[tuple[object, ...], SharedSession] = {}
 _threads = threading.local()
 _lock = threading.RLock()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -23,7 +23,7 @@ from ospbridge.envs.groups.fleet import Turn
 from ospbridge.envs.groups.fleet_making import fleet_of
 from ospbridge.envs.groups.group_seats import seats_of
 from ospbridge.envs.groups.infos import InfoColumns, in_columns
-from ospbridge.envs.groups.rows import FeedbackRows
+from ospbridge.envs.groups.rows import FeedbackRows, all_in_rows
 from ospbridge.envs.groups.vector_onlookers import looked_on
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
@@ -32,6 +32,7 @@ from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed
+from ospbridge.session.crossing import Crossing, crossed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,6 +111,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._infos: list[dict[str, Any] | None] = [None] * num_envs
         self._columns = InfoColumns()
         self._sent: list[tuple[GroupSeats, Turn]] = []
+        self._crossing = Crossing()
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -132,10 +134,17 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             if (own := seeds[seats.first]) is not None:
                 seats.seed(own)
         self._infos = [None] * self.num_envs
-        self._begin_again(chosen)
-        for seats in chosen:
-            self._terminations[seats.slice] = self._truncations[seats.slice] = False
-        return self._told_observations(), self._told_infos()
+        self._crossing.forget()
+        try:
+            self._begin_again(chosen)
+            for seats in chosen:
+                self._terminations[seats.slice] = self._truncations[seats.slice] = False
+            return self._told_observations(), self._told_infos()
+        except OspBridgeError:
+            raise
+        except Exception as error:
+            self._look_for_others(error)
+            raise
 
     def _begin_again(self, chosen: Sequence[GroupSeats]) -> None:
         """Reset worlds side by side."""
@@ -172,8 +181,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             return self.recv()
         except OspBridgeError:
             raise
-        except BaseException:
+        except BaseException as error:
             self._forgo(self._sent)
+            self._look_for_others(error)
             raise
 
     def send(self, actions: Any) -> None:
@@ -227,15 +237,16 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             return self._received(fleet, sent)
         except OspBridgeError:
             raise
-        except BaseException:
+        except BaseException as error:
             self._forgo(sent)
+            self._look_for_others(error)
             raise
 
     def _received(
         self, fleet: Fleet, sent: Sequence[tuple[GroupSeats, Turn]]
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         results = fleet.recv()
-        if self._onlookers is None and (rows := self._all_in_rows(results)):
+        if self._onlookers is None and (rows := all_in_rows(results)):
             return self._told_rows(rows)
         finals: dict[str, Any] = {}
         ended = []
@@ -265,15 +276,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             self._truncations.copy(),
             self._told_infos() | finals,
         )
-
-    def _all_in_rows(self, results: Sequence[Found | Exception]) -> list[FeedbackRows]:
-        """What a step told all groups, where that is rows with infos of the same names; else empty."""
-        rows: list[FeedbackRows] = []
-        for found in results:
-            if type(found) is not FeedbackRows or (rows and found.info_names != rows[0].info_names):
-                return []
-            rows.append(found)
-        return rows
 
     def _told_rows(
         self, rows: list[FeedbackRows]
@@ -357,10 +359,21 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         if self._fleet is not None:
             self._fleet.forgo([turn for _, turn in sent])
 
+    def _look_for_others(self, error: BaseException) -> None:
+        """What went wrong in whatever way comes of two threads, where another one uses this environment: tells that."""
+        if isinstance(error, Exception) and self._crossing.seen(self, USES):
+            raise crossed("the agents of a vector environment") from error
+
     def _ready(self) -> Fleet:
         if self._sent:
             raise LocalProtocolError("a step is under way", hint="call recv first")
         return self._open()
+
+
+USES: Final = frozenset(
+    use.__code__ for use in (OspVectorEnv.reset, OspVectorEnv.step, OspVectorEnv.send, OspVectorEnv.recv)
+)
+"""What a vector environment does for one thread at a time; closing may come from any."""
 
 
 def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:

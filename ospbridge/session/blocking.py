@@ -26,7 +26,7 @@ from ospbridge.session.arguments import limits_of, no_path, place_of
 from ospbridge.session.arriving import Arrival
 from ospbridge.session.blocking_connecting import find_handler, reclaim, see_off
 from ospbridge.session.conversation import Conversation
-from ospbridge.session.crossing import crossed, in_use_elsewhere
+from ospbridge.session.crossing import Crossing, crossed
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
 from ospbridge.session.link import Link
@@ -62,8 +62,7 @@ class BlockingSession(Driven[Link]):
         self.freed: tuple[str, ...] = ()
         """Agents of dead sessions of ours that were given back on the way here."""
         self._pid = os.getpid()
-        self._crossed = False
-        """Two threads have met here, and one of them is still to be told."""
+        self._crossing = Crossing()
 
     def run(self, exchange: Exchange[T]) -> T:
         """The result of an exchange of this session's ``conversation``, or its error."""
@@ -77,13 +76,8 @@ class BlockingSession(Driven[Link]):
             raise
 
     def _look_for_others(self, error: Exception) -> None:
-        """What went wrong in whatever way comes of two threads, where another one uses this session: tells that.
-
-        Both are told, once each: when the second one ends, the first may have left. What goes wrong behind that is told
-        as it is, so that whoever rebuilds lost sessions does.
-        """
-        met, self._crossed = self._crossed, in_use_elsewhere(self, USES)
-        if (met or self._crossed) and not isinstance(error, SessionClosed):
+        """What went wrong in whatever way comes of two threads, where another one uses this session: tells that."""
+        if self._crossing.seen(self, USES) and not isinstance(error, SessionClosed):
             raise crossed(self.server) from error
 
     def _step_failed(self, error: BaseException) -> None:
@@ -205,7 +199,7 @@ class BlockingSession(Driven[Link]):
 
     def begin_anew(self) -> None:
         """An episode begins, in whatever way: of threads that met before it nobody is told any more."""
-        self._crossed = False
+        self._crossing.forget()
 
     def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
         """One step: float32[n_inputs] for the name of each controlled agent; the outcome of each, by its name.

@@ -15,9 +15,34 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from types import CodeType, FrameType
 
-__all__ = ["ONE_THREAD", "crossed", "in_use_elsewhere"]
+__all__ = ["ONE_THREAD", "Crossing", "crossed", "in_use_elsewhere"]
 
 ONE_THREAD = "give each thread a session or an environment of its own, or a lock around all that it calls"
+
+
+class Crossing:
+    """Of what is for one thread at a time: who have met there, and are still to be told.
+
+    Each is told once: when the last one of them fails, the others may have left. What goes wrong behind that is told as
+    it is.
+    """
+
+    __slots__ = ("_met",)
+
+    def __init__(self) -> None:
+        self._met: set[int] = set()
+
+    def seen(self, owner: object, uses: Collection[CodeType]) -> bool:
+        """Something went wrong within one of these methods of ``owner``: whether that comes of several threads."""
+        mine = threading.get_ident()
+        others = _others_within(owner, uses)
+        told = bool(others) or mine in self._met
+        self._met = (self._met | others) - {mine}
+        return told
+
+    def forget(self) -> None:
+        """Something begins anew: of threads that met before it nobody is told any more."""
+        self._met = set()
 
 
 def crossed(peer: object) -> LocalProtocolError:
@@ -30,12 +55,16 @@ def crossed(peer: object) -> LocalProtocolError:
 
 def in_use_elsewhere(owner: object, uses: Collection[CodeType]) -> bool:
     """Whether another thread is within one of these methods of ``owner``."""
+    return bool(_others_within(owner, uses))
+
+
+def _others_within(owner: object, uses: Collection[CodeType]) -> set[int]:
     mine = threading.get_ident()
-    return any(
-        _is_within(frame, owner, uses)
+    return {
+        thread
         for thread, frame in sys._current_frames().items()  # noqa: SLF001  # there is no other way to ask
-        if thread != mine
-    )
+        if thread != mine and _is_within(frame, owner, uses)
+    }
 
 
 def _is_within(frame: FrameType | None, owner: object, uses: Collection[CodeType]) -> bool:

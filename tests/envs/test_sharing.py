@@ -10,6 +10,7 @@ import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
+from ospbridge.envs.terms import connect
 from ospbridge.errors import (
     AgentsInUse,
     AgentTaken,
@@ -277,4 +278,46 @@ def test_ctrl_c_in_rebuilds_may_come_more_often_than_a_session_may_be_rebuilt(
             with pytest.raises(KeyboardInterrupt):
                 env.reset(seed=1)
     env.reset(seed=1)
+    env.close()
+
+
+@pytest.mark.parametrize("make", [single, vector, parallel])
+def test_a_session_that_lost_its_agents_is_built_anew_by_the_next_reset(
+    address: str, make: Callable[..., Any]
+) -> None:
+    env = make(address, **{"agent" if make is single else "agents": "agent1"})
+    env.reset(seed=1)
+    session = the_session()
+    for name in session.controlled:
+        session.deregister(name)
+    env.reset(seed=1)
+    assert the_session() is not session
+    step(env)
+    env.close()
+
+
+def test_of_two_threads_that_rebuild_a_session_one_is_told_so(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = single(address, agent="agent1")
+    env.reset(seed=1)
+    (shared,) = sharing._shared.values()
+    within, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any, **options: Any) -> BlockingSession:
+        within.set()
+        assert go_on.wait(20)
+        return connect(*given, **options)
+
+    monkeypatch.setattr(sharing, "connect", slow)
+    shared.give_up("something went wrong")
+    other = threading.Thread(target=shared.rebuild)
+    other.start()
+    assert within.wait(20)
+    with pytest.raises(LocalProtocolError, match="two threads used the connection to 127"):
+        shared.rebuild()
+    go_on.set()
+    other.join(20)
+    env.reset(seed=1)
+    step(env)
     env.close()

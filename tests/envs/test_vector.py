@@ -196,6 +196,32 @@ def test_of_two_threads_the_first_is_told_and_not_given_what_the_others_step_bro
         assert info["osp_seed"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("what", ["step", "reset"])
+def test_whatever_goes_wrong_beside_another_threads_step_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("two results where one was asked for")
+
+    with thinking() as envs, ThreadPoolExecutor(1) as pool:
+        envs.reset(seed=1)
+        first = pool.submit(envs.step, carts(2))
+        time.sleep(0.2)
+        with monkeypatch.context() as patch:
+            patch.setattr(envs._fleet, "recv", broken)
+            with pytest.raises(
+                LocalProtocolError, match="two threads used the connection to the agents of a"
+            ):
+                envs.reset() if what == "reset" else envs.step(carts(2))
+        with pytest.raises(LocalProtocolError, match="two threads"):
+            first.result(10)
+        envs.reset(seed=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(envs._fleet, "recv", broken)
+            with pytest.raises(ValueError, match="two results"):
+                envs.step(carts(2))
+
+
 def test_a_step_during_which_another_thread_closes_says_so() -> None:
     with thinking() as envs, ThreadPoolExecutor(1) as pool:
         envs.reset(seed=1)

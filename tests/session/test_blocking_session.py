@@ -32,7 +32,6 @@ from ospbridge.observe.trace import TraceWriter, read_trace
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
-from ospbridge.session import blocking
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.link import Link
@@ -136,17 +135,6 @@ def test_a_step_ends_whose_session_another_thread_closes_in_the_middle(profile: 
             time.sleep(number / 2_000)
             session.close()
             assert ended.exception(20) is not None
-
-
-def test_of_two_threads_that_met_each_is_told_once_and_what_goes_wrong_then_is_told_as_it_is(
-    simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = iter([True, False, False])
-    monkeypatch.setattr(blocking, "in_use_elsewhere", lambda *_: next(looks))
-    with BlockingSession.connect(simulator.address) as session:
-        for told in ("two threads used", "two threads used", "a session that controls no agent"):
-            with pytest.raises(LocalProtocolError, match=told):
-                session.step({})
 
 
 @pytest.mark.parametrize("use", ["agents", "step", "step_one"])

@@ -145,6 +145,7 @@ class DirectGroup:
         self._seed = seed = int(seed)
         if self._playing:
             self._abandoned, self._playing = self._playing, []
+        shared.look_after_agents()
         if shared.broken:
             self._rebuild()
         shared.session.begin_anew()

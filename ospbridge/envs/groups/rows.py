@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import StepOutcome
 
-__all__ = ["ActionRows", "FeedbackRows"]
+__all__ = ["ActionRows", "FeedbackRows", "all_in_rows"]
 
 
 class ActionRows(Mapping[str, Any]):
@@ -126,6 +126,16 @@ class FeedbackRows(Mapping[str, Feedback]):
                 }
                 self._by_name[name] = Feedback(observation, reward, info=info)
         return self._by_name
+
+
+def all_in_rows(results: Sequence[object]) -> list[FeedbackRows]:
+    """What a step told several groups, where that is rows with infos of the same names; else empty."""
+    rows: list[FeedbackRows] = []
+    for found in results:
+        if type(found) is not FeedbackRows or (rows and found.info_names != rows[0].info_names):
+            return []
+        rows.append(found)
+    return rows
 
 
 def _rows(arrays: list[NDArray[np.float32]]) -> NDArray[np.float32]:
