@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import gymnasium
@@ -19,7 +20,6 @@ from ospbridge.osp.client.machine import Exchange
 from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.world import World
 from ospbridge.record.reading import read_recording
-from ospbridge.session import blocking
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.conversation import Conversation
 from ospbridge.simulator.arena import ArenaWorld
@@ -378,19 +378,19 @@ def test_its_generator_is_where_wrappers_look_for_it_and_begins_anew_with_a_seed
         env.close()
 
 
-def test_of_threads_that_met_nobody_is_told_behind_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter([True, False])
-    monkeypatch.setattr(blocking, "in_use_elsewhere", lambda *_: next(looks))
+def test_of_threads_that_met_nobody_is_told_behind_a_reset() -> None:
     with UdpSimulator(SyntheticWorld(1, 2, names=["a", "b"]), port=0) as simulator:
         env = parallel_env(str(simulator.address), "*")
         group: Any = env._group
-        machine = group.shared.session.machine
+        session = group.shared.session
         env.reset(seed=1)
-        machine.suspect = "threads met"
+        session._crossing._met.add(get_ident())
+        session.machine.suspect = "threads met"
         with pytest.raises(LocalProtocolError, match="two threads"):
             env.step(zeros(env))
+        session._crossing._met.add(get_ident())
         env.reset(seed=2)
-        machine.suspect = "datagrams were lost"
+        session.machine.suspect = "datagrams were lost"
         _, _, _, truncated, infos = env.step(zeros(env))
         assert truncated == {"a": True, "b": True}
         assert all("datagrams were lost" in info["reason"] for info in infos.values())
