@@ -157,6 +157,7 @@ class StraightWay:
         if at == 1:
             if not self._prepared:
                 return {self._names[0]: self.outcome()}
+            # ``outcome`` once more: a call is a hundredth of such a step.
             data = self.came[1]
             ((mine, outcome),) = self._prepared
             self._prepared = []
