@@ -138,7 +138,8 @@ def _waiting(settings: Settings, error: OspBridgeError, waited: float) -> None:
 
 async def _connected(settings: Settings, left: float, trace: TraceWriter | None, tally: Tally) -> TrioSession:
     limits = settings.limits
-    if left < limits.connect:
+    # Without waiting there is one try, which the limit of a try is for.
+    if settings.wait and left < limits.connect:
         limits = replace(limits, connect=max(left, SHORTEST_TRY))
     try:
         return await TrioSession.connect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -44,6 +45,15 @@ def test_an_absent_simulator_is_given_up_after_the_time_that_was_asked_for(tmp_p
     assert "nothing listens" in done.stderr
     assert "Hint: start the simulator" in done.stderr
     assert not default_hub().exists()
+
+
+def test_the_one_try_of_who_does_not_wait_has_the_time_that_a_try_may_take(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        there = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run_program("connect", "--simulator", there, "--wait", "0", "--connect-timeout", "0.9")
+    assert done.returncode == 69
+    assert f"no OSP 1.1 server answered at {there} within 0.9 s" in done.stderr
 
 
 def test_told_to_stop_while_it_waits_for_the_simulator_it_stops(tmp_path: Path) -> None:
