@@ -70,6 +70,13 @@ class OspBridgeError(Exception):
         """As other processes get it: what is made of the message is not made once more."""
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
+    def after(self, waited: float) -> Self:
+        """The same, with the seconds for which it was waited in vain; less than one is not worth a word."""
+        if waited >= 1.0:
+            self.message += f", still so after {waited:.1f} s"
+            self.args = (self.message,)
+        return self
+
     @property
     def lines(self) -> tuple[str, ...]:
         """The message for people to read: one line, or a head and a line for each of several mistakes."""

@@ -50,7 +50,7 @@ class Patience:
     async def after(self, error: OspBridgeError, *, longest: float | None = None) -> None:
         """Pause, or raise ``error`` where the time is over. ``longest``: for the next pauses, where not the usual."""
         if self.left <= 0:
-            raise error
+            raise error.after(trio.current_time() - self._started)
         self._mention(error)
         await trio.sleep(max(0.0, min(self._pause, self.left)))
         self._pause = min(2 * self._pause, self._longest if longest is None else longest)

@@ -18,7 +18,7 @@ from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.panel import check_render_mode
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.sharing import acquire, acquire_all
-from ospbridge.envs.terms import Terms
+from ospbridge.envs.terms import Terms, say
 from ospbridge.envs.tls_options import files_for, tls_files
 from ospbridge.errors import UsageError
 from ospbridge.osp.profile import profile_named
@@ -202,7 +202,7 @@ class Joining:
 
         files = files_for(bridge, self._bridges, self._tls)
         return HubClient.connect(
-            bridge, timeout=self._limits.connect, wait=self._wait, spin=self.spin, tls=files
+            bridge, timeout=self._limits.connect, wait=self._wait, spin=self.spin, tls=files, say=say
         )
 
 

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from gymnasium import logger
+
 from ospbridge.errors import AgentNotFound, ConfigurationError, SimulatorNotFound
+from ospbridge.observe.printable import printable
+from ospbridge.session.awaiting import Awaiting
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.transport.addresses import resolve
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.timing import Limits
     from ospbridge.session.budget import Budget
 
-__all__ = ["Terms", "connect", "once_they_are_there"]
+__all__ = ["Terms", "connect", "once_they_are_there", "say"]
 
 T = TypeVar("T")
 BACKOFF: Final = (0.05, 1.0)
@@ -49,26 +53,34 @@ class Terms:
             return self.simulator
 
 
+def say(text: str) -> None:
+    """What is waited for, to the user."""
+    logger.warn("%s", printable(text))
+
+
 def connect(
     terms: Terms, trace: TraceWriter | None, *, wait: float, budget: Budget | None = None
 ) -> BlockingSession:
     """A session, for ``wait`` seconds where no simulator is there. Raises as ``BlockingSession.connect`` does.
 
-    ``budget`` is given back what a rebuild has cost, where the simulator was away.
+    ``budget`` is given back what a rebuild has cost, where the simulator was away. A wait that takes a while is told.
     """
     give_up = monotonic() + wait
+    awaiting = Awaiting(wait, say)
     pause, longest = BACKOFF
     while True:
         try:
             return BlockingSession.connect(
                 terms.address, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
             )
-        except SimulatorNotFound:
+        except SimulatorNotFound as error:
             if budget is not None:
                 budget.give_back()
                 budget = None
             if monotonic() + pause >= give_up:
+                error.after(awaiting.waited)
                 raise
+            awaiting.mention(error)
         sleep(pause)
         pause = min(2 * pause, longest)
 
@@ -81,11 +93,16 @@ def once_they_are_there(
     ``unless``: whether there is nothing to wait for, since one that has agents is not about to load others.
     """
     pause, longest = BACKOFF
+    awaiting = Awaiting(give_up - monotonic(), say)
     while True:
         try:
             return find()
-        except AgentNotFound:
-            if unless() or monotonic() + pause >= give_up:
+        except AgentNotFound as error:
+            if unless():
                 raise
+            if monotonic() + pause >= give_up:
+                error.after(awaiting.waited)
+                raise
+            awaiting.mention(error)
         sleep(pause)
         pause = min(2 * pause, longest)

@@ -33,6 +33,7 @@ from ospbridge.hub.status import StatusReply
 from ospbridge.observe.runtime import default_hub
 from ospbridge.osp.timing import seconds_of
 from ospbridge.session.arguments import agent_name
+from ospbridge.session.awaiting import Awaiting
 from ospbridge.session.hub_address import hub_address, hub_not_found, hub_stream, process, program
 from ospbridge.session.hub_exchange import HubExchange
 from ospbridge.session.hub_losses import lost, told
@@ -59,11 +60,21 @@ PAUSE: Final = 0.05
 class HubClient:
     """One connection to a daemon. Make one with ``HubClient.connect``; close it, or use it as a context manager."""
 
-    def __init__(self, address: Path | TlsAddress, *, timeout: float, wait: float, spin: bool) -> None:
+    def __init__(
+        self,
+        address: Path | TlsAddress,
+        *,
+        timeout: float,
+        wait: float,
+        spin: bool,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
         self.address = address
         self.timeout = min(timeout, LONGEST_HOLD)
         self.wait = wait
         self._spin = spin
+        self._say = say
+        self._awaiting = Awaiting(wait, say)
         self._exchange: HubExchange | None = None
         self._greeted = False
         """A hub it is, for it has answered as one."""
@@ -82,19 +93,21 @@ class HubClient:
         wait: float = 0.0,
         spin: bool = True,
         tls: TlsFiles | None = None,
+        say: Callable[[str], object] | None = None,
     ) -> Self:
         """Say hello to the daemon at ``unix:PATH``, at ``tls://HOST:PORT`` (with ``tls``), or at the default path.
 
         ``timeout``: seconds for the daemon to answer, and to come back once lost; a day at most. ``wait``: seconds for
-        which it may be absent, and for which ``attach`` and ``observe`` wait while it has no simulator. Raises
-        HubNotFound, HubLost, ConfigurationError for a wrong address, UsageError for what are no seconds.
+        which it may be absent, and for which ``attach`` and ``observe`` wait while it has no simulator. ``say``: told
+        what is waited for, where that takes a while. Raises HubNotFound, HubLost, ConfigurationError for a wrong
+        address, UsageError for what are no seconds.
         """
         if not seconds_of(timeout) > 0 or not seconds_of(wait) >= 0:
             raise UsageError(
                 f"timeout must be a positive number of seconds and wait one of 0 or more, got {timeout!r} and {wait!r}",
                 hint="wait=0 does not wait for a daemon that is absent",
             )
-        client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin)
+        client = cls(hub_address(bridge, tls), timeout=timeout, wait=wait, spin=spin, say=say)
         give_up = monotonic() + wait
         while True:
             try:
@@ -121,8 +134,10 @@ class HubClient:
                 stream = hub_stream(self.address, min(seconds, self.timeout))
             except OSError as error:
                 seconds = crowded if isinstance(error, BlockingIOError) else patience
+                absent = hub_not_found(self.address, error)
                 if monotonic() >= began + seconds or isinstance(error, PermissionError):
-                    raise hub_not_found(self.address, error) from None
+                    raise absent.after(self._awaiting.waited) from None
+                self._awaiting.mention(absent)
                 sleep(PAUSE)
         self._exchange = HubExchange(stream, spin=self._spin)
         self.hung_up = False
@@ -165,6 +180,7 @@ class HubClient:
         """Take all agents that fit, or none. Raises as ``attach`` does."""
         kinds = [(kind.name, kind.type) for kind in meant]
         give_up = monotonic() + self.wait
+        self._awaiting = Awaiting(self.wait, self._say)
         while True:
             try:
                 if self.lost:
@@ -175,7 +191,9 @@ class HubClient:
                 silent = isinstance(error, HubLost) and not self.hung_up
                 if silent or monotonic() >= give_up:
                     self.close()
+                    error.after(self._awaiting.waited)
                     raise
+                self._awaiting.mention(error)
                 sleep(PAUSE)
             except BaseException:
                 self.close()
@@ -320,17 +338,20 @@ class HubClient:
 
     def _attach_again(self, request: Attach) -> Attached:
         give_up = monotonic() + self.timeout
+        self._awaiting = Awaiting(self.timeout, self._say)
         while True:
             self.lose()
             try:
                 left = max(give_up - monotonic(), 0.0)
                 self.open(left, in_line=left)
                 return self._take(request)
-            except (SimulatorNotFound, AgentTaken, HubLost):
+            except (SimulatorNotFound, AgentTaken, HubLost) as error:
                 # It is back, but has not joined yet, or has not noticed yet that this client was gone.
                 self.lose()
                 if monotonic() >= give_up:
+                    error.after(self._awaiting.waited)
                     raise
+                self._awaiting.mention(error)
             except BaseException:
                 # Connected without an agent it would not be attached again.
                 self.lose()

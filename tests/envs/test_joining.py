@@ -10,10 +10,12 @@ import gymnasium
 import pytest
 
 import ospbridge
-from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, UsageError
+from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, OspBridgeError, UsageError
+from ospbridge.session import awaiting
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.kinds import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,6 +226,39 @@ def test_a_simulator_that_cannot_be_had_leaves_those_before_it_free() -> None:
                 vector(simulator=[str(one.address), str(taken.address)])
         with BlockingSession.connect(one.address, reclaim_stale=False) as session:
             assert [entry.available for entry in session.agents()] == [True]
+
+
+@kinds
+@pytest.mark.loopback
+def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
+    made: Callable[..., Any], nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.2)
+    for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
+        with (
+            pytest.warns(UserWarning, match=r"still waiting, for \d s at most: no.* listens at") as told,
+            pytest.raises(OspBridgeError, match=r"listens at .*, still so after \d\.\d s"),
+        ):
+            made(wait=2.0, **way)
+        assert len(told) == 1
+
+
+@kinds
+@pytest.mark.loopback
+def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
+    made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.2)
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        env = made(simulator=str(simulator.address), connect_timeout=1.5)
+        env.reset(seed=1)
+    step(env)
+    with (
+        pytest.warns(UserWarning, match=r"still waiting, for \d s at most: nothing listens"),
+        pytest.raises(OspBridgeError, match="nothing listens"),
+    ):
+        env.reset(seed=2)
+    env.close()
 
 
 @kinds
