@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import ospbridge
+from ospbridge.envs import sharing
 from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.errors import AgentNotFound, ScenarioInvalid, ScenarioNotFound, TaskError, UsageError
-from ospbridge.osp.client.notices import Notice, Notices, WorldReset
+from ospbridge.osp.client.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
@@ -252,7 +253,7 @@ class Resetting(SyntheticWorld):
 @pytest.mark.loopback
 @pytest.mark.parametrize("vector", [False, True])
 def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
-    vector: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vector: bool, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "repeated.toml"
     scenario.write_text(
@@ -260,8 +261,6 @@ def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
         '[agent.episode]\nreward = "1"\nterminated = "False"\n'
     )
     world = Resetting()
-    world.notices = kept = Notices()
-    monkeypatch.setattr("ospbridge.osp.client.machine.Notices", lambda: kept)
     with UdpSimulator(world, port=0) as simulator:
         given: dict[str, Any] = {"simulator": str(simulator.address), "scenario": str(scenario)}
         env: Any = (
@@ -269,6 +268,8 @@ def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
             if vector
             else gymnasium.make("ospbridge/Agent-v0", **given)
         )
+        (shared,) = sharing._shared.values()
+        world.notices = shared.session.machine.notices
         env.reset(seed=1)
         _, reward, _, truncated, info = env.step(np.zeros((1, 1) if vector else 1, np.float32))
         assert np.all(truncated)
