@@ -75,7 +75,17 @@ class HeldAgent:
     Several attachments of one process may share an agent; the one reset last drives it.
     """
 
-    __slots__ = ("attachments", "driver", "episodes", "interface", "lengths", "missing", "returns", "task")
+    __slots__ = (
+        "attachments",
+        "driver",
+        "episodes",
+        "interface",
+        "lengths",
+        "missing",
+        "remedy",
+        "returns",
+        "task",
+    )
 
     def __init__(self, interface: AgentInterface, task: Task) -> None:
         self.interface = interface
@@ -88,6 +98,7 @@ class HeldAgent:
         self.lengths: deque[int] = deque(maxlen=RETURNS_KEPT)
         self.missing = ""
         """Why the agent cannot be driven at present: the simulator came back without it, or with another one."""
+        self.remedy = "make the environment anew"
 
     def ended(self, reward: float, steps: int) -> None:
         """An episode is over that had so many steps; nothing is kept of one that had none."""

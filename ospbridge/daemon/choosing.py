@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
 from ospbridge.interface import chosen
 from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent
     from ospbridge.interface import Match
 
-__all__ = ["choose", "unknown"]
+__all__ = ["OUT_OF_REACH", "choose", "unknown"]
+
+OUT_OF_REACH: Final = (
+    "stop that client, and start the daemon again; or, if it died, free all agents with `ospbridge "
+    "restart-communication`, and the daemon takes them (it disconnects every client)"
+)
+"""What to do about an agent that another client of the simulator controls."""
 
 
 def choose(
-    agents: Mapping[str, HeldAgent], patterns: Sequence[str], driver: Driver, meant: Sequence[Match] = ()
+    agents: Mapping[str, HeldAgent],
+    patterns: Sequence[str],
+    driver: Driver,
+    meant: Sequence[Match] = (),
+    foreign: Collection[str] = (),
 ) -> list[HeldAgent]:
     """The agents that fit, all or none; without patterns the only free one. Where several fit, what is ``meant``.
 
-    Raises AgentNotFound, AgentTaken where another process has one of them, UsageError where several are free.
+    Raises AgentNotFound, AgentTaken where another process has one of them, or one is ``foreign`` (another client of the
+    simulator has it), UsageError where several are free.
     """
     wanted: list[HeldAgent] = []
     for pattern in patterns:
-        hits = _among(_fitting(agents, pattern), meant)
+        hits = _among(_fitting(agents, pattern, foreign), meant)
         wanted += [held for held in hits.values() if held not in wanted]
     if not patterns:
         wanted = [_only_free(_among(agents, meant), driver)]
@@ -54,8 +65,16 @@ def _among(agents: Mapping[str, HeldAgent], meant: Sequence[Match]) -> Mapping[s
     return {name: held for name, held in agents.items() if name in names} or agents
 
 
-def _fitting(agents: Mapping[str, HeldAgent], pattern: str) -> Mapping[str, HeldAgent]:
+def _fitting(
+    agents: Mapping[str, HeldAgent], pattern: str, foreign: Collection[str]
+) -> Mapping[str, HeldAgent]:
     hits = {name: agents[name] for name in chosen(agents, (pattern,))}
+    if not hits and (theirs := chosen(sorted(foreign), (pattern,))):
+        raise AgentTaken(
+            f"the daemon does not have agent {theirs[0]!r}: another client of the simulator controls it",
+            hint=OUT_OF_REACH,
+            agents=theirs,
+        )
     if not hits:
         raise unknown(agents, pattern)
     return hits

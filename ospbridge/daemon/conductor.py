@@ -160,7 +160,9 @@ class Conductor:
         ``annotates`` is what an environment says of itself; None: it is none. ``meant``: where several fit, only these.
         """
         self.need_simulator()
-        attachments = self.lockstep.attach(patterns, driver, meant)
+        session = self._keeper.session
+        foreign = session.machine.foreign if session is not None else ()
+        attachments = self.lockstep.attach(patterns, driver, meant, foreign)
         if annotates is not None:
             self._admit(attachments, annotates=annotates)
         log.info("attached", agents=[a.name for a in attachments], driver=str(driver))
@@ -203,7 +205,7 @@ class Conductor:
         """Wait for the reset, and begin to play. Raises BarrierStuck where it does not come about in time."""
         for attachment in attachments:
             if attachment.held.missing:
-                raise SessionLost(attachment.held.missing, hint="make the environment anew")
+                raise SessionLost(attachment.held.missing, hint=attachment.held.remedy)
         self.chronicle.turned_away(attachments)
         asked, steps = trio.current_time(), self.steps
         self.lockstep.ask_reset(attachments, seed, thread, asked)

@@ -198,7 +198,11 @@ class SessionKeeper:
                     # Who is told of a step is told them as numbers.
                     task.name_no_infos()
                 await session.equip(tasks)
-                self._lockstep.take_agents(tasks)
+                foreign = session.machine.foreign
+                missing = self._lockstep.take_agents(tasks, foreign)
+                if missing:
+                    theirs = [name for name in missing if name in foreign]
+                    log.warning("agents are missing", **settings.whose, agents=missing, held_by_others=theirs)
                 self._fitted = True
                 patience = None
                 # Only now: whoever finds it joined may attach.

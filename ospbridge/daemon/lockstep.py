@@ -15,12 +15,12 @@ import numpy as np
 
 from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
 from ospbridge.daemon.awaited_reset import AwaitedReset
-from ospbridge.daemon.choosing import choose
+from ospbridge.daemon.choosing import OUT_OF_REACH, choose
 from ospbridge.daemon.holding import Holds
 from ospbridge.errors import OspBridgeError, SessionLost, TaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,10 +72,11 @@ class LockStep:
 
     # --- agents ----------------------------------------------------------------------------------------------------
 
-    def take_agents(self, tasks: Sequence[Task]) -> None:
+    def take_agents(self, tasks: Sequence[Task], foreign: Collection[str] = ()) -> list[str]:
         """The session controls these tasks' agents from now on. Attachments to agents that came back alike stay.
 
-        Who waits for a reset of an agent that did not gets SessionLost.
+        Who waits for a reset of an agent that did not gets SessionLost. Returns those that it does not control any
+        more: the simulator has them not, or, if ``foreign``, another client has them.
         """
         before, self.held = self.held, {}
         self.actions = {}
@@ -87,7 +88,10 @@ class LockStep:
             self.held[interface.name] = held
             self.actions[interface.name] = held.task.neutral
         for name, held in before.items():
-            if name not in self.held:
+            if name in foreign:
+                held.missing = f"agent {name!r} is another client's since the simulator was joined again"
+                held.remedy = OUT_OF_REACH
+            elif name not in self.held:
                 held.missing = f"agent {name!r} is gone since the simulator was joined again"
             elif held is not self.held[name]:
                 held.missing = (
@@ -95,14 +99,21 @@ class LockStep:
                 )
         for attachment in self.waiting:
             if attachment.held.missing:
-                attachment.error = SessionLost(attachment.held.missing, hint="make the environment anew")
+                attachment.error = SessionLost(attachment.held.missing, hint=attachment.held.remedy)
                 attachment.state = State.ATTACHED
+        return sorted(before.keys() - self.held.keys())
 
     def attach(
-        self, patterns: Sequence[str], driver: Driver, meant: Sequence[Match] = ()
+        self,
+        patterns: Sequence[str],
+        driver: Driver,
+        meant: Sequence[Match] = (),
+        foreign: Collection[str] = (),
     ) -> list[Attachment]:
         """One attachment for each agent that fits; all or none. Raises AgentNotFound, AgentTaken, UsageError."""
-        attachments = [Attachment(held, driver) for held in choose(self.held, patterns, driver, meant)]
+        attachments = [
+            Attachment(held, driver) for held in choose(self.held, patterns, driver, meant, foreign)
+        ]
         for attachment in attachments:
             attachment.held.attachments.append(attachment)
         self.attachments += attachments

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.errors import SimulatorNotFound
+from ospbridge.daemon.choosing import OUT_OF_REACH
+from ospbridge.errors import AgentTaken, SessionLost, SimulatorNotFound
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import default_hub
@@ -122,6 +123,47 @@ def test_an_eviction_is_noticed_while_nobody_plays(simulator: UdpSimulator, tmp_
         seat = seat_of("agent1")
         seat.reset(1)
         assert not seat.step(values(0.5)).truncated
+        seat.close()
+        assert daemon.end() == 0
+
+
+def test_an_agent_that_another_client_took_meanwhile_is_told_as_that_clients(tmp_path: Path) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as simulator:
+        address = str(simulator.address)
+        with Daemon(simulator.address, directory=tmp_path) as daemon:
+            seat = seat_of("agent2")
+            with BlockingSession.connect(address, reclaim_stale=False) as other:
+                other.restart_communication()
+            with BlockingSession.connect(address, reclaim_stale=False) as other:
+                other.register("agent2")
+                give_up = time.monotonic() + 20
+                while (found := daemon.status()).rebuilds == 0 or not found.ready:
+                    assert time.monotonic() < give_up, found
+                    time.sleep(0.05)
+                with pytest.raises(SessionLost, match="agent 'agent2' is another client's since") as lost:
+                    seat.reset(1)
+                with pytest.raises(AgentTaken, match="another client of the simulator controls it") as taken:
+                    seat_of("agent2")
+                assert lost.value.hint == taken.value.hint == OUT_OF_REACH
+                (said,) = daemon.lines("agents are missing")
+                assert (said["agents"], said["held_by_others"]) == (["agent2"], ["agent2"])
+                seat.close()
+            assert daemon.end() == 0
+
+
+def test_an_agent_that_a_simulator_came_back_without_is_told_in_the_log(tmp_path: Path) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as simulator:
+        port = simulator.address.port
+        daemon = Daemon(simulator.address, directory=tmp_path)
+        seat = seat_of("agent2")
+        seat.reset(1)
+    with daemon, UdpSimulator(SyntheticWorld(2, 3, names=["agent1"]), port=port, profile=DOCUMENT):
+        assert seat.step(values(0.5)).truncated
+        with pytest.raises(SessionLost, match="agent 'agent2' is gone since") as lost:
+            seat.reset(1)
+        assert lost.value.hint == "make the environment anew"
+        (said,) = daemon.lines("agents are missing")
+        assert (said["agents"], said["held_by_others"]) == (["agent2"], [])
         seat.close()
         assert daemon.end() == 0
 
