@@ -61,7 +61,7 @@ def need_mapping(actions: object) -> None:
     if not isinstance(actions, Mapping):
         raise LocalProtocolError(
             f"a step needs a mapping from the name of each controlled agent to its inputs, got {actions!r}",
-            hint="for instance {'robot1': [0.0, 0.0]}; `step_one` takes the inputs of the only agent",
+            hint="for instance {'robot1': [0.0, 0.0]}; `BlockingSession.step_one` takes the inputs of the only agent",
         )
 
 

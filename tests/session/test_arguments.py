@@ -55,9 +55,13 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "inputs without names": (
         lambda session: session.step([[0.0, 0.0]]),
         r"a mapping from the name of each controlled agent to its inputs, got \[\[0.0, 0.0\]\]",
-        "step_one",
+        "BlockingSession.step_one",
     ),
-    "no inputs": (lambda session: session.step(None), "a mapping from the name .*, got None", "step_one"),
+    "no inputs": (
+        lambda session: session.step(None),
+        "a mapping from the name .*, got None",
+        "BlockingSession.step_one",
+    ),
     "a seed that is too large": (
         lambda session: session.reset(2**31),
         "a seed must be an integer from -2147483648 to 2147483647, got 2147483648",
