@@ -6,7 +6,7 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed
@@ -29,6 +29,7 @@ from ospbridge.session.conversation import Conversation
 from ospbridge.session.crossing import Crossing, crossed
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
+from ospbridge.session.goodbyes import settled_in
 from ospbridge.session.link import Link
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.reclaim import successors
@@ -303,6 +304,7 @@ class BlockingSession(Driven[Link]):
     def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
+            sleep(settled_in(self.server))
             confirmed = self.run(self.conversation.restart_communication())
             see_off(self._others, monotonic() + self.machine.limits.close)
             return confirmed

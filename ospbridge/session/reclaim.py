@@ -20,6 +20,7 @@ from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.machine import ClientMachine, Exchange
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
+from ospbridge.session.goodbyes import said
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.lost_agents import found_dead
 from ospbridge.session.seeing_off import SeeingOff
@@ -95,6 +96,7 @@ class Successor:
         self.sock.close()
         if self.others is not None:
             self.others.close()
+        said(self._lease.endpoint)
         told = error is None or isinstance(error, OspBridgeError)
         if isinstance(error, SessionLost) and not isinstance(error, SessionEvicted):
             found_dead(self._lease.endpoint, self._lease.agents)

@@ -16,6 +16,7 @@ from ospbridge.session.arriving import Arrival
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
+from ospbridge.session.goodbyes import settled_in
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.reclaim import successors
 from ospbridge.session.trio_connecting import find_handler, reclaim, see_off
@@ -239,6 +240,7 @@ class TrioSession(Driven[TrioLink]):
     async def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
+            await trio.sleep(settled_in(self.server))
             confirmed = await self._run(self.conversation.restart_communication())
             await see_off(self._others, trio.current_time() + self.machine.limits.close)
             return confirmed
