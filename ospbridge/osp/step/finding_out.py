@@ -97,7 +97,7 @@ def _decided(m: ClientMachine, s: StepUnderWay, limit: float) -> Exchange[list[i
         raise BarrierStuck(
             f"the step did not complete within {m.limits.step:g} s",
             hint=hint,
-            who=who,
+            who=who + _left_behind(m),
             agents=sorted(m.foreign),
         )
     try:
@@ -244,5 +244,13 @@ def uncertain(m: ClientMachine, reason: str, *, by_network: bool = False) -> Ste
     """The error for a step of which it cannot be told, and from then on of the session."""
     m.suspect = reason
     return StepUncertain(
-        f"it cannot be told whether the step ran exactly once: {reason}", by_network=by_network or m.doubled
+        f"it cannot be told whether the step ran exactly once: {reason}{_left_behind(m)}",
+        by_network=by_network or m.doubled,
     )
+
+
+def _left_behind(m: ClientMachine) -> str:
+    """What becomes of others once this session leaves; empty where nothing does."""
+    if not (m.foreign and m.vote_outstanding):
+        return ""
+    return f"; when this session leaves, its vote may step the world of {', '.join(sorted(m.foreign))}"
