@@ -13,10 +13,10 @@ from ospbridge.interface import Endpoint
 from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.profile import profile_named
 from ospbridge.session.conversation import Conversation
-from ospbridge.session.goodbyes import said
 from ospbridge.session.lease import LeaseFile
 from ospbridge.session.reclaim import successors
 from ospbridge.session.seeing_off import SeeingOff
+from ospbridge.session.settling import GOODBYES
 from ospbridge.session.tenure import Tenure
 from ospbridge.session.unconnected import Unconnected
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
@@ -132,7 +132,7 @@ class Arrival(Unconnected[ConnectMachine]):
     def connect(self) -> Tenure:
         """The socket hears the handler alone from here on, whose tenure this is."""
         if self.machine.surplus:
-            said(self.machine.server)
+            GOODBYES.note(self.machine.server)
         self.early = connect_to(self.sock, self.found[0])
         return self.tenure()
 

@@ -29,10 +29,10 @@ from ospbridge.session.conversation import Conversation
 from ospbridge.session.crossing import Crossing, crossed
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
-from ospbridge.session.goodbyes import settled_in
 from ospbridge.session.link import Link
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.reclaim import successors
+from ospbridge.session.settling import GOODBYES, RESTARTS
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class BlockingSession(Driven[Link]):
         no_path(trace)
         named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
         family, server = resolve(named)
+        sleep(RESTARTS.left(server))
         pauses = reclaim_stale or rejoin_locked
         freed: list[str] = []
         with (
@@ -304,11 +305,12 @@ class BlockingSession(Driven[Link]):
     def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
-            sleep(settled_in(self.server))
+            sleep(GOODBYES.left(self.server))
             confirmed = self.run(self.conversation.restart_communication())
             see_off(self._others, monotonic() + self.machine.limits.close)
             return confirmed
         finally:
+            RESTARTS.note(self.server)
             self._drop()
 
     # --- leaving ---------------------------------------------------------------------------------------------------

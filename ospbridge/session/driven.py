@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ospbridge.session.goodbyes import said
 from ospbridge.session.lost_agents import given_up
+from ospbridge.session.settling import GOODBYES
 
 if TYPE_CHECKING:
     import socket
@@ -81,7 +81,7 @@ class Driven(Generic[L]):
     def left(self, *, confirmed: bool) -> None:
         """The ``goodbye`` ended so: nothing more is to be said, to its handler or another."""
         if not self.over:
-            said(self.server)
+            GOODBYES.note(self.server)
         try:
             if confirmed or self.over:
                 self.conversation.forget_lease(refused=not (confirmed or self.conversation.evicted))

@@ -20,10 +20,10 @@ from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.machine import ClientMachine, Exchange
 from ospbridge.osp.messages import StepCompletedAck
 from ospbridge.osp.profile import PROFILES
-from ospbridge.session.goodbyes import said
 from ospbridge.session.lease import stale_leases
 from ospbridge.session.lost_agents import found_dead
 from ospbridge.session.seeing_off import SeeingOff
+from ospbridge.session.settling import GOODBYES
 from ospbridge.transport.addresses import resolve
 from ospbridge.transport.udp import open_udp
 
@@ -96,7 +96,7 @@ class Successor:
         self.sock.close()
         if self.others is not None:
             self.others.close()
-        said(self._lease.endpoint)
+        GOODBYES.note(self._lease.endpoint)
         told = error is None or isinstance(error, OspBridgeError)
         if isinstance(error, SessionLost) and not isinstance(error, SessionEvicted):
             found_dead(self._lease.endpoint, self._lease.agents)

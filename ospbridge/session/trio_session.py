@@ -16,9 +16,9 @@ from ospbridge.session.arriving import Arrival
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
-from ospbridge.session.goodbyes import settled_in
 from ospbridge.session.locked_out import told_of_leases
 from ospbridge.session.reclaim import successors
+from ospbridge.session.settling import GOODBYES, RESTARTS
 from ospbridge.session.trio_connecting import find_handler, reclaim, see_off
 from ospbridge.session.trio_link import TrioLink
 from ospbridge.transport.addresses import parse_endpoint, resolve
@@ -100,6 +100,7 @@ class TrioSession(Driven[TrioLink]):
         no_path(trace)
         named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
         family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
+        await trio.sleep(RESTARTS.left(server))
         with (
             told_of_leases(server, leases, said_goodbye=reclaim_stale),
             Arrival(
@@ -240,11 +241,12 @@ class TrioSession(Driven[TrioLink]):
     async def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
         try:
-            await trio.sleep(settled_in(self.server))
+            await trio.sleep(GOODBYES.left(self.server))
             confirmed = await self._run(self.conversation.restart_communication())
             await see_off(self._others, trio.current_time() + self.machine.limits.close)
             return confirmed
         finally:
+            RESTARTS.note(self.server)
             self._drop()
 
     async def wait_readable(self) -> None:

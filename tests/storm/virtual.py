@@ -26,12 +26,14 @@ import ospbridge.envs.sharing
 import ospbridge.envs.terms
 import ospbridge.record.spool
 import ospbridge.session.absence
+import ospbridge.session.awaiting
 import ospbridge.session.blocking
 import ospbridge.session.blocking_connecting
 import ospbridge.session.hub_client
 import ospbridge.session.hub_exchange
 import ospbridge.session.hub_seat
 import ospbridge.session.link
+import ospbridge.session.settling
 import ospbridge.simulator.listening
 import ospbridge.simulator.serving
 import ospbridge.transport.lane
@@ -197,11 +199,15 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.daemon.service: {"HubSocket": HubListener},
         ospbridge.session.absence: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},
-        ospbridge.session.blocking: {"monotonic": trio.current_time},
+        ospbridge.session.awaiting: {"monotonic": trio.current_time, "SAID_AFTER": float("inf")},
+        ospbridge.session.blocking: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.blocking_connecting: {"select": polls, "monotonic": trio.current_time},
         ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.hub_exchange: {"monotonic": trio.current_time, "os": files},
         ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
+        ospbridge.session.settling: {"monotonic": trio.current_time},
+        ospbridge.session.settling.GOODBYES: {"_done": {}},
+        ospbridge.session.settling.RESTARTS: {"_done": {}},
         ospbridge.envs.sharing: {
             "monotonic": trio.current_time,
             "threading": _instead(threading, get_ident=task_number),

@@ -1,4 +1,4 @@
-"""No restart of the communication comes right behind a goodbye: a real server that is told both at once dies."""
+"""No restart comes right behind a goodbye, and nobody joins right behind a restart: a real server may die of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ospbridge.interface import Endpoint
 from ospbridge.osp.codes import Code
 from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.osp.timing import RESTART_SETTLES
-from ospbridge.session import goodbyes
+from ospbridge.session import settling
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.settling import GOODBYES, Settling
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -88,16 +89,26 @@ def test_a_restart_waits_behind_the_goodbye_of_another_session_of_this_process(
 
 def test_nothing_is_waited_for_where_nobody_was_told_goodbye(simulator: UdpSimulator, tmp_path: Path) -> None:
     with BlockingSession.connect(str(simulator.address), leases=tmp_path) as session:
-        assert goodbyes.settled_in(session.server) == 0.0
+        assert GOODBYES.left(session.server) == 0.0
 
 
-def test_goodbyes_are_forgotten_once_they_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_nobody_joins_right_behind_a_restart_of_this_process(
+    restarts: Callable[..., Any], simulator: UdpSimulator, heard: dict[int, float], tmp_path: Path
+) -> None:
+    address = str(simulator.address)
+    for _ in range(2):
+        before = heard.get(Code.RESET_COMMUNICATION, 0.0)
+        restarts(address, tmp_path)
+        assert heard[Code.RESET_COMMUNICATION] - before > RESTART_SETTLES * 0.9
+
+
+def test_what_is_settled_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(goodbyes, "monotonic", lambda: now)
-    monkeypatch.setattr(goodbyes, "_said", {})
-    at = partial(Endpoint, "127.0.0.1")
+    monkeypatch.setattr(settling, "monotonic", lambda: now)
+    at, done = partial(Endpoint, "127.0.0.1"), Settling()
     for port in range(1, 10):
-        goodbyes.said(at(port))
-        assert goodbyes.settled_in(at(port)) == RESTART_SETTLES
+        done.note(at(port))
+        assert done.left(at(port)) == RESTART_SETTLES
         now += 0.3
-    assert goodbyes._said.keys() == {at(8), at(9)}
+    assert len(done) == 2
