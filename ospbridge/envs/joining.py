@@ -132,7 +132,7 @@ class Joining:
         with rules.blamed(agent):
             seat = client.attach(rules.agent(agent), annotates=self._annotates, meant=rules.meant)
         try:
-            rules.compare(seat.interface, seat.observation_space, seat.action_space)
+            rules.compare(seat.interface, seat.observation_space, seat.action_space, seat.scenario)
         except BaseException:
             seat.close()
             raise
@@ -176,7 +176,8 @@ class Joining:
         group = HubGroup(client, attached, annotates=annotates)
         try:
             for name, interface in group.interfaces.items():
-                rules.compare(interface, group.observation_spaces[name], group.action_spaces[name])
+                spaces = group.observation_spaces[name], group.action_spaces[name]
+                rules.compare(interface, *spaces, group.scenarios[name])
         except BaseException:
             group.close()
             raise

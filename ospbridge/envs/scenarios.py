@@ -71,16 +71,26 @@ class EnvScenario:
         """The agents that the scenario has tasks for, by name and type; empty without one."""
         return () if self._scenario is None else tuple(table.match for table in self._scenario.agent)
 
-    def compare(self, agent: AgentInterface, observation: BoxSpace, action: Space) -> None:
-        """A daemon runs its own tasks: raises UsageError where its spaces are not those of this scenario's task."""
+    def compare(
+        self, agent: AgentInterface, observation: BoxSpace, action: Space, played: str | None
+    ) -> None:
+        """A daemon runs its own tasks: raises UsageError where its spaces are not those of this scenario's task.
+
+        So it does where ``played``, the name of the daemon's scenario, is another one; None: it is not known.
+        """
         if self._scenario is None:
             return
+        if played is not None and played != self._scenario.name:
+            raise self._another(agent, f"that of scenario {played!r}" if played else "that of no scenario")
         for bounded in (True, False):
             task = self.task(agent, bounded=bounded)
             if (task.observation_space, task.action_space) == (observation, action):
                 return
-        raise UsageError(
+        raise self._another(agent, "its spaces differ")
+
+    def _another(self, agent: AgentInterface, why: str) -> UsageError:
+        return UsageError(
             f"the daemon plays another task than that of scenario {self._called!r} "
-            f"with agent {agent.name!r}: its spaces differ",
+            f"with agent {agent.name!r}: {why}",
             hint=f"start it with `ospbridge connect --scenario {self._called}`",
         )

@@ -39,6 +39,8 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
     """What the numbers of an observation are; none: the outputs, in order."""
     action_names: list[str] = []
     """What the numbers of an action are; none: the inputs, in order."""
+    scenario: str | None = None
+    """The name of the one that the task is of; empty: of none. None where that is not told."""
 
     def __post_init__(self) -> None:
         """Raises ValueError, which the decoder turns into its own, for bounds that are no float32 bytes."""
@@ -55,6 +57,7 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
         *,
         observation_names: Sequence[str] = (),
         action_names: Sequence[str] = (),
+        scenario: str | None = None,
     ) -> AgentDescription:
         inputs, outputs, infos = (
             [(value.name, value.min, value.max) for value in values]
@@ -70,6 +73,7 @@ class AgentDescription(msgspec.Struct, frozen=True, array_like=True):
             *_told(action),
             [] if list(observation_names) == [name for name, _, _ in outputs] else list(observation_names),
             [] if list(action_names) == [name for name, _, _ in inputs] else list(action_names),
+            scenario,
         )
 
     def names(self) -> tuple[list[str], list[str]]:

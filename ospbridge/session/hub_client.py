@@ -331,7 +331,7 @@ class HubClient:
             self.lose()
             who = f"agent {agents[0].name!r}" if len(agents) == 1 else "the agents"
             raise SessionLost(
-                f"{who} came back with another interface after the daemon restarted",
+                f"{who} came back with another interface or scenario after the daemon restarted",
                 hint="make the environment anew",
             )
         return attached

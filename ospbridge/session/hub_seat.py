@@ -50,6 +50,8 @@ class HubSeat:
         self.observation_space: BoxSpace = agent.observation_space()
         self.action_space: Space = agent.action_space()
         self.observation_names, self.action_names = agent.names()
+        self.scenario = agent.scenario
+        """The name of that which the daemon plays; empty: none, None: it does not say."""
         self._description = agent
         self._info_names = self.interface.info_names
         self._step_limit, self._reset_limit = answer_limits(attached)

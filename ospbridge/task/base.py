@@ -46,6 +46,8 @@ class Task:
     """Steps of the simulator for one action; the last one is observed, rewards add up."""
     settle_steps: int = 1
     """Neutral steps after a reset, before the first observation."""
+    scenario_name: str = ""
+    """Of the scenario that it is of; empty without one."""
 
     def __init__(self, agent: AgentInterface, *, bounded: bool) -> None:
         self.agent: AgentInterface = agent

@@ -59,6 +59,7 @@ class ScenarioTask(Task):
     ) -> None:
         super().__init__(agent, bounded=bounded)
         self.scenario = scenario
+        self.scenario_name = scenario.name
         self.rules = rules
         mistakes = Mistakes()
         episode = rules.episode

@@ -147,6 +147,27 @@ def test_a_daemon_at_the_usual_place_without_the_scenario_is_refused_too(runtime
         gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1).close()
 
 
+@pytest.mark.loopback
+def test_a_daemon_that_plays_no_or_another_scenario_of_the_same_spaces_is_refused(
+    runtime_directory: Path, tmp_path: Path
+) -> None:
+    hub = runtime_directory / "hub.sock"
+    given: dict[str, Any] = {"bridge": f"unix:{hub}"}
+    mine, other = tmp_path / "mine.toml", tmp_path / "other.toml"
+    for file in (mine, other):
+        file.write_text(f'name = "{file.stem}"\n[[agent]]\n[agent.episode]\nreward = "1.0"\n')
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        for options, played in (((), "no scenario"), (("--scenario", str(other)), "scenario 'other'")):
+            with connected(simulator.address, hub, *options):
+                with pytest.raises(UsageError, match=f"plays another task .*: that of {played}"):
+                    gymnasium.make("ospbridge/Agent-v0", scenario=str(mine), **given)
+                with pytest.raises(UsageError, match=f"plays another task .*: that of {played}"):
+                    gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, scenario=str(mine), **given)
+        with connected(simulator.address, hub, "--scenario", str(mine)):
+            gymnasium.make("ospbridge/Agent-v0", scenario=str(mine), **given).close()
+            gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, scenario=str(mine), **given).close()
+
+
 # --- files of the user's ------------------------------------------------------------------------------------------
 
 

@@ -88,7 +88,16 @@ bounds = st.integers(0, 3).flatmap(
     lambda count: st.tuples(*[st.binary(min_size=4 * count, max_size=4 * count)] * 2)
 )
 descriptions = st.builds(
-    AgentDescription, texts, texts, ranges, ranges, ranges, bounds, bounds, st.integers(0, 2**31 - 1)
+    AgentDescription,
+    texts,
+    texts,
+    ranges,
+    ranges,
+    ranges,
+    bounds,
+    bounds,
+    st.integers(0, 2**31 - 1),
+    scenario=st.none() | texts,
 )
 feedbacks = st.builds(
     AgentFeedback,

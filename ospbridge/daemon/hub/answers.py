@@ -185,6 +185,7 @@ def _description(held: HeldAgent) -> AgentDescription:
         task.action_space,
         observation_names=task.observation_names,
         action_names=task.action_names,
+        scenario=task.scenario_name,
     )
 
 

@@ -39,6 +39,8 @@ class HubGroup:
         self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
         self.observation_names = {agent.name: agent.names()[0] for agent in attached.agents}
         self.action_names = {agent.name: agent.names()[1] for agent in attached.agents}
+        self.scenarios = {agent.name: agent.scenario for agent in attached.agents}
+        """The names of those that the daemon plays; empty: none, None: it does not say."""
         self._info_names = {name: agent.info_names for name, agent in self.interfaces.items()}
         self._expected: dict[str, Expected] = {
             name: (name, 4 * len(self.observation_spaces[name].low), 4 * len(names))
