@@ -124,6 +124,7 @@ class LockStep:
         if attachment.gone:
             return
         if attachment.state is State.PLAYING:
+            self._forgo(attachment)
             self._end(attachment, now, "detached", reason)
         attachment.state = State.ATTACHED
         attachment.gone = True
@@ -229,6 +230,7 @@ class LockStep:
     def fail(self, attachment: Attachment, error: OspBridgeError, now: float) -> None:
         """Its episode is over, and ``error`` is what it gets until its next reset."""
         attachment.error = error
+        self._forgo(attachment)
         self._end(attachment, now, "failed", error.message)
 
     def rest(self, attachment: Attachment, now: float, reason: str) -> None:
@@ -253,6 +255,13 @@ class LockStep:
         else:
             attachment.cut = reason
         self._end(attachment, now, "truncated", reason)
+
+    @staticmethod
+    def _forgo(attachment: Attachment) -> None:
+        """Its episode ends before the step that is under way: what that has brought so far is not told, nor counts."""
+        if attachment.acted and attachment.feedback is not None:
+            attachment.reward -= attachment.feedback.reward
+            attachment.feedback = None
 
     def _end(self, attachment: Attachment, now: float, how: str, reason: str = "") -> None:
         """Its episode is over, its agent rests."""
@@ -283,6 +292,7 @@ class LockStep:
             displaced = attachment.held.driver
             if displaced is not None and displaced is not attachment:
                 if displaced.state is State.PLAYING:
+                    self._forgo(displaced)
                     self._end(displaced, now, "abandoned")
                 displaced.state = State.ATTACHED
             attachment.held.driver = attachment

@@ -10,11 +10,15 @@ import trio.testing
 
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.errors import LocalProtocolError
 from tests.daemon.stage import FakeSession
 from tests.daemon.test_barrier import Absent
 from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, told
+from tests.daemon.test_recording import episodes, recorded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trio.testing import MockClock
 
 pytestmark = pytest.mark.trio
@@ -96,3 +100,27 @@ async def test_whose_episode_has_ended_may_hang_up_meanwhile(
     assert not told(b).truncated
     await play(conductor, b, 0.25)
     assert told(b).observation.item() == 0.25
+
+
+async def test_whose_agent_another_environment_of_its_process_takes_meanwhile_is_told_nothing_that_is_not_recorded(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    session = Slow("a")
+    session.ending = {"a": 2}
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        first, second = attach(conductor, "a"), attach(conductor, "a")
+        await conductor.reset([first], 1, 1)
+        await play(conductor, first, 0.5)
+        absent = Absent(conductor, first)
+        absent.act(0.25)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conductor.barrier.run)
+            await trio.sleep(0.5)
+            nursery.start_soon(conductor.reset, [second], 1, 2)
+        assert absent.told == [None]
+    with pytest.raises(LocalProtocolError, match="was reset later"):
+        raise first.not_playing()
+    (abandoned,) = episodes(tmp_path)
+    assert abandoned.actions.tolist() == [[0.5]]
+    assert list(first.held.returns) == [1.0]

@@ -793,6 +793,17 @@ async def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset
     assert conductor.barrier.steps == steps + 1
 
 
+async def test_an_action_whose_second_step_does_not_come_about_is_an_error(session: FakeSession) -> None:
+    conductor = conductor_of(session)
+    conductor.lockstep.held["a"].task.action_repeat = 4
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    session.step_errors = [BarrierStuck("the world waits for others")]
+    session.errors_behind = len(session.steps) + 1
+    with pytest.raises(BarrierStuck):
+        await play(conductor, a, 0.5)
+
+
 async def test_what_to_know_of_the_simulator_is_logged_whenever_it_is_learned(
     session: FakeSession,
 ) -> None:
