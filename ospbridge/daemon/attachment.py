@@ -135,6 +135,7 @@ class Attachment:
         "name",
         "observation",
         "reward",
+        "seed",
         "started",
         "state",
         "steps",
@@ -170,6 +171,8 @@ class Attachment:
         """The reset that it waits for ends an episode of its."""
         self.gone = False
         self.thread = 0
+        self.seed = 0
+        """What the simulator was given at the reset that began its latest episode."""
         self.started = 0.0
         self.steps = 0
         self.reward = 0.0
@@ -252,8 +255,8 @@ class Attachment:
             )
         return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
 
-    def cut_short(self, reason: str, *, seed: int) -> None:
+    def cut_short(self, reason: str) -> None:
         """Its episode ends here: the last observation again, truncated."""
         self.unmoved = True
-        self.feedback = self.held.task.cut(self.observation.copy(), reason, seed=seed)
+        self.feedback = self.held.task.cut(self.observation.copy(), reason, seed=self.seed)
         self.infos = np.full(len(self.held.interface.infos), np.nan, np.float32)

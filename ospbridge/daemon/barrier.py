@@ -175,7 +175,7 @@ class StepBarrier:
         if cut:
             for attachment, _ in moves:
                 if attachment.cut:
-                    attachment.cut_short(attachment.cut, seed=lockstep.seed)
+                    attachment.cut_short(attachment.cut)
                     attachment.cut = ""
                     self._chronicle.told(attachment)
         lockstep.act(acting, given)

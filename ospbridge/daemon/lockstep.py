@@ -251,7 +251,7 @@ class LockStep:
 
     def _cut(self, attachment: Attachment, reason: str, now: float) -> None:
         if attachment.acted:
-            attachment.cut_short(reason, seed=self.seed)
+            attachment.cut_short(reason)
         else:
             attachment.cut = reason
         self._end(attachment, now, "truncated", reason)
@@ -360,6 +360,7 @@ class LockStep:
             attachment.state = State.PLAYING
             attachment.infos = outcome.infos
             attachment.observation = attachment.feedback.observation
+            attachment.seed = seed
             attachment.started = now
             attachment.steps = 0
             attachment.reward = 0.0

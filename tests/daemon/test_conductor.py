@@ -336,6 +336,17 @@ async def test_too_slow_is_truncated_with_a_reason_and_rests(
     assert session.steps[-1] == {"a": 0.5, "b": 0.0}
 
 
+async def test_who_learns_of_its_end_behind_a_reset_of_others_is_told_the_seed_of_its_own_episode(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    await play(conductor, a, 0.25)
+    await conductor.reset([a], 9, 1)
+    assert told(a).info["osp_seed"] == 9
+    assert (await play(conductor, b, 0.5)).info["osp_seed"] == 1
+
+
 async def test_whoever_leaves_is_not_waited_for(session: FakeSession, autojump_clock: object) -> None:
     conductor = conductor_of(session)
     a, b = await both_playing(conductor)
