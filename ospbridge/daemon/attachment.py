@@ -140,6 +140,7 @@ class Attachment:
         "state",
         "steps",
         "thread",
+        "told",
         "unmoved",
         "weights_seq_no",
     )
@@ -164,6 +165,8 @@ class Attachment:
         self.feedback: Feedback | None = None
         self.infos: NDArray[np.float32] = np.full(len(agent.infos), np.nan, np.float32)
         self.observation: NDArray[np.float32] = np.zeros(held.task.observation_space.low.shape, np.float32)
+        self.told: NDArray[np.float32] | None = None
+        """Its observation before the action under way, where that has several steps."""
         self.error: OspBridgeError | None = None
         self.cut = ""
         """Why its episode ended although it was not told yet: its next step brings that."""

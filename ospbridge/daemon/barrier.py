@@ -289,6 +289,8 @@ class StepBarrier:
             inputs = dict(lockstep.actions) if self._channels else None
             most = lockstep.action_repeat if ended is None else 0
             reason = ""
+            if most > 1:
+                lockstep.repeating()
             for repeats in range(most):
                 outcomes = await (session.step_on() if begun else session.step(lockstep.actions))
                 self.steps += 1

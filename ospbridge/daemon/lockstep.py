@@ -158,6 +158,11 @@ class LockStep:
             actions[attachment.name] = inputs
         self.missing -= len(attachments)
 
+    def repeating(self) -> None:
+        """Several steps are to come for one action: what the first ones bring is told with the last one, or never."""
+        for attachment in self.playing:
+            attachment.told = attachment.observation
+
     def stepped(self, outcomes: Mapping[str, StepOutcome], *, repeats: int = 0) -> bool:
         """A step ran, the ``repeats``-th repetition of an action. True where it ended an episode.
 
@@ -196,6 +201,7 @@ class LockStep:
         for attachment in self.playing:
             attachment.steps += 1
             attachment.acted = False
+            attachment.told = None
         self.missing = len(self.playing)
 
     def end_episodes(self, now: float, *, reason: str = "") -> None:
@@ -251,6 +257,7 @@ class LockStep:
 
     def _cut(self, attachment: Attachment, reason: str, now: float) -> None:
         if attachment.acted:
+            self._forgo(attachment)
             attachment.cut_short(reason)
         else:
             attachment.cut = reason
@@ -262,6 +269,8 @@ class LockStep:
         if attachment.acted and attachment.feedback is not None:
             attachment.reward -= attachment.feedback.reward
             attachment.feedback = None
+            if attachment.told is not None:
+                attachment.observation = attachment.told
 
     def _end(self, attachment: Attachment, now: float, how: str, reason: str = "") -> None:
         """Its episode is over, its agent rests."""

@@ -815,6 +815,22 @@ async def test_an_action_whose_second_step_does_not_come_about_is_an_error(sessi
         await play(conductor, a, 0.5)
 
 
+async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_again_and_counts_nothing(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    conductor.lockstep.held["a"].task.action_repeat = 4
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    await play(conductor, a, 0.25)
+    session.step_errors = [SessionLost("the simulator ended")]
+    session.errors_behind = len(session.steps) + 1
+    feedback = await play(conductor, a, 0.5)
+    assert (feedback.truncated, feedback.reason) == (True, "the simulator ended")
+    assert (feedback.observation.item(), feedback.reward) == (0.25, 0.0)
+    assert list(a.held.returns) == [4.0]
+
+
 async def test_what_to_know_of_the_simulator_is_logged_whenever_it_is_learned(
     session: FakeSession,
 ) -> None:
