@@ -259,7 +259,8 @@ class Conductor:
                 # What others did before this reset concerns no episode of ours.
                 foreign_reset(session)
                 values = lockstep.start_values(seed)
-                if not lockstep.waiting:
+                asked = lockstep.waiting
+                if not asked:
                     return
                 for name, text in values.items():
                     await session.set(name, text)
@@ -270,6 +271,9 @@ class Conductor:
                     outcomes = await session.step(lockstep.actions)
                     self.barrier.steps += 1
                 session.machine.clock.settle()
+            if lockstep.waiting and all(a.gone for a in asked):
+                # All who asked for it have left, and whoever has come since may want another seed and other values.
+                return
             lockstep.begin(outcomes, seed, trio.current_time())
             self._paces.began(lockstep.playing)
             self.observers.began(lockstep.playing)

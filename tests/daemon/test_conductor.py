@@ -273,6 +273,32 @@ async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autoj
     assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 6
 
 
+class ResettingSlowly(FakeSession):
+    """A reset takes a second."""
+
+    async def reset(self, seed: int) -> bool:
+        await trio.sleep(1.0)
+        return await super().reset(seed)
+
+
+async def test_who_follows_one_that_left_in_its_reset_has_its_own_seed(autojump_clock: object) -> None:
+    session = ResettingSlowly("a")
+    conductor = conductor_of(session)
+    gone = attach(conductor, "a")
+
+    async def left() -> None:
+        with pytest.raises(OspBridgeError, match="given back"):
+            await conductor.reset([gone], 5, 1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left)
+        await trio.sleep(0.5)
+        conductor.leave([gone])
+        a = attach(conductor, "a", TWO)
+        await conductor.reset([a], 6, 2)
+    assert told(a).info["osp_seed"] == 6
+
+
 @pytest.mark.parametrize("seeds", [(5, DrawnSeed(6)), (DrawnSeed(6), 5), (DrawnSeed(4), DrawnSeed(5))])
 async def test_a_seed_that_was_drawn_gives_way_to_one_that_was_given(
     session: FakeSession, autojump_clock: object, seeds: tuple[int, int]
