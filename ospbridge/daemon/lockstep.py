@@ -298,13 +298,15 @@ class LockStep:
         if first and self.policy is ResetPolicy.ANY:
             self.cut_all(f"the episode of agent {first!r} was abandoned", now)
         for attachment in attachments:
-            displaced = attachment.held.driver
+            displaced, attachment.held.driver = attachment.held.driver, attachment
             if displaced is not None and displaced is not attachment:
                 if displaced.state is State.PLAYING:
                     self._forgo(displaced)
                     self._end(displaced, now, "abandoned")
+                elif displaced.state is State.WAITING:
+                    # It is told so also if whoever took its agent has left by then.
+                    displaced.error = displaced.not_playing()
                 displaced.state = State.ATTACHED
-            attachment.held.driver = attachment
             attachment.state = State.WAITING
             attachment.cut = ""
             attachment.error = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Attachment, Driver, State
@@ -580,6 +581,23 @@ async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last
     conductor.leave([second])
     await conductor.reset([first], 3, 1)
     await play(conductor, first, 0.5)
+
+
+async def test_whose_reset_another_environment_of_its_process_took_is_told_so_also_if_that_one_has_left(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session, quorum=2)
+    first, second = attach(conductor, "a"), attach(conductor, "a")
+
+    async def taken() -> None:
+        with pytest.raises(LocalProtocolError, match="was reset later"):
+            await conductor.reset([first], 1, 1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(taken)
+        await trio.testing.wait_all_tasks_blocked()
+        conductor.lockstep.ask_reset([second], 1, 1, trio.current_time())
+        conductor.leave([second])
 
 
 async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: FakeSession) -> None:
