@@ -144,6 +144,9 @@ class DirectSeat:
             # What came cannot be told, and nothing can be said of what follows.
             self._playing = False
             raise
+        except SessionClosed:
+            shared.check_process()
+            raise
         except BarrierStuck as error:
             self._playing = False
             shared.give_up(error)

@@ -528,9 +528,12 @@ def test_an_environment_alive_at_the_interpreters_exit_gives_its_agent_back(two_
     assert free_agents(two_agents) == ["agent1", "agent2"]
 
 
-def _step_in_child(env: gymnasium.Env[Any, Any], results: Any) -> None:
+def _use_in_child(env: gymnasium.Env[Any, Any], what: str, results: Any) -> None:
     try:
-        env.reset(seed=1)
+        if what == "step":
+            env.step(np.zeros(2, np.float32))
+        else:
+            env.reset(seed=1)
     except SessionClosed as error:
         results.put(str(error))
     env.close()
@@ -538,12 +541,13 @@ def _step_in_child(env: gymnasium.Env[Any, Any], results: Any) -> None:
 
 @pytest.mark.loopback
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_child_leaves_its_parents_environment_alone(two_agents: UdpSimulator) -> None:
+@pytest.mark.parametrize("what", ["step", "reset"])
+def test_a_forked_child_leaves_its_parents_environment_alone(what: str, two_agents: UdpSimulator) -> None:
     env = made(two_agents, "agent1")
     env.reset(seed=1)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    child = context.Process(target=_step_in_child, args=(env, results))
+    child = context.Process(target=_use_in_child, args=(env, what, results))
     child.start()
     assert "parent process" in results.get(timeout=20)
     child.join(20)
