@@ -23,8 +23,7 @@ def run() -> None:
         with open(HELP, encoding="ascii") as file:  # noqa: PTH123
             page = file.read()
         try:
-            sys.stdout.write(page.replace("ospbridge", name, 1))
-            sys.stdout.flush()
+            print(page.replace("ospbridge", name, 1), end="", flush=True)  # noqa: T201  # also where it is closed
         except OSError:
             pass  # told as by any other command
         else:

@@ -77,7 +77,7 @@ def test_a_command_that_failed_by_itself_keeps_its_own_error() -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
-@pytest.mark.parametrize("command", ["config show", "check cartpole", "check cartpole --json"])
+@pytest.mark.parametrize("command", ["--help", "config show", "check cartpole", "check cartpole --json"])
 def test_a_command_whose_output_is_closed_ends_as_ever(command: str, closed: str) -> None:
     line = f"{sys.executable} -m ospbridge {command} {closed}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
