@@ -56,6 +56,8 @@ from tests.osp.pair import MAIN, Pair
 from tests.osp.test_hostile_server import SHORT, brought, give, joined, on_stage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ospbridge.osp.client.machine import Exchange
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
@@ -126,6 +128,28 @@ def test_an_error_is_raised_once() -> None:
     with pytest.raises(TimeoutError, match="enough"):
         machine.result()
     assert machine.result() is None
+
+
+@pytest.mark.parametrize("what", ["set", "find", "list", "event"])
+def test_a_text_that_no_datagram_holds_is_refused_at_once_and_the_session_goes_on(what: str) -> None:
+    machine, _ = on_stage(NERD)
+    text = "a" * 65_507
+    exchanges: dict[str, Callable[[], Exchange[Any]]] = {
+        "set": lambda: asking.set_value(machine, 5, text),
+        "find": lambda: find_value(machine, text),
+        "list": lambda: list_values(machine, text),
+        "event": lambda: asking.register_event(machine, text),
+    }
+    machine.begin(exchanges[what](), 0.0)
+    assert machine.finished
+    with pytest.raises(LocalProtocolError, match="the largest datagram has 65,507"):
+        machine.result()
+    assert not machine.outgoing
+    assert not machine.disturbed
+    machine.begin(asking.get_value(machine, 5), 0.0)
+    assert asked(machine) == [Code.GET_VALUE]
+    give(machine, ValueContent(5, "1"))
+    assert machine.result() == "1"
 
 
 def test_interrupting_nothing_leaves_the_last_result() -> None:

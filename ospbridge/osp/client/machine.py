@@ -47,6 +47,8 @@ Reply: TypeAlias = Message | Truncated
 Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None when that time has come; returns its result."""
 
+LARGEST_SENT: Final = 65_507
+"""Bytes of a UDP datagram."""
 MUTE: Final = 2
 """Questions in a row that a repository must leave unanswered: one alone may be the network's doing."""
 OVERDUE_AT_MOST: Final = 256
@@ -231,7 +233,15 @@ class ClientMachine(SessionState):
     # --- the exchanges' side ---------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        self.outgoing.append(message.encode(end=self._marked))
+        """Raises LocalProtocolError for what no datagram holds."""
+        datagram = message.encode(end=self._marked)
+        if len(datagram) > LARGEST_SENT:
+            raise LocalProtocolError(
+                f"cannot send {message.CODE.name}: it has {len(datagram):,} bytes, and the largest datagram has "
+                f"{LARGEST_SENT:,}",
+                hint="give a shorter text, or fewer at once",
+            )
+        self.outgoing.append(datagram)
 
     def free_handler(self, ack: Message) -> None:
         """Behind a silence: what the handler may wait for, which would be lost on what is asked next."""
