@@ -121,10 +121,18 @@ def parse_tls(text: str) -> Endpoint:
     """The endpoint of ``tls://HOST:PORT``. Raises ConfigurationError for anything else."""
     place = text.removeprefix(SCHEME)
     if not text.startswith(SCHEME) or not place.strip("/") or not _names_port(place):
-        raise ConfigurationError(
-            f"{text!r} is not a hub's address", hint="write tls://HOST:PORT, for instance tls://trainer:45460"
-        )
-    return parse_endpoint(place)
+        raise _no_hub(text)
+    try:
+        return parse_endpoint(place)
+    except ConfigurationError as error:
+        raise _no_hub(text, error.message.partition(" address")[2]) from None
+
+
+def _no_hub(text: str, why: str = "") -> ConfigurationError:
+    return ConfigurationError(
+        f"{text!r} is not a hub's address{why}",
+        hint=f"write {SCHEME}HOST:PORT, for instance {SCHEME}trainer:45460",
+    )
 
 
 def _names_port(place: str) -> bool:

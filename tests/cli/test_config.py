@@ -248,6 +248,22 @@ def test_a_dashboard_that_could_not_be_opened_is_told_with_its_table(
     assert told in result.stderr
 
 
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ("127.0.0.1:0", ": the port 0 is not between 1 and 65535"),
+        ("h:x", ": the port 'x' is not a number"),
+        (":1", ": the host is missing"),
+        ("127.0.0.1", ""),
+        ("tls://h:1", ""),
+    ],
+)
+def test_what_is_no_address_to_listen_at_for_other_hosts_is_told_as_such(said: str, why: str) -> None:
+    told = run("connect", "--listen", said, code=78).stderr
+    assert f"Error: {said!r} is no address to listen at{why}\n" in told
+    assert "HOST:PORT, for instance 0.0.0.0:45460" in told
+
+
 @pytest.mark.parametrize("said", ["9464:", "host:99999", ":1", "a:b", ""])
 def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"

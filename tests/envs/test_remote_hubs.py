@@ -194,6 +194,11 @@ def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory
     assert (
         caught.value.hint == "write unix:PATH for a daemon on this host, tls://HOST:PORT for one on another"
     )
+    with pytest.raises(
+        ConfigurationError, match="is not a hub's address: the port 0 is not between"
+    ) as caught:
+        gymnasium.make("ospbridge/Agent-v0", bridge="tls://127.0.0.1:0", **mine)
+    assert caught.value.hint == "write tls://HOST:PORT, for instance tls://trainer:45460"
     with pytest.raises(ConfigurationError, match="is not a hub's address"):
         env_creator({"bridges": ["tls://nowhere"], **mine})
     done = subprocess.run(
