@@ -10,8 +10,10 @@ Colours are those of Okabe and Ito, which people see as different whatever their
 from __future__ import annotations
 
 import io
+import os
+import sys
 import warnings
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +24,7 @@ from ospbridge.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -42,6 +45,8 @@ __all__ = [
 ]
 
 FORMATS: Final = ("png", "svg")
+BACKEND: Final = "MPLBACKEND"
+"""A variable of pyplot's, which matplotlib looks at even where nobody uses pyplot."""
 DPI: Final = 96
 """What browsers take an inch for, so that an SVG is shown as large as a PNG of the same size."""
 LARGEST: Final = 1e30
@@ -132,7 +137,7 @@ class Looks:
 def drawing(looks: Looks) -> Iterator[None]:
     """Within it, figures are made and written. Raises ConfigurationError where matplotlib is not installed."""
     try:
-        from matplotlib import style
+        style = _style()
     except ImportError as error:
         raise ConfigurationError(
             f"a picture needs matplotlib, which is not installed as a whole: {error}",
@@ -144,6 +149,24 @@ def drawing(looks: Looks) -> Iterator[None]:
         # A name in a script that the font does not have is drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         yield
+
+
+def _style() -> ModuleType:
+    """Matplotlib's styles. A backend that it does not know does not count: none is asked for here.
+
+    Commands that a notebook starts are told of its backend, which their own installation need not have.
+    """
+    backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
+    try:
+        import matplotlib as mpl
+        from matplotlib import style
+    finally:
+        if backend is not None:
+            os.environ[BACKEND] = backend
+    if backend:
+        with suppress(ValueError):
+            mpl.rcParams["backend"] = backend
+    return style
 
 
 def picture_format(path: Path) -> str:

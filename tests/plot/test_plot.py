@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -273,6 +274,23 @@ def test_neither_pyplot_nor_a_display_is_asked_for(tmp_path: Path) -> None:
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_backend_that_matplotlib_does_not_know_is_not_asked_for_and_another_one_kept(
+    tmp_path: Path,
+) -> None:
+    """A notebook tells the commands that it starts of its own backend, whatever is installed with them."""
+    runs = record(tmp_path / "runs", 4)
+    program = (
+        "import os, sys; from pathlib import Path; from ospbridge.plot.choosing import plot\n"
+        "backend = os.environ['MPLBACKEND']\n"
+        f"plot(Path({str(runs)!r}), Path({str(tmp_path / 'p.png')!r}))\n"
+        "import matplotlib\n"
+        "assert os.environ['MPLBACKEND'] == backend\n"
+        "assert (matplotlib.get_backend() == backend) is (backend == 'svg')\n"
+    )
+    for backend in ("inline_of_another_environment", "svg"):
+        subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"MPLBACKEND": backend})
 
 
 def test_names_may_hold_what_matplotlib_or_a_terminal_would_obey(tmp_path: Path) -> None:
