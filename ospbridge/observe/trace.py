@@ -7,7 +7,6 @@ them, and says in words what a datagram means. It does no networking: sessions h
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ import numpy as np
 import orjson
 
 from ospbridge.errors import ConfigurationError, RemoteProtocolError
+from ospbridge.observe.sole_writer import begun, ended, why_not
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     REPLIES,
@@ -46,8 +46,6 @@ LONGEST_LINE: Final = 1 << 20
 """Bytes. The largest datagram is 64 KiB, twice that in hex; what is longer is no trace."""
 LATEST: Final = 1e12
 """Seconds, which is longer than anybody traces; what is computed of larger numbers may be none."""
-MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-"""O_NONBLOCK: a pipe that nobody reads is refused, instead of waited for."""
 _WHAT_IS_A_TRACE: Final = "a trace is what --trace FILE writes: one JSON object a line"
 
 
@@ -223,7 +221,7 @@ class TraceWriter:
 
     Each record is one unbuffered write, so that whatever ends the process, what was told before it is in the file.
     There is no thread and no timer: between datagrams a trace costs nothing. A disk that fills up ends the trace with
-    a warning in the log, never the session. An existing file is replaced.
+    a warning in the log, never the session. An existing file is replaced, but not while another trace is written there.
     """
 
     def __init__(self, path: str | os.PathLike[str], client: str = "") -> None:
@@ -232,16 +230,12 @@ class TraceWriter:
         self._describe = Describer()
         self._start = time.monotonic()
         try:
-            # Whoever rotates logs may cut the file down while it is written: what follows stands at its end then.
-            descriptor = os.open(self.path, MODE, 0o666)
+            self._file: BinaryIO | None = begun(self.path)
         except OSError as error:
-            why = "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror
             raise ConfigurationError(
-                f"cannot write a trace to {self.path}: {why}",
-                hint="name a file in a directory that exists and may be written to",
+                f"cannot write a trace to {self.path}: {why_not(error)}",
+                hint="name a file in a directory that exists and may be written to, for each trace its own",
             ) from error
-        os.set_blocking(descriptor, True)
-        self._file: BinaryIO | None = os.fdopen(descriptor, "wb", buffering=0)
 
     def sent(self, data: bytes, port: int) -> None:
         """The client sent ``data`` to the server's ``port``."""
@@ -259,7 +253,7 @@ class TraceWriter:
         """End the trace. What is told afterwards is not written; closing twice does no harm."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            ended(file)
 
     def __enter__(self) -> Self:
         return self

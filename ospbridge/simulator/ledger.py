@@ -14,13 +14,12 @@ A line for every step and every reset that was executed, in order:
 
 from __future__ import annotations
 
-import errno
-import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.observe.sole_writer import begun, ended, why_not
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,24 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["Ledger"]
 
 
-MODE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
-"""O_NONBLOCK: a pipe that nobody reads is refused, instead of waited for."""
-
-
 class Ledger:
     """A file of records; call it with each."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
         try:
-            descriptor = os.open(path, MODE, 0o666)
+            self._file = begun(path)
         except OSError as error:
-            why = "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror
             raise ConfigurationError(
-                f"cannot write the ledger {path}: {why}", hint="name a file in a writable folder"
+                f"cannot write the ledger {path}: {why_not(error)}",
+                hint="name a file in a writable folder, for each simulator its own",
             ) from error
-        os.set_blocking(descriptor, True)
-        self._file = os.fdopen(descriptor, "wb", buffering=0)
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Write one line. Raises ConfigurationError where the disk takes no more: a ledger has no gaps."""
@@ -64,7 +57,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        ended(self._file)
 
     def __enter__(self) -> Self:
         return self

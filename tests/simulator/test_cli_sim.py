@@ -253,6 +253,20 @@ def test_a_number_of_robots_needs_the_arena(world: list[str]) -> None:
     assert "--robots needs the arena" in result.stderr
 
 
+def test_a_second_simulator_leaves_the_ledger_of_the_first_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    options = ("--synthetic", "1,1,0", "--quiet", "--ledger", str(path))
+    with running(*options) as (_, address), RawClient(address, DOCUMENT) as client:
+        client.overview()
+        client.register(1)
+        client.reset(9)
+        second = CliRunner().invoke(main, ["sim", *options, "--port", str(address.port)])
+        client.step(1, 0.5)
+        kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert (second.exit_code, kinds) == (78, ["reset", "step"])
+    assert f"cannot write the ledger {path}: it is being written already" in second.stderr
+
+
 def test_a_ledger_whose_disk_is_full_ends_it_with_the_reason() -> None:
     with running("--synthetic", "1,1", "--quiet", "--ledger", "/dev/full") as (process, address):
         with RawClient(address, DOCUMENT) as client:
