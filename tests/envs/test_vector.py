@@ -537,6 +537,9 @@ def test_another_number_of_agents_is_refused_and_all_are_given_back() -> None:
     with cart_poles(2, copies=2) as addresses:
         with pytest.raises(UsageError, match=r"num_envs is 3, but 4 agents were found.*num_envs=4"):
             fleet(addresses, 3)
+        text: Any = "4"
+        with pytest.raises(UsageError, match="num_envs is '4', but 4 agents were found"):
+            fleet(addresses, text)
         with pytest.raises(UsageError, match="num_envs is 2, but 1 agent was found"):
             fleet(addresses[0], 2, agents="cart1")
         for address in addresses:

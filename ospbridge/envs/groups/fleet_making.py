@@ -53,7 +53,7 @@ def _check(groups: Sequence[Group], addresses: Sequence[str], num_envs: int) -> 
             for address, group in zip(addresses, groups, strict=True)
         )
         raise UsageError(
-            f"num_envs is {num_envs}, but {numbered(len(found), 'agent')} "
+            f"num_envs is {num_envs!r}, but {numbered(len(found), 'agent')} "
             f"{'was' if len(found) == 1 else 'were'} found: {each}",
             hint=f"num_envs={len(found)}, or choose other agents with agents=GLOB",
         )
