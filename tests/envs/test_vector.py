@@ -28,6 +28,7 @@ from ospbridge.errors import (
     SessionClosed,
     UsageError,
 )
+from ospbridge.observe.trace import read_trace
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -531,6 +532,16 @@ def test_stepping_before_the_first_reset_is_an_error() -> None:
 
 
 # --- agents --------------------------------------------------------------------------------------------------------
+
+
+def test_each_simulator_has_a_trace_of_its_own(tmp_path: Path) -> None:
+    with cart_poles(2) as addresses:
+        envs = fleet(addresses, 2, trace=str(tmp_path / "t.jsonl"))
+        envs.reset(seed=1)
+        envs.close()
+    for name in ("t.jsonl", "t.1.jsonl"):
+        notes = [record.note.partition(" ")[0] for record in read_trace(tmp_path / name)]
+        assert (notes.count("RESET_SIMULATION"), notes.count("END_COMMUNICATION")) == (1, 1)
 
 
 def test_another_number_of_agents_is_refused_and_all_are_given_back() -> None:
