@@ -111,7 +111,7 @@ class DirectGroup:
         self._seed = 0
         self._closed = False
         tell_of_unlike_paces(self._tasks.values())
-        self.shared.session.equip(self._tasks.values())
+        self._equip()
 
     def tell_rows(self) -> None:
         """Tell steps as rows where that can be: for whoever takes in the feedback of all agents at once.
@@ -147,7 +147,9 @@ class DirectGroup:
             self._abandoned, self._playing = self._playing, []
         shared.look_after_agents()
         if shared.broken:
-            self._rebuild()
+            shared.rebuild()
+        if self._equipped is not shared.session:
+            self._equip_anew(shared)
         shared.session.begin_anew()
         return self._settled(shared.session.conversation, seed)
 
@@ -186,12 +188,17 @@ class DirectGroup:
         conversation.machine.clock.settle()
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
-    def _rebuild(self) -> None:
-        self.shared.rebuild()
+    def _equip(self) -> None:
+        """Ask the simulator for the events and variables that the tasks want."""
+        session = self.shared.session
+        session.equip(self._tasks.values())
+        self._equipped = session
+
+    def _equip_anew(self, shared: SharedSession) -> None:
         try:
-            self.shared.session.equip(self._tasks.values())
+            self._equip()
         except OspBridgeError as error:
-            self.shared.give_up(error)
+            shared.give_up(error)
             raise
 
     # --- steps -----------------------------------------------------------------------------------------------------
@@ -254,6 +261,9 @@ class DirectGroup:
         shared = self.shared
         shared.check_process()
         playing, self._playing = self._playing, []
+        if isinstance(result, SessionClosed) and shared.broken:
+            # Ctrl-C came while it was built anew, which is up to the next reset.
+            return self._cut(playing, shared.broken)
         if isinstance(result, (BarrierStuck, *LOSSES)):
             shared.give_up(result)
         if not isinstance(result, LOSSES):
@@ -263,8 +273,12 @@ class DirectGroup:
             self._playing = playing
             self._end(self._found, result.message)
             return self._found
+        return self._cut(playing, result.message)
+
+    def _cut(self, playing: Sequence[str], reason: str) -> Found:
+        """The ends of episodes whose step brought nothing."""
         return {
-            name: self._tasks[name].cut(self._last[name].observation.copy(), result.message, seed=self._seed)
+            name: self._tasks[name].cut(self._last[name].observation.copy(), reason, seed=self._seed)
             for name in playing
         }
 
