@@ -188,7 +188,7 @@ class SessionKeeper:
                 tally=self._measures.tally,
                 report=self._not_joined,
             )
-            session.machine.lateness.learn_from(lateness)
+            session.machine.learn_from(lateness)
             lateness = session.machine.lateness
             try:
                 self.number += 1

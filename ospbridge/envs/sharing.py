@@ -183,7 +183,7 @@ class SharedSession:
         while True:
             wait = max(give_up - monotonic(), 0.0)
             session = connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
-            session.machine.lateness.learn_from(self.session.machine.lateness)
+            session.machine.learn_from(self.session.machine.lateness)
             self.session = session
             try:
                 return self._registered_again(give_up if ended else 0.0)

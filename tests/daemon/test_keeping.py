@@ -169,6 +169,7 @@ async def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joi
         assert before is not None
         before.machine.lateness.came(3.0)
         before.machine.lateness.reset_took = 4.0
+        before.machine.anomaly("a completion came twice", astray=True)
         async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
             await other.restart_communication()
         await until(lambda: conductor.rebuilds == 1 and conductor.ready)
@@ -177,6 +178,7 @@ async def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joi
         assert session is not before
         assert session.machine.lateness.behind == 3.0
         assert session.machine.lateness.reset_took == 4.0
+        assert session.machine.guarded
 
 
 async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(

@@ -65,6 +65,24 @@ def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_ag
 
 
 @pytest.mark.parametrize("made", [single, vector, parallel])
+def test_a_network_that_repeated_something_just_now_is_distrusted_by_the_next_session_too(
+    made: Callable[..., Any],
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = made(str(simulator.address))
+        env.reset(seed=1)
+        (shared,) = sharing._shared.values()
+        before = shared.session
+        before.machine.anomaly("a completion came twice", astray=True)
+        shared.give_up("a completion came twice")
+        env.reset(seed=2)
+        assert shared.session is not before
+        assert shared.session.machine.guarded
+        assert shared.session.machine.disturbed
+        env.close()
+
+
+@pytest.mark.parametrize("made", [single, vector, parallel])
 @pytest.mark.parametrize("wait", [0.0, 20.0])
 def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_not_there(
     made: Callable[..., Any], wait: float, monkeypatch: pytest.MonkeyPatch

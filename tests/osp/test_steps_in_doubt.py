@@ -287,6 +287,32 @@ def test_a_session_that_ends_while_a_familiar_completion_is_looked_into_is_told_
         machine.result()
 
 
+@pytest.mark.parametrize("ago, checked", [(0.0, True), (29.0, True), (31.0, False)])
+def test_a_repeated_completion_is_not_believed_right_behind_a_session_to_which_one_came(
+    ago: float, checked: bool
+) -> None:
+    before, _ = on_stage(NERD)
+    before.anomaly("a completion came twice", astray=True)
+    machine, vote = on_stage(NERD)
+    machine.now = before.now + ago
+    machine.learn_from(before.lateness)
+    machine.begin(barrier.step(machine, [vote]), machine.now)
+    give(machine, ACK, brought(0.5), *[at(0.01)] * checked)
+    machine.result()
+    machine.begin(barrier.step(machine, [vote]), machine.now)
+    give(machine, ACK, brought(0.5), *[at(0.02)] * checked)
+    assert machine.finished != checked
+    assert (codes(machine)[-1] is Code.GET_VALUE_IDS) == checked
+
+
+def test_a_session_behind_one_that_met_silence_only_is_not_slower() -> None:
+    before, _ = on_stage(NERD)
+    before.anomaly("a step met silence")
+    machine, _ = on_stage(NERD)
+    machine.learn_from(before.lateness)
+    assert not machine.guarded
+
+
 def test_a_clock_that_a_simulator_did_not_answer_about_once_is_asked_for_again_and_not_for_ever() -> None:
     machine, _ = on_stage(DOCUMENT)
     machine.clock = StepClock()

@@ -30,7 +30,7 @@ from ospbridge.osp.messages import (
     ValueInfoAck,
     decode_reply,
 )
-from ospbridge.osp.step.lateness import LATEST
+from ospbridge.osp.step.lateness import LATEST, Lateness
 from ospbridge.osp.step.remembering import Remembered
 from ospbridge.osp.step.straight import StraightWay
 from ospbridge.osp.timing import Limits, Waits
@@ -262,11 +262,21 @@ class ClientMachine(SessionState):
     def waits(self) -> Waits:
         return Waits(self.patience, self._jitter)
 
-    def anomaly(self, text: str) -> None:
+    def anomaly(self, text: str, *, astray: bool = False) -> None:
+        """``astray``: an answer of a step came late or twice."""
         self.guarded = True
         self.disturbed = True
         self.disturbed_at = self.now
+        if astray:
+            self.lateness.astray_at = self.now
         self.notices.anomaly(text)
+
+    def learn_from(self, before: Lateness) -> None:
+        """What a session before this one with the same simulator had seen: what went astray just now will again."""
+        self.lateness.learn_from(before)
+        if self.now - before.astray_at <= LATEST:
+            self.guarded = self.disturbed = True
+            self.disturbed_at = before.astray_at
 
     def completed(self, reply: StepCompleted, *, read_back: bool = False) -> None:
         """A completion was believed, or what was read back in its place."""

@@ -80,12 +80,12 @@ def unasked(m: ClientMachine, reply: Reply) -> None:
         m.send(StepCompletedAck(message.agent_id))
         m.lateness.came_behind(message.agent_id, m.now)
         if m.recalls(message):
-            m.anomaly(f"completion of agent {message.agent_id} came late or twice")
+            m.anomaly(f"completion of agent {message.agent_id} came late or twice", astray=True)
         else:
             m.suspect = (
                 f"a completion of agent {message.agent_id} came that belongs to no step of this session"
             )
-            m.anomaly(m.suspect)
+            m.anomaly(m.suspect, astray=True)
     elif isinstance(message, NextSimulationStepAck) and message.agent_id in m.controlled:
         _surplus_acknowledgement(m, message.agent_id)
     elif isinstance(message, ResetCommunicationAck):
@@ -146,7 +146,7 @@ def denies_reset(m: ClientMachine, moved: Moved) -> bool:
 def _surplus_acknowledgement(m: ClientMachine, agent_id: int) -> None:
     """Between steps, a vote was acknowledged: late, or once more."""
     m.punctual = False
-    m.anomaly(f"a vote of agent {agent_id} was acknowledged late or twice")
+    m.anomaly(f"a vote of agent {agent_id} was acknowledged late or twice", astray=True)
     if agent_id in m.owed_acks:
         m.owed_acks.discard(agent_id)
         return

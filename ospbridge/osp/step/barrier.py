@@ -163,7 +163,7 @@ def _doubt_earlier(m: ClientMachine, s: StepUnderWay) -> None:
     for reply in s.strange:
         if not m.recalls(reply) and not m.suspect:
             m.suspect = f"the completion of an earlier step of agent {reply.agent_id} came during a later one"
-            m.anomaly(m.suspect)
+            m.anomaly(m.suspect, astray=True)
 
 
 def _fits(m: ClientMachine, s: StepUnderWay, reply: StepCompleted) -> None:

@@ -5,6 +5,7 @@ And what else a session learns of the network, and hands on to the next one with
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Lateness:
         "_read_back",
         "acknowledged_behind",
         "answers_between_votes",
+        "astray_at",
         "behind",
         "quickest",
         "repeats",
@@ -48,6 +50,8 @@ class Lateness:
         """Steps in a row whose last vote was acknowledged only behind their completion, as the clock shows."""
         self.repeats = False
         """A vote was acknowledged more often than it was sent, in this session or in one before it."""
+        self.astray_at = -inf
+        """When an answer of a step last came late or twice, in this session or in one before it."""
         self.answers_between_votes = True
         """Questions are answered while votes are missing."""
         self.step_took = 0.0
@@ -67,6 +71,7 @@ class Lateness:
         self.reset_took = max(self.reset_took, before.reset_took)
         self.acknowledged_behind = before.acknowledged_behind
         self.repeats = before.repeats
+        self.astray_at = before.astray_at
         self.answers_between_votes = before.answers_between_votes
         self.step_took = before.step_took
         self.quickest = before.quickest

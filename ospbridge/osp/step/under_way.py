@@ -276,7 +276,7 @@ class StepUnderWay:
             too_late = self.sequential and not self.unsent and agent_id == self.last
             counted_twice(self.m, agent_id, too_late=too_late)
             self.doubled = self.doubled or votes_alone(self.m) or not can_hold_back(self.m)
-        self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice")
+        self.m.anomaly(f"a vote of agent {agent_id} was acknowledged twice", astray=True)
 
     def _completion(self, reply: StepCompleted, cut: Truncated | None) -> None:
         vote = self.votes.get(reply.agent_id)
@@ -298,11 +298,11 @@ class StepUnderWay:
                 self.disputed.add(reply.agent_id)
                 if not known and reply.agent_id not in self.familiar:
                     self.followed.add(reply.agent_id)
-            self.m.anomaly(f"completion of agent {reply.agent_id} came twice in one step")
+            self.m.anomaly(f"completion of agent {reply.agent_id} came twice in one step", astray=True)
             return
         if known and reply.agent_id not in self.late and self._may_be_lost_one(reply):
             self.late[reply.agent_id] = self.m.now
-            self.m.anomaly(f"completion of agent {reply.agent_id} came late")
+            self.m.anomaly(f"completion of agent {reply.agent_id} came late", astray=True)
             return
         self.done[reply.agent_id] = reply
         self.heard = self.m.now
@@ -326,7 +326,7 @@ class StepUnderWay:
 
     def _too_early(self, reply: StepCompleted, *, known: bool) -> None:
         if known:
-            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice")
+            self.m.anomaly(f"completion of agent {reply.agent_id} came late or twice", astray=True)
             return
         # Acknowledgements precede completions on nearly every server: this one is late or doubled, or the barrier
         # counted a vote twice. The clock will tell; what it carries is not believed.
@@ -336,7 +336,9 @@ class StepUnderWay:
         # Before all votes are even sent, or arrived, it can only be that one of them was counted twice.
         if self.unsent or (self.sequential and self.m.now - self.voted < TOO_SOON * self.m.lateness.quickest):
             self.doubled = self.m.doubled = True
-        self.m.anomaly(f"a completion of agent {reply.agent_id} came before its vote was acknowledged")
+        self.m.anomaly(
+            f"a completion of agent {reply.agent_id} came before its vote was acknowledged", astray=True
+        )
 
     def _keep_aside(self, reply: StepCompleted) -> None:
         if len(self.strange) < STRANGE_KEPT:
@@ -365,4 +367,4 @@ class StepUnderWay:
         self.disputed.clear()
         self.followed.clear()
         self.familiar.clear()
-        self.m.anomaly("a completion of an earlier step was taken for this one")
+        self.m.anomaly("a completion of an earlier step was taken for this one", astray=True)
