@@ -20,7 +20,10 @@ SCENARIO_IDS: Final[dict[str, tuple[str, bool]]] = {
 
 
 def register_envs() -> None:
-    """Register every id with gymnasium, those that are not registered yet."""
+    """Register every id with gymnasium, those that are not registered yet.
+
+    Without the checker of gymnasium 1.4: where the first reset raised, it raises in each step, which the world made.
+    """
     from gymnasium.envs.registration import register, registry
 
     if AGENT_ID not in registry:
@@ -30,6 +33,7 @@ def register_envs() -> None:
             vector_entry_point="ospbridge.envs.vector:OspVectorEnv",
             # Simulators may draw noise that no seed reaches.
             nondeterministic=True,
+            disable_env_checker=True,
         )
     for env_id, (scenario, nondeterministic) in SCENARIO_IDS.items():
         if env_id not in registry:
@@ -39,4 +43,5 @@ def register_envs() -> None:
                 vector_entry_point="ospbridge.envs.vector:OspVectorEnv",
                 nondeterministic=nondeterministic,
                 kwargs={"scenario": scenario},
+                disable_env_checker=True,
             )

@@ -455,7 +455,7 @@ def test_a_closed_environment_says_so_and_closes_again(two_agents: UdpSimulator)
 
 @pytest.mark.loopback
 def test_alone_among_two_a_reset_is_stuck_and_says_how_to_go_on(two_agents: UdpSimulator) -> None:
-    env = made(two_agents, "agent1", reset_timeout=0.5, disable_env_checker=True)
+    env = made(two_agents, "agent1", reset_timeout=0.5)
     with BlockingSession.connect(str(two_agents.address)) as other:
         other.register("agent2")
         with pytest.raises(BarrierStuck, match="agent2") as caught:
