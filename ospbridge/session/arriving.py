@@ -62,6 +62,8 @@ class Arrival(Unconnected[ConnectMachine]):
         """What the handler sent before the socket was connected to it."""
         self._leases = leases
         self._lease = LeaseFile(leases)
+        self._place: Endpoint | None = None
+        """The handler that the lease tells of."""
         try:
             self.probe = closed_port_probe(family, server)
             """Hears whether the server's port is closed."""
@@ -102,7 +104,9 @@ class Arrival(Unconnected[ConnectMachine]):
 
     def _hold_place(self) -> None:
         """Keep a lease of the handler that has answered, though it is not adopted yet."""
-        if self.machine.answered is not None and not self._lease.held:
+        answered = self.machine.answered
+        if answered is not None and not (self._lease.held and answered[0] == self._place):
+            self._place = answered[0]
             self.tenure().renew({})
 
     def successors(self) -> Iterator[Successor]:

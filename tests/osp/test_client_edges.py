@@ -228,6 +228,22 @@ def test_an_answer_to_the_only_init_is_adopted_at_once() -> None:
     assert (machine.adopted, machine.profile) == (HANDLER, NERD)
 
 
+@pytest.mark.parametrize("first", InitForm)
+def test_a_server_that_answers_both_forms_is_one_of_the_document_whichever_answer_comes_first(
+    first: InitForm,
+) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    other = Endpoint(MAIN.host, 50_001)
+    for form in sorted(InitForm, key=lambda form: form is not first):
+        machine.receive(InitAck(form=form).encode(), HANDLER if form is InitForm.INTS else other, 0.05)
+    assert machine.answered == (HANDLER, DOCUMENT)
+    machine.handle_timer(COLLECT)
+    assert (machine.adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
+    assert machine.greeting == InitAck(form=InitForm.INTS).encode()
+    assert [to for _, to in machine.outgoing] == [other]
+
+
 def test_each_surplus_handler_is_ended_once_and_the_adopted_one_never() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
     machine.outgoing.clear()

@@ -1,10 +1,11 @@
 """Finding an OSP server, its profile and our handler (OSP 1.1, section 4.1), without I/O.
 
 Each kind of server is silent to the other's form of INIT, so both forms go out from one socket and the answer's
-length decides. A server of the document may await the end byte that this lists and does not explain: every other INIT
-in its form has one, and so has all that is said to who is heard to end its own with it then. Two answers may come (to
-two INITs): the first is adopted, later handlers get an END. Connecting the socket would hide a second answer, so when
-more than one INIT was sent the adoption waits 120 ms for it.
+length decides; who answers both is a server of the document, whichever answer comes first. A server of the document may
+await the end byte that this lists and does not explain: every other INIT in its form has one, and so has all that is
+said to who is heard to end its own with it then. Two answers may come (to two INITs): one is adopted, other handlers
+get an END. Connecting the socket would hide a second answer, so when more than one INIT was sent the adoption waits
+120 ms for it.
 
 A server that takes one client only is silent for as long as it believes that one there, though it died. So a driver
 that can free such a place has its turn when INIT met silence, and again each few times that it does.
@@ -156,15 +157,19 @@ class ConnectMachine:
         if (reply.major, reply.minor) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
             self._other_version(reply, source)
             return
-        if self._answer is not None:
-            if source != self._answer[0] and source not in self.surplus:
-                self.surplus.append(source)
-                self.outgoing.append((End().encode(end=self._answer[1].end_marker), source))
+        if self._answer is not None and (source == self._answer[0] or source in self.surplus):
             return
         spoken = DOCUMENT if reply.form is InitForm.INTS else NERD
         spoken = next((p for p in self._wanted if p.init_form is reply.form), spoken)
         if self._marked and reply.form is InitForm.INTS and data.endswith(END):
             spoken = replace(spoken, end_marker=True)
+        if self._answer is not None:
+            other = (source, spoken)
+            if self.adopted is None and self._asked_before(spoken, self._answer[1]):
+                other, self._answer, self.greeting = self._answer, other, data
+            self.surplus.append(other[0])
+            self.outgoing.append((End().encode(end=other[1].end_marker), other[0]))
+            return
         self._answer = (source, spoken)
         self.answered_after = now - self._started
         self.greeting = data
@@ -172,6 +177,13 @@ class ConnectMachine:
             # It was asked again before it answered, and takes as long for the second answer.
             self._collecting += min(now - self._started, SLOWEST)
         self._adopt_when_due(now)
+
+    def _asked_before(self, one: Profile, other: Profile) -> bool:
+        """Whether the first form of INIT comes before the second. A server of both is the same kind each time then."""
+        forms = [profile.init_form for profile in self._wanted]
+        return {one.init_form, other.init_form} <= {*forms} and forms.index(one.init_form) < forms.index(
+            other.init_form
+        )
 
     def _other_version(self, reply: InitAck, source: Endpoint) -> None:
         """Who misreads the one form of INIT may know the other: the refusal counts when that has no answer either."""
