@@ -76,11 +76,14 @@ class EnvScenario:
     ) -> None:
         """A daemon runs its own tasks: raises UsageError where its spaces are not those of this scenario's task.
 
-        So it does where ``played``, the name of the daemon's scenario, is another one; None: it is not known.
+        So it does where ``played``, the name of the daemon's scenario, is another one; None: it is not known. A daemon
+        without one plays what a scenario means that only chooses agents.
         """
-        if self._scenario is None:
+        scenario = self._scenario
+        if scenario is None:
             return
-        if played is not None and played != self._scenario.name:
+        alike = played in (None, scenario.name) or (played == "" and scenario.only_chooses(agent))
+        if not alike:
             raise self._another(agent, f"that of scenario {played!r}" if played else "that of no scenario")
         for bounded in (True, False):
             task = self.task(agent, bounded=bounded)

@@ -224,3 +224,12 @@ class Scenario:
     def for_agent(self, agent: AgentInterface) -> AgentScenario | None:
         """The first table that matches; None where none does."""
         return next((table for table in self.agent if table.match.fits(agent)), None)
+
+    def only_chooses(self, agent: AgentInterface) -> bool:
+        """It may say that it is for this agent, but nothing of the task."""
+        if self.action_repeat != 1 or self.values or self.randomise:
+            return False
+        rules = self.for_agent(agent)
+        return rules is None or rules == AgentScenario(
+            match=rules.match, env_id=rules.env_id, nondeterministic=rules.nondeterministic
+        )
