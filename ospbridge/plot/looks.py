@@ -166,7 +166,8 @@ def _style() -> ModuleType:
     if backend:
         with suppress(ValueError):
             mpl.rcParams["backend"] = backend
-    return style
+    found: ModuleType = style
+    return found
 
 
 def picture_format(path: Path) -> str:

@@ -56,7 +56,7 @@ def test_status_waits_until_the_agents_are_ready(document: UdpSimulator, tmp_pat
 def test_status_of_a_daemon_that_waits_for_its_simulator_is_not_ready(tmp_path: Path) -> None:
     with Daemon(f"127.0.0.1:{free_port()}", directory=tmp_path, wait=False) as daemon:
         daemon.status()
-        done = run_program("status", "--wait", "0.2")
+        done = run_program("status", "--wait", "2")
         assert done.returncode == 69
         assert "waiting for the simulator" in done.stdout
         assert "not ready" in done.stderr

@@ -119,9 +119,11 @@ def main() -> None:
             command += ["--log-json"]
             with log.open("w") as output:
                 started.append(subprocess.Popen(command, stderr=output, stdout=output))
-            before = served(arguments.python, folder)
+            # Not resolved, which would lead out of its virtual environment; the programs run elsewhere.
+            python = str(Path(arguments.python).absolute())
+            before = served(python, folder)
             acted = numbers(log)
-            behind = served(arguments.python, folder)
+            behind = served(python, folder)
             since = numbers(log)[len(acted) :]
         finally:
             for process in started:
