@@ -53,18 +53,13 @@ class DirectSeat:
         in_force = shared.terms
         shared.heed(terms)
         try:
-            self._equip()
+            shared.session.equip((task,))
+            self._equipped = shared.session
         except SessionLost as error:
             # Another environment has lost it, and is still to be told. The first reset makes it anew.
             shared.give_up(error)
         finally:
             shared.heed(in_force)
-
-    def _equip(self) -> None:
-        """Ask the simulator for the events and variables that the task wants."""
-        session = self.shared.session
-        session.equip((self._task,))
-        self._equipped = session
 
     def reset(self, seed: int) -> Feedback:
         """Take the agent over, rebuild its session where it was lost, reset the world, take the neutral step."""
@@ -80,7 +75,7 @@ class DirectSeat:
             if shared.broken:
                 shared.rebuild()
             if self._equipped is not shared.session:
-                self._equip_anew(shared)
+                self._equipped = shared.equip_anew((self._task,))
             try:
                 # What others did before this reset concerns no episode of ours.
                 doubt = doubt or shared.session.look_back()
@@ -113,13 +108,6 @@ class DirectSeat:
             outcome = session.step_one(self._task.neutral)
         session.machine.clock.settle()
         return outcome
-
-    def _equip_anew(self, shared: SharedSession) -> None:
-        try:
-            self._equip()
-        except OspBridgeError as error:
-            shared.give_up(error)
-            raise
 
     def step(self, action: Any) -> Feedback:
         """One step. An episode that cannot be told exactly ends truncated, with the reason."""

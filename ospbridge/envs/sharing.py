@@ -22,6 +22,7 @@ from ospbridge.envs.terms import connect, once_they_are_there
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,
+    OspBridgeError,
     OutputsIncomplete,
     QueryTimeout,
     SessionClosed,
@@ -36,14 +37,14 @@ from ospbridge.session.budget import Budget
 from ospbridge.session.crossing import crossed, in_use_elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from ospbridge.envs.terms import Terms
-    from ospbridge.errors import OspBridgeError
     from ospbridge.interface import AgentInterface, Endpoint, Match
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.profile import Profile
+    from ospbridge.task.base import Task
 
 __all__ = ["LOSSES", "SharedSession", "acquire", "acquire_all"]
 
@@ -178,6 +179,18 @@ class SharedSession:
         self.agents = agents
         with _lock:
             _shared.setdefault(self.key, self)
+
+    def equip_anew(self, tasks: Collection[Task]) -> BlockingSession:
+        """Ask the simulator for the events and variables that tasks want, of the session that it returns.
+
+        What goes wrong breaks it: the next reset asks again.
+        """
+        try:
+            self.session.equip(tasks)
+        except OspBridgeError as error:
+            self.give_up(error)
+            raise
+        return self.session
 
     def _joined_again(self, give_up: float, *, away: bool, ended: bool) -> tuple[AgentInterface, ...]:
         while True:

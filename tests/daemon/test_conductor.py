@@ -291,12 +291,15 @@ async def test_who_follows_one_that_left_in_its_reset_has_its_own_seed(autojump_
         with pytest.raises(OspBridgeError, match="given back"):
             await conductor.reset([gone], 5, 1)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(left)
+    async def follows() -> None:
         await trio.sleep(0.5)
         conductor.leave([gone])
-        a = attach(conductor, "a", TWO)
-        await conductor.reset([a], 6, 2)
+        mine.append(attach(conductor, "a", TWO))
+        await conductor.reset(mine, 6, 2)
+
+    mine: list[Attachment] = []
+    await together(left, follows)
+    (a,) = mine
     assert told(a).info["osp_seed"] == 6
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -45,3 +46,14 @@ def only(found: Any) -> Any:
     if isinstance(found, dict):
         (found,) = found.values()
     return found[0] if getattr(found, "ndim", 0) and len(found) == 1 else found
+
+
+def marked(directory: Path) -> Path:
+    """A scenario that watches a variable, and whose episodes an event ends."""
+    scenario = directory / "marked.toml"
+    scenario.write_text(
+        'name = "marked"\n[[agent]]\n[agent.observe]\nvalues = ["/Synthetic/Value/00001"]\n'
+        '[agent.episode]\nterminated_on = ["/Synthetic/Mark"]\n',
+        encoding="utf-8",
+    )
+    return scenario

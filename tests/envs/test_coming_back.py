@@ -32,54 +32,60 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.kinds import only, parallel, single, step, vector
+from tests.envs.kinds import marked, only, parallel, single, step, vector
 from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ospbridge.interface import AgentInterface
+    from ospbridge.osp.client.machine import ClientMachine
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
-@pytest.mark.parametrize("made", [single, vector, parallel])
+@pytest.fixture(params=[single, vector, parallel])
+def two_sessions(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[ClientMachine, Callable[[], ClientMachine]]]:
+    """The machine of an environment's session, and what gives that of the session which takes its place."""
+    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
+        env = request.param(str(simulator.address))
+        env.reset(seed=1)
+        (shared,) = sharing._shared.values()
+        before = shared.session
+
+        def rebuilt() -> ClientMachine:
+            shared.give_up("something went wrong")
+            env.reset(seed=2)
+            assert shared.session is not before
+            return shared.session.machine
+
+        yield before.machine, rebuilt
+        env.close()
+
+
 def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_again(
-    made: Callable[..., Any],
+    two_sessions: tuple[ClientMachine, Callable[[], ClientMachine]],
 ) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = made(str(simulator.address))
-        env.reset(seed=1)
-        (shared,) = sharing._shared.values()
-        before = shared.session
-        before.machine.lateness.came(3.0)
-        before.machine.lateness.reset_took = 4.0
-        shared.give_up("a completion came late")
-        env.reset(seed=2)
-        assert shared.session is not before
-        assert shared.session.machine.lateness.behind == 3.0
-        assert shared.session.machine.lateness.reset_took == 4.0
-        env.close()
+    before, rebuilt = two_sessions
+    before.lateness.came(3.0)
+    before.lateness.reset_took = 4.0
+    machine = rebuilt()
+    assert machine.lateness.behind == 3.0
+    assert machine.lateness.reset_took == 4.0
 
 
-@pytest.mark.parametrize("made", [single, vector, parallel])
 def test_a_network_that_repeated_something_just_now_is_distrusted_by_the_next_session_too(
-    made: Callable[..., Any],
+    two_sessions: tuple[ClientMachine, Callable[[], ClientMachine]],
 ) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = made(str(simulator.address))
-        env.reset(seed=1)
-        (shared,) = sharing._shared.values()
-        before = shared.session
-        before.machine.anomaly("a completion came twice", astray=True)
-        shared.give_up("a completion came twice")
-        env.reset(seed=2)
-        assert shared.session is not before
-        assert shared.session.machine.guarded
-        assert shared.session.machine.disturbed
-        env.close()
+    before, rebuilt = two_sessions
+    before.anomaly("a completion came twice", astray=True)
+    machine = rebuilt()
+    assert machine.guarded
+    assert machine.disturbed
 
 
 @pytest.mark.parametrize("made", [single, vector, parallel])
@@ -336,12 +342,7 @@ def test_an_agent_that_never_comes_back_is_missed_within_the_time_for_joining() 
 def test_a_twin_is_told_of_events_and_values_though_the_other_has_built_the_session_anew(
     tmp_path: Path,
 ) -> None:
-    scenario = tmp_path / "marked.toml"
-    scenario.write_text(
-        'name = "marked"\n[[agent]]\n[agent.observe]\nvalues = ["/Synthetic/Value/00001"]\n'
-        '[agent.episode]\nterminated_on = ["/Synthetic/Mark"]\n',
-        encoding="utf-8",
-    )
+    scenario = marked(tmp_path)
     port = free_port()
     with UdpSimulator(SyntheticWorld(2, 3, values=2), port=port) as simulator:
         plain = single(str(simulator.address))

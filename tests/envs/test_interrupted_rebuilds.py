@@ -11,7 +11,7 @@ from ospbridge.envs import sharing
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.kinds import only, parallel, step, vector
+from tests.envs.kinds import marked, only, parallel, step, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +33,7 @@ def lose_all() -> None:
 def test_where_it_comes_before_events_and_values_are_asked_for_the_next_reset_asks(
     made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = tmp_path / "marked.toml"
-    scenario.write_text(
-        'name = "marked"\n[[agent]]\n[agent.observe]\nvalues = ["/Synthetic/Value/00001"]\n'
-        '[agent.episode]\nterminated_on = ["/Synthetic/Mark"]\n',
-        encoding="utf-8",
-    )
+    scenario = marked(tmp_path)
     with UdpSimulator(SyntheticWorld(2, 3, values=2), port=0) as simulator:
         env = made(str(simulator.address), scenario=str(scenario))
         env.reset(seed=1)

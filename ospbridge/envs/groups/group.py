@@ -111,7 +111,8 @@ class DirectGroup:
         self._seed = 0
         self._closed = False
         tell_of_unlike_paces(self._tasks.values())
-        self._equip()
+        self._equipped = self.shared.session
+        self._equipped.equip(self._tasks.values())
 
     def tell_rows(self) -> None:
         """Tell steps as rows where that can be: for whoever takes in the feedback of all agents at once.
@@ -149,7 +150,7 @@ class DirectGroup:
         if shared.broken:
             shared.rebuild()
         if self._equipped is not shared.session:
-            self._equip_anew(shared)
+            self._equipped = shared.equip_anew(self._tasks.values())
         shared.session.begin_anew()
         return self._settled(shared.session.conversation, seed)
 
@@ -187,19 +188,6 @@ class DirectGroup:
             outcomes = yield from conversation.step(self._inputs)
         conversation.machine.clock.settle()
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
-
-    def _equip(self) -> None:
-        """Ask the simulator for the events and variables that the tasks want."""
-        session = self.shared.session
-        session.equip(self._tasks.values())
-        self._equipped = session
-
-    def _equip_anew(self, shared: SharedSession) -> None:
-        try:
-            self._equip()
-        except OspBridgeError as error:
-            shared.give_up(error)
-            raise
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
