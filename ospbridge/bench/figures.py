@@ -8,7 +8,6 @@ from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ospbridge.bench.cores import apart
 from ospbridge.bench.report import Panel, Quantity
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BRIEF",
-    "MOMENT",
     "PANELS",
     "QUANTITIES",
-    "STRETCH",
     "Run",
     "Stopwatch",
     "timed",
@@ -42,10 +39,6 @@ QUANTITIES: Final = (
 )
 """Of a ``Run``. ``processor_us``: processor time of the client for a step, in user mode and in the kernel;
 ``processor_percent``: that as a part of a core."""
-MOMENT: Final = 100
-"""Steps in a row, of which some moment of a busy machine is quiet."""
-STRETCH: Final = 4_000
-"""Steps in a row, long enough to have their part of what a daemon does some tenths of a second later."""
 BRIEF: Final = tuple(
     quantity for quantity in QUANTITIES if quantity.key in ("p50_us", "p99_us", "steps_per_second")
 )
@@ -58,18 +51,12 @@ PANELS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One subject's steps in one run; times in microseconds. ``processor``: of the client, for a step.
-
-    ``quiet_p50``: the median of the quickest ``MOMENT``; ``quiet_steps_per_second``: in the quickest ``STRETCH``. A
-    neighbour that is busy for half of the time makes half of all runs slower, but not these.
-    """
+    """One subject's steps in one run; times in microseconds. ``processor``: of the client, for a step."""
 
     p50: float
     p90: float
     p99: float
     steps_per_second: float
-    quiet_p50: float
-    quiet_steps_per_second: float
     processor: float = 0.0
 
     @classmethod
@@ -82,13 +69,11 @@ class Run:
             float(p90),
             float(p99),
             count / float(seconds.sum()),
-            _quiet_median(seconds) * 1e6,
-            _quiet_rate(seconds),
             processor * 1e6 / count,
         )
 
     def values(self) -> Values:
-        """By the keys of ``QUANTITIES``, and what was found in quiet."""
+        """By the keys of ``QUANTITIES``."""
         return {
             "p50_us": self.p50,
             "p90_us": self.p90,
@@ -96,22 +81,7 @@ class Run:
             "steps_per_second": self.steps_per_second,
             "processor_us": self.processor,
             "processor_percent": self.processor * self.steps_per_second * 1e-4,
-            "quiet_p50_us": self.quiet_p50,
-            "quiet_steps_per_second": self.quiet_steps_per_second,
         }
-
-
-def _quiet_median(seconds: NDArray[np.float64]) -> float:
-    """Of the quickest ``MOMENT`` in seconds, float64[n]; of all where there are fewer."""
-    moments = sliding_window_view(seconds, min(MOMENT, len(seconds)))[:: MOMENT // 2]
-    return float(np.median(moments, axis=1).min())
-
-
-def _quiet_rate(seconds: NDArray[np.float64]) -> float:
-    """Steps a second in the quickest ``STRETCH``, float64[n]; in all where there are fewer."""
-    length = min(STRETCH, len(seconds))
-    ends = np.concatenate(([0.0], np.cumsum(seconds)))
-    return length / float((ends[length:] - ends[:-length]).min())
 
 
 def values_of(measure: Callable[[], Run]) -> Callable[[], Values]:

@@ -42,14 +42,10 @@ def step_runs(
     *,
     think: float = 0.0,
     only: Sequence[str] = (),
-    apart: bool = True,
     told: Told = untold,
 ) -> Runs:
-    """Runs without end, each with the subjects that ``measured`` names; close it when done.
-
-    ``apart``: as of a ``Stage``.
-    """
-    stage = Stage.of(exercise, think=think, apart=apart)
+    """Runs without end, each with the subjects that ``measured`` names; close it when done."""
+    stage = Stage.of(exercise, think=think, apart=True)
     return runs_of(subjects_on(stage, measured(only), exercise.steps), told, stage)
 
 

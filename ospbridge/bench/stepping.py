@@ -117,8 +117,6 @@ def _together(runs: list[Run]) -> Run:
         median(run.p90 for run in runs),
         median(run.p99 for run in runs),
         median(run.steps_per_second for run in runs),
-        median(run.quiet_p50 for run in runs),
-        median(run.quiet_steps_per_second for run in runs),
         fmean(run.processor for run in runs),
     )
 

@@ -1,7 +1,6 @@
 """What relaying may cost the loop of steps, as a ratio to the same loop without an upstream. Never times.
 
-Both are measured in turn, many times, and the quickest moments of each count, until the promise is kept: machines are
-shared.
+Both are measured in turn, several times, until the medians of the ratios kept what was promised: machines are shared.
 """
 
 from __future__ import annotations
@@ -16,30 +15,33 @@ from ospbridge.bench.relaying import STEPS, WHILE_IT_SLEEPS, relaying_runs
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS
 from ospbridge.session.hub_client import HubClient
-from tests.bench.patience import best_until
+from tests.bench.patience import usual_until
 
 if TYPE_CHECKING:
     from ospbridge.bench.report import Values
 
 pytestmark = pytest.mark.loopback
 
-PER_STEP = 1.05
-"""Of the median of single steps: what each step waits for."""
-IN_ALL = 1.10
-"""Of the time for all steps and resets, with the work behind each end of an episode, which the daemon, the spool's
-thread and the sink do on the same few cores, where the simulator sleeps between steps; ..."""
-WITHOUT_A_CORE = 1.25
-"""... and where it does not, so that two cores have none for that work."""
+A_STEP, IN_ALL = "a step", "all steps and resets"
+ASLEEP = ", simulator sleeps between steps"
+LIMITS = {A_STEP: 1.08, IN_ALL: 1.25, A_STEP + ASLEEP: 1.08, IN_ALL + ASLEEP: 1.12}
+"""Of the median of single steps, what each step waits for; and of the time for all steps and resets, with the work
+behind each end of an episode, which the daemon, the spool's thread and the sink do on the same few cores. A simulator
+that does not sleep leaves two cores no time for that work. A step costs 1.00 to 1.03, all of them 1.03 to 1.08 (the
+medians of 30 and 40 runs); a single run is up to a fifth off, since a process may be so much faster than its twin."""
 LONGEST = 150.0
-"""Seconds in which a quiet moment must come."""
+"""Seconds in which medians must come to be that low."""
 
 
-def costs_little(best: dict[str, Values], in_all: float) -> bool:
-    plain, relayed = best[IN_EPISODES], best[RELAYED]
-    return (
-        relayed["quiet_p50_us"] <= PER_STEP * plain["quiet_p50_us"]
-        and plain["quiet_steps_per_second"] <= in_all * relayed["quiet_steps_per_second"]
-    )
+def costs(run: dict[str, Values]) -> dict[str, float]:
+    found = {}
+    for what, (plain, relayed) in {
+        "": (IN_EPISODES, RELAYED),
+        ASLEEP: (WHILE_IT_SLEEPS[IN_EPISODES], WHILE_IT_SLEEPS[RELAYED]),
+    }.items():
+        found[A_STEP + what] = run[relayed]["p50_us"] / run[plain]["p50_us"]
+        found[IN_ALL + what] = run[plain]["steps_per_second"] / run[relayed]["steps_per_second"]
+    return found
 
 
 @pytest.mark.timed
@@ -48,11 +50,7 @@ def costs_little(best: dict[str, Values], in_all: float) -> bool:
 )
 @pytest.mark.timeout(240)
 def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -> None:
-    def kept(best: dict[str, Values]) -> bool:
-        asleep = {name: best[other] for name, other in WHILE_IT_SLEEPS.items()}
-        return costs_little(best, WITHOUT_A_CORE) and costs_little(asleep, IN_ALL)
-
-    broken = best_until(relaying_runs(steps=STEPS), kept, longest=LONGEST)
+    broken = usual_until(relaying_runs(steps=STEPS), costs, LIMITS, least=5, longest=LONGEST)
     assert not broken, broken
 
 
