@@ -89,9 +89,9 @@ class DirectSeat:
                 if not attempts.go_on(free=shared.free):
                     raise
                 continue
+            feedback = self._task.begin(outcome, seed=seed)
             if shared.session.machine.notices:
                 tell_at_once(shared.session.conversation)
-            feedback = self._task.begin(outcome, seed=seed)
             if doubt:
                 feedback.doubt_the_one_before(doubt)
             self._playing = True

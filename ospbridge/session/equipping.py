@@ -17,7 +17,12 @@ __all__ = ["equip"]
 
 
 def equip(conversation: Conversation, tasks: Collection[Task]) -> Exchange[None]:
-    """Ask for what the tasks want and is not told yet. Raises ConfigurationError, ValueNotFound."""
+    """Ask for what the tasks want and is not told yet; what they remark is this session's from now on.
+
+    Raises ConfigurationError, ValueNotFound.
+    """
+    for task in tasks:
+        task.remark = conversation.machine.notices.remark
     for event in dict.fromkeys(event for task in tasks for event in task.events):
         if not (yield from conversation.register_event(event)):
             wanting = ", ".join(repr(task.agent.name) for task in tasks if event in task.events)

@@ -34,10 +34,16 @@ MARK = "/Synthetic/Mark"
 def expected(inputs: NDArray[np.float32], step: int, count: int, seed: int = 0) -> NDArray[np.float32]:
     """float32[count]: the outputs of step ``step`` (1 is the first after the reset) for these inputs.
 
-    Value i is ``mean(inputs) + (step + seed % 1000) / 1024 + i / 4096``; infos continue the count of the outputs.
+    Value i is ``mean(inputs) + (step + seed % 1000) / 1024 + i / 4096``, which goes on at -1 where it reaches 1; infos
+    continue the count of the outputs.
     """
     base = _mean(inputs) + (step + seed % 1000) / 1024
-    return (np.arange(count) / 4096 + base).astype(np.float32)
+    return _within(np.arange(count) / 4096 + base).astype(np.float32)
+
+
+def _within(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """In [-1, 1), as announced; what is there already stays exactly what it is."""
+    return np.where(values < 1.0, values, (values + 1.0) % 2.0 - 1.0)
 
 
 def _mean(inputs: NDArray[np.float32]) -> float:
@@ -84,7 +90,7 @@ class SyntheticWorld:
                 name,
                 [InterfaceValue(motor, -1.0, 1.0) for motor in motors],
                 [InterfaceValue(sensor, -1.0, 1.0) for sensor in sensors],
-                [InterfaceValue(info, 0.0, 1.0) for info in told],
+                [InterfaceValue(info, -1.0, 1.0) for info in told],
             )
             for name in names
         ]
@@ -97,6 +103,7 @@ class SyntheticWorld:
         self._values = [float(index) for index in range(values)]
         self.variables = [self._variable(index) for index in range(values)]
         self._ramp = (np.arange(len(sensors) + len(told)) / 4096).astype(np.float64)
+        self._top = float(self._ramp[-1]) if len(self._ramp) else 0.0
 
     def _variable(self, index: int) -> Variable:
         def write(value: float) -> bool:
@@ -123,9 +130,12 @@ class SyntheticWorld:
             base = _mean(agent.inputs) + offset
             outputs = agent.outputs
             count = len(outputs)
-            outputs[:] = self._ramp[:count] + base
+            values = self._ramp + base
+            if base + self._top >= 1.0:
+                values = _within(values)
+            outputs[:] = values[:count]
             if len(agent.infos):
-                agent.infos[:] = self._ramp[count:] + base
+                agent.infos[:] = values[count:]
         if self._steps % MARK_EVERY == 0:
             self._occurred.append(MARK)
 

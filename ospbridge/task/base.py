@@ -15,6 +15,7 @@ import numpy as np
 from ospbridge.errors import LocalProtocolError
 from ospbridge.finite import all_finite
 from ospbridge.interface import BoxSpace, Feedback, PlainInfo, Space
+from ospbridge.task.outside import SELDOM, Outside, unheard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
+    from ospbridge.task.outside import Remark
 
 __all__ = ["ANY_NUMBER", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
 
@@ -29,6 +31,10 @@ FLOAT: Final = np.dtype(np.float32)
 _LARGEST: Final = float(np.finfo(np.float32).max)
 ANY_NUMBER: Final = (-_LARGEST, _LARGEST)
 """Between these is every float32 that is a number."""
+LEFT: Final = (
+    "observations leave their space; observe.ranges or observe.range of a scenario mends the space, "
+    "observe.out_of_range what leaves it"
+)
 
 
 class Task:
@@ -67,6 +73,11 @@ class Task:
         self.info_names = agent.info_names
         self.as_given: tuple[float, float] | None = None
         """An action of numbers between these is the inputs as it is; None: only ``inputs`` knows."""
+        self.remark: Remark = unheard
+        """Takes what users should know; the session sets it when it asks what the task wants."""
+        self._outside: Outside | None = None
+        self._unlooked = 0
+        """Steps since an observation was looked at."""
         self._plain_info: PlainInfo | None = None
         """Of the episode's seed; None where each step's info names the infos."""
 
@@ -103,17 +114,31 @@ class Task:
     def begin(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What the settling steps after a reset brought; their flags end nothing."""
         self.restart(outcome)
-        return Feedback(self.observe(outcome), info=self._info(outcome, seed=seed))
+        observation = self.observe(outcome)
+        self._look(observation)
+        return Feedback(observation, info=self._info(outcome, seed=seed))
 
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
         """What a step brought."""
         reward, terminated, truncated = self.judge(outcome)
         observation = self.observe(outcome)
+        self._unlooked += 1
+        if self._unlooked >= SELDOM or terminated or truncated:
+            self._look(observation)
         return Feedback(observation, reward, terminated, truncated, "", self._info_of(outcome, seed=seed))
 
     def cut(self, observation: NDArray[np.float32], reason: str, *, seed: int) -> Feedback:
         """The honest end of an episode whose last step cannot be told: the last observation again."""
         return Feedback.cut(observation, reason, seed=seed, info_names=self.info_names)
+
+    def _look(self, observation: NDArray[np.float32]) -> None:
+        """Tell of an observation that is not in its space, once."""
+        self._unlooked = 0
+        if self._outside is None:
+            space = self.observation_space
+            self._outside = Outside(self.agent.name, self.observation_names, space.low, space.high, LEFT)
+        if self._outside.possible:
+            self._outside.look(observation, self.remark)
 
     def name_no_infos(self) -> bool:
         """For whoever tells the infos as numbers: steps with nothing else to tell share a ``PlainInfo`` from now on.

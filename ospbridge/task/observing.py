@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ospbridge.finite import all_finite
 from ospbridge.interface import BoxSpace
 from ospbridge.task.base import bounds
 from ospbridge.task.choosing import choose
+from ospbridge.task.outside import Outside, unheard
 from ospbridge.task.scenario import NotFinite, OutOfRange, Ranges, SourceKind
 from ospbridge.task.variables import number_of, source
 
@@ -18,16 +19,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.interface import AgentInterface, StepOutcome
+    from ospbridge.task.outside import Remark
     from ospbridge.task.scenario import Observe
     from ospbridge.toml.tables import Mistakes
 
 __all__ = ["Observer"]
 
+CLIPPED: Final = "clipped (observe.out_of_range = 'clip')"
+
 
 class Observer:
     """``observe`` makes the observation; ``reason`` then says why the episode must end, or is empty."""
 
-    def __init__(self, agent: AgentInterface, observe: Observe, mistakes: Mistakes, *, bounded: bool) -> None:
+    def __init__(
+        self,
+        agent: AgentInterface,
+        observe: Observe,
+        mistakes: Mistakes,
+        *,
+        bounded: bool,
+        remark: Remark = unheard,
+    ) -> None:
         self.agent = agent.name
         self.reason = ""
         outputs = [value.name for value in agent.outputs]
@@ -58,6 +70,11 @@ class Observer:
         # Asked in every step, and looking an enumeration's member up costs more than this.
         self._mends = self._not_finite is not NotFinite.PASS
         self._looks = self._out_of_range is OutOfRange.END
+        self._remark = remark
+        self._cut: Outside | None = None
+        """Tells of what is clipped, once."""
+        if self._out_of_range is OutOfRange.CLIP:
+            self._cut = Outside(self.agent, self.names, low, high, CLIPPED)
         self._clips = self._out_of_range is not OutOfRange.PASS
         self._scale: NDArray[np.float32] | None = None
         self._shift = np.zeros(len(low), np.float32)
@@ -119,6 +136,8 @@ class Observer:
             frame = self._mended(frame)
         if self._looks:
             self._look_at_range(frame)
+        elif self._cut is not None and self._cut.possible:
+            self._cut.look(frame, self._remark)
         if self._scale is not None:
             frame = frame * self._scale + self._shift
         if self._clips:

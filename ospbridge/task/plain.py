@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.interface import Feedback
 from ospbridge.task.base import ANY_NUMBER, Task
+from ospbridge.task.outside import SELDOM
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, StepOutcome
@@ -42,6 +43,9 @@ class PlainTask(Task):
         """What a step brought."""
         if not self._silent:
             return super().evaluate(outcome, seed=seed)
+        self._unlooked += 1
+        if self._unlooked >= SELDOM:
+            self._look(outcome.outputs)
         return Feedback(outcome.outputs, 0.0, False, False, "", self._info_of(outcome, seed=seed))
 
     def judge(self, outcome: StepOutcome) -> tuple[float, bool, bool]:

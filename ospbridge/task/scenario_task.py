@@ -21,6 +21,7 @@ from ospbridge.task.base import Task
 from ospbridge.task.choosing import need_one, spread
 from ospbridge.task.expressions import Judge
 from ospbridge.task.observing import Observer
+from ospbridge.task.outside import SELDOM
 from ospbridge.task.plain import REWARD, TERMINATED, TRUNCATED
 from ospbridge.task.scenario import ResetObservation, Source, SourceKind
 from ospbridge.task.variables import number_of
@@ -76,7 +77,7 @@ class ScenarioTask(Task):
         """Which step was the first one of an action."""
         self._ends = frozenset(episode.terminated_on)
         self._actor = Actor(agent, rules.action, self.neutral, mistakes)
-        self._observer = Observer(agent, rules.observe, mistakes, bounded=bounded)
+        self._observer = Observer(agent, rules.observe, mistakes, bounded=bounded, remark=self._remark)
         self.action_space = self._actor.space
         self.observation_space: BoxSpace = self._observer.space
         self.action_names = self._actor.names
@@ -236,6 +237,7 @@ class ScenarioTask(Task):
             space = self.observation_space
             nothing = np.clip(np.zeros_like(space.low), space.low, space.high)
             observation = nothing if self._zeros else self.observe(outcome)
+        self._look(observation)
         return Feedback(observation, info=self._info(outcome, seed=seed))
 
     def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
@@ -267,12 +269,18 @@ class ScenarioTask(Task):
         if steps == self._last_step:
             truncated = True
         info = self._info_of(outcome, seed=seed)
+        self._unlooked += 1
+        look = self._unlooked >= SELDOM or terminated or truncated
         if judged is not None:
+            if look:
+                self._look(outputs)
             if type(reward) is not float:
                 reward = float(reward)
             return Feedback(outputs, reward, bool(terminated), bool(truncated), "", info)
         observation = self.observe(outcome)
         reason = self._observer.reason
+        if look:
+            self._look(observation)
         if reason and not terminated:
             info = {**info, "reason": reason}
             return Feedback(observation, reward, terminated, True, reason, info)
@@ -284,6 +292,10 @@ class ScenarioTask(Task):
             numbers: tuple[float, ...] = self._outputs(outcome.outputs.tolist())
             return numbers
         return tuple([read(outcome) for read in self._readers])
+
+    def _remark(self, text: str, *, about: str = "") -> None:
+        """To whoever listens by then."""
+        self.remark(text, about=about)
 
     def _failed(self, what: str) -> TaskError:
         return TaskError(f"{self.scenario.origin or self.scenario.name}, agent {self.agent.name!r}: {what}")

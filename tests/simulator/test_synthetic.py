@@ -21,6 +21,25 @@ def test_outputs_and_infos_are_as_promised() -> None:
         assert np.array_equal(agent.infos, promised[5:])
 
 
+def test_outputs_and_infos_stay_in_their_announced_ranges_and_as_promised() -> None:
+    world = SyntheticWorld(2, 5, 2)
+    (agent,) = world.agents
+    world.reset(999)
+    agent.inputs[:] = 1.0
+    seen = set()
+    for step in range(1, 3 * 2048):
+        world.step()
+        promised = expected(agent.inputs, step, 7, seed=999)
+        assert np.array_equal(agent.outputs, promised[:5])
+        assert np.array_equal(agent.infos, promised[5:])
+        assert (np.abs(promised) <= 1.0).all()
+        seen.add(promised[0].item())
+    assert len(seen) == 2048
+    assert {(value.min, value.max) for value in (*agent.interface.outputs, *agent.interface.infos)} == {
+        (-1.0, 1.0)
+    }
+
+
 def test_sizes_may_be_nothing() -> None:
     world = SyntheticWorld(0, 0)
     world.reset(0)

@@ -1,0 +1,147 @@
+"""Sensors outside their ranges are told of, once, whatever becomes of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ospbridge.task.outside import SELDOM, Outside
+from ospbridge.task.plain import PlainTask
+from tests.task.agents import arm, outcome, task
+
+if TYPE_CHECKING:
+    from ospbridge.task.base import Task
+
+LEFT, RIGHT = "'/Left/Angle [-1,1]'", "'/Right/Angle'"
+
+
+def heard(tried: Task) -> list[str]:
+    """What it remarks from now on."""
+    told: list[str] = []
+
+    def remark(text: str, *, about: str = "") -> None:
+        assert about
+        told.append(text)
+
+    tried.remark = remark
+    return told
+
+
+@pytest.mark.parametrize("tried", [PlainTask(arm(), bounded=True), task()], ids=["plain", "scenario"])
+def test_a_first_observation_that_is_not_in_its_space_is_told_once(tried: Task) -> None:
+    told = heard(tried)
+    assert tried.begin(outcome(1.5, 0.5), seed=1).observation[0] == 1.5
+    tried.begin(outcome(0.0, 2.5), seed=2)
+    (text,) = told
+    assert text.startswith(
+        f"{LEFT} of agent 'arm' is 1.5, outside its range from -1 to 1: observations leave"
+    )
+
+
+@pytest.mark.parametrize(
+    "tried",
+    [PlainTask(arm(), bounded=True), task(), task('[agent.observe]\noutputs = ["*Angle*"]')],
+    ids=["silent", "plain", "chosen"],
+)
+def test_later_ones_are_looked_at_now_and_then(tried: Task) -> None:
+    told = heard(tried)
+    tried.begin(outcome(0.5), seed=1)
+    for _ in range(SELDOM - 1):
+        tried.evaluate(outcome(1.5), seed=1)
+    assert told == []
+    tried.evaluate(outcome(1.5), seed=1)
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("event", ["fell", ""])
+def test_the_last_one_of_an_episode_is_looked_at(event: str) -> None:
+    tried = task('[agent.episode]\nterminated_on = ["fell"]\nmax_steps = 2')
+    told = heard(tried)
+    tried.begin(outcome(0.5), seed=1)
+    tried.evaluate(outcome(1.5), seed=1)
+    assert told == []
+    feedback = tried.evaluate(outcome(1.5, events=[event] if event else []), seed=1)
+    assert feedback.terminated or feedback.truncated
+    assert len(told) == 1
+
+
+def test_what_the_simulator_itself_ends_is_looked_at_too() -> None:
+    names = ("/episode/terminated",)
+    tried = PlainTask(arm(infos=names), bounded=True)
+    told = heard(tried)
+    tried.begin(outcome(0.5, infos=[0.0]), seed=1)
+    tried.evaluate(outcome(1.5, infos=[1.0]), seed=1)
+    assert len(told) == 1
+
+
+def test_what_is_clipped_is_told_of_when_it_happens_and_once() -> None:
+    tried = task('[agent.observe]\nout_of_range = "clip"')
+    told = heard(tried)
+    tried.begin(outcome(0.5), seed=1)
+    assert tried.evaluate(outcome(0.5, -7.0), seed=1).observation.tolist() == [0.5, -1.0, 0.0]
+    tried.evaluate(outcome(3.0, -7.0), seed=1)
+    (text,) = told
+    assert text == (
+        f"{RIGHT} of agent 'arm' is -7, outside its range from -1 to 1: clipped (observe.out_of_range = 'clip')"
+    )
+
+
+def test_what_ends_the_episode_is_its_reason_and_no_remark() -> None:
+    tried = task('[agent.observe]\nout_of_range = "end"')
+    told = heard(tried)
+    tried.begin(outcome(0.5), seed=1)
+    assert "its range ends at -1 and 1" in tried.evaluate(outcome(1.5), seed=1).reason
+    assert told == []
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_nothing_is_told_of_what_has_no_range_or_is_in_it(bounded: bool) -> None:
+    for tried in (PlainTask(arm(), bounded=bounded), task(bounded=bounded)):
+        told = heard(tried)
+        angle = 1.0 if bounded else 90.0
+        tried.begin(outcome(angle, -angle, 1e9), seed=1)
+        for _ in range(2 * SELDOM):
+            tried.evaluate(outcome(angle, -angle, 1e9), seed=1)
+        assert told == []
+
+
+def test_what_float32_rounds_at_the_end_of_a_range_is_in_it() -> None:
+    low, high = np.array([-0.1, 0.0], np.float32), np.array([0.1, np.inf], np.float32)
+    ranges = Outside("arm", ["a", "b"], low, high, "so")
+    told: list[str] = []
+
+    def remark(text: str, *, about: str = "") -> None:
+        told.append(text)
+
+    beyond = np.float32(0.2)
+    ranges.look(np.array([np.nextafter(high[0], beyond), 0.0], np.float32), remark)
+    ranges.look(np.array([np.nextafter(low[0], -beyond), 0.0], np.float32), remark)
+    assert told == []
+    assert ranges.possible
+    ranges.look(np.array([0.1001, 1.0], np.float32), remark)
+    assert told == ["'a' of agent 'arm' is 0.1001, outside its range from -0.1 to 0.1: so"]
+    assert not ranges.possible
+
+
+@pytest.mark.parametrize(
+    "count, also",
+    [(1, ""), (2, " (also 'b')"), (3, " (also 'b', 'c')"), (5, " (also 'b', 'c' and 2 more)")],
+)
+def test_some_of_the_others_that_are_outside_are_named(count: int, also: str) -> None:
+    names = list("abcde")
+    ends = np.ones(5, np.float32)
+    numbers = np.zeros(5, np.float32)
+    numbers[:count] = -2.0
+    told: list[str] = []
+
+    def remark(text: str, *, about: str = "") -> None:
+        told.append(text)
+
+    Outside("arm", names, -ends, ends, "so").look(numbers, remark)
+    assert told == [f"'a' of agent 'arm' is -2, outside its range from -1 to 1{also}: so"]
+
+
+def test_a_task_of_no_session_tells_nobody() -> None:
+    PlainTask(arm(), bounded=True).begin(outcome(1.5), seed=1)
