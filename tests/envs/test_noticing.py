@@ -12,7 +12,7 @@ import pytest
 import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.noticing import tell_at_once
-from ospbridge.osp.client import resetting
+from ospbridge.osp.client import seeding
 from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -61,7 +61,7 @@ BOTH = pytest.mark.parametrize("made", [single, vector])
 def test_a_simulator_that_takes_no_seed_is_told_of_with_the_first_reset_alone(
     simulator: UdpSimulator, made: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resetting, "SEED", "/No/Seed")
+    monkeypatch.setattr(seeding, "SEED", "/No/Seed")
     env = made(str(simulator.address))
     with pytest.warns(UserWarning, match="no variable /No/Seed: seeds have no effect"):
         env.reset(seed=1)

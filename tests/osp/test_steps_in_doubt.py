@@ -19,7 +19,7 @@ from ospbridge.osp.client.asking import set_value
 from ospbridge.osp.client.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.client.machine import MUTE, ClientMachine
 from ospbridge.osp.client.notices import Notice, WorldReset
-from ospbridge.osp.client.resetting import SEED
+from ospbridge.osp.client.seeding import SEED
 from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -702,6 +702,45 @@ def test_a_simulator_that_never_answers_about_the_seed_is_not_asked_for_ever() -
         assert machine.deadline is not None
         machine.handle_timer(machine.deadline)
     assert Notice(f"{machine.peer} has no variable {SEED}: seeds have no effect") in machine.notices
+
+
+OWN_SEEDS = "/Simulation/RandomizeSeedAtReset"
+
+
+@pytest.mark.parametrize(
+    "content, told", [("T", True), ("true", True), ("1", True), ("F", False), ("", False)]
+)
+def test_a_simulator_that_is_set_to_draw_its_own_seeds_is_told_of_once(content: str, told: bool) -> None:
+    machine = resetting(0, seed=7)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 1))
+    give(machine, ValueIds(1), ValueInfo(0, 4, "Bool", OWN_SEEDS), ValueContent(4, content))
+    found = [notice.text for notice in machine.notices if OWN_SEEDS in notice.text]
+    assert len(found) == told
+    assert all(f"given seeds have no effect ({OWN_SEEDS} is {content}; false under" in text for text in found)
+    machine.interrupt(TimeoutError())
+    sent(machine)
+    machine.begin(barrier.reset(machine, 8), 0.0)
+    give(machine, *[SetValueAck(3, 1)] * 2)
+    *_, question = sent(machine)
+    assert isinstance(question, GetValue)
+    assert question.value_id == CLOCK, "it was asked once"
+
+
+@pytest.mark.parametrize("answers", [(), (ValueIds(0),), (ValueIds(1), ValueInfo(0, 4, "Bool", OWN_SEEDS))])
+def test_a_simulator_that_does_not_tell_whether_it_draws_its_own_seeds_is_reset_all_the_same(
+    answers: tuple[Message, ...],
+) -> None:
+    machine = resetting(0, seed=7)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 1))
+    give(machine, *answers)
+    while Code.RESET_SIMULATION not in codes(machine):
+        silence(machine)
+        give(machine, at(0))
+    give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0))
+    while not machine.finished:
+        give(machine, at(0))
+    assert machine.result() is True
+    assert not any(OWN_SEEDS in notice.text for notice in machine.notices)
 
 
 def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:

@@ -12,13 +12,11 @@ from ospbridge.errors import (
     QueryTimeout,
     SessionLost,
     StepUncertain,
-    ValueRejected,
 )
 from ospbridge.osp.client.asking import LAST_WORD, get_value
 from ospbridge.osp.client.clock import Moved
-from ospbridge.osp.client.listing import find_value
-from ospbridge.osp.client.renumbering import write_value
 from ospbridge.osp.client.roster import overview, who_is_missing
+from ospbridge.osp.client.seeding import seed_by_value
 from ospbridge.osp.client.timekeeping import (
     does_not_count_steps,
     runs_on,
@@ -35,9 +33,8 @@ from ospbridge.osp.step.straight import VOTES_AT_ONCE
 if TYPE_CHECKING:
     from ospbridge.osp.client.machine import ClientMachine, Exchange, Reply
 
-__all__ = ["SEED", "reset"]
+__all__ = ["reset"]
 
-SEED: Final = "/Simulation/Seed"
 USUAL: Final = 1.0
 """Seconds that a reset may take before its completion is taken for lost, where the clock shows that it ran."""
 USUAL_UNSEEN: Final = 3.0
@@ -232,7 +229,7 @@ def _completed(m: ClientMachine, seed: int) -> Exchange[_Reset]:
 def _voted(m: ClientMachine, seed: int) -> Exchange[_Reset]:
     """The first vote is given, or as many as may be under way where the server takes them so."""
     if seed and m.profile.seed_by is SeedBy.VALUE:
-        yield from _seed_by_value(m, seed)
+        yield from seed_by_value(m, seed)
     # What it shows is known behind that already, and a second look is only for clocks that may not count steps.
     look = m.clock.base is not None or m.clock.usual is None
     if m.clock.base is None:
@@ -320,32 +317,6 @@ def _look_for_a_step(m: ClientMachine, r: _Reset) -> None:
     if m.guarded and may_have and m.clock.base and not m.clock.outlasts_resets:
         m.suspect = f"the clock shows {m.clock.base:.9g} s behind a reset: a vote of before it ran a step"
         raise StepUncertain(f"the episode cannot begin: {m.suspect}", by_network=m.doubled)
-
-
-def _seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
-    if m.seedless:
-        return
-    try:
-        entry = None if m.repository_mute else (yield from find_value(m, SEED))
-    except QueryTimeout:
-        # The clock is asked for next: in one silence both count as one.
-        m.mute_questions += m.clock.known
-        if not m.repository_mute:
-            # A simulator that was stopped, or busy, may have the variable all the same: the next reset asks again.
-            m.notices.remark(
-                f"{m.peer} did not answer about {SEED}: it has not got the seed {seed}", about=SEED
-            )
-            return
-        entry = None
-    try:
-        done = (yield from write_value(m, SEED, str(seed), sets_pace=False)) if entry else None
-    except ValueRejected:
-        done = False
-    if done is None:
-        m.seedless = True
-        m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
-    elif not done:
-        m.notices.remark(f"{m.peer} refused the seed {seed}", about=SEED)
 
 
 def _reset_found_out(m: ClientMachine, r: _Reset, limit: float) -> Exchange[bool]:

@@ -82,6 +82,8 @@ class SessionState:
     """So many questions for lists of variables met silence, and none was answered since."""
     seedless: bool = False
     """The simulator has no variable to take a seed by."""
+    own_seeds_looked_for: bool = False
+    """Whether the simulator draws seeds of its own was asked."""
     vote_outstanding: bool = False
     resets_outstanding: int = 0
     """Reset votes that were sent and not seen to be used up."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ospbridge.counts import numbered
 from ospbridge.errors import OspBridgeError, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.client.clock import Moved
-from ospbridge.osp.client.resetting import SEED, reset
+from ospbridge.osp.client.resetting import reset
+from ospbridge.osp.client.seeding import SEED
 from ospbridge.osp.client.timekeeping import VOTE_OUTSTANDING, as_announced, learned_clock, start_clock
 from ospbridge.osp.client.unasked import denies_reset, reset_by_others
 from ospbridge.osp.messages import StepCompleted
