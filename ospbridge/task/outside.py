@@ -66,10 +66,14 @@ class Outside:
         self.possible = False
         first, *others = np.flatnonzero(outside).tolist()
         low, high = (end[first] for end in self._ends)
-        also = ", ".join(repr(self._names[at]) for at in others[: SHOWN - 1])
+        also = ", ".join(map(self._name, others[: SHOWN - 1]))
         more = f" and {len(others) - SHOWN + 1} more" if len(others) >= SHOWN else ""
         remark(
-            f"{self._names[first]!r} of agent {self._agent!r} is {numbers[first]:g}, outside its range from {low:g} to "
+            f"{self._name(first)} of agent {self._agent!r} is {numbers[first]:g}, outside its range from {low:g} to "
             f"{high:g}{f' (also {also}{more})' if also else ''}: {self._consequence}",
             about=ABOUT,
         )
+
+    def _name(self, at: int) -> str:
+        """A class of a user may observe more than it names."""
+        return repr(self._names[at]) if at < len(self._names) else f"number {at} of the observation"

@@ -80,7 +80,7 @@ def test_describe_json_is_exactly_as_promised(serve: Callable[[World], Served]) 
             {"name": "/sensor/0", "min": -1.0, "max": 1.0},
             {"name": "/sensor/1", "min": -1.0, "max": 1.0},
         ],
-        "infos": [{"name": "/info/0", "min": 0.0, "max": 1.0}],
+        "infos": [{"name": "/info/0", "min": -1.0, "max": 1.0}],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -132,10 +133,13 @@ def test_an_agent_that_another_client_took_meanwhile_is_told_as_that_clients(tmp
         address = str(simulator.address)
         with Daemon(simulator.address, directory=tmp_path) as daemon:
             seat = seat_of("agent2")
+            # It would take its agents again as soon as it hears that they are free.
+            daemon.process.send_signal(signal.SIGSTOP)
             with BlockingSession.connect(address, reclaim_stale=False) as other:
                 other.restart_communication()
             with BlockingSession.connect(address, reclaim_stale=False) as other:
                 other.register("agent2")
+                daemon.process.send_signal(signal.SIGCONT)
                 give_up = time.monotonic() + 20
                 while (found := daemon.status()).rebuilds == 0 or not found.ready:
                     assert time.monotonic() < give_up, found

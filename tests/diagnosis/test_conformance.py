@@ -36,6 +36,7 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.addresses import resolve
 from tests.diagnosis.foreign import GREETING, ForeignServer
 from tests.diagnosis.worlds import roomy_world
+from tests.raw_world import RawWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -220,10 +221,13 @@ def test_a_world_that_counts_its_steps_is_seen_to_begin_as_the_seed_says(*, seed
 
 
 def test_outputs_that_leave_their_range_are_named() -> None:
-    with serve(SyntheticWorld(1, 2, 1), NERD) as simulator:
+    with serve(RawWorld(1, 2, 1), NERD) as simulator:
         (found,) = tried(simulator, "D18")
     assert found.verdict is Verdict.SEEN
-    assert "/info/0" in found.detail
+    assert found.detail.startswith("2 of 3 left their range in step 1: /sensor/1 1.2207 of [-1, 1]")
+    with serve(SyntheticWorld(1, 2, 1), NERD) as simulator:
+        (found,) = tried(simulator, "D18")
+    assert found.verdict is Verdict.NOT_SEEN
 
 
 def test_a_world_without_inputs_and_outputs_is_probed_as_far_as_it_goes() -> None:

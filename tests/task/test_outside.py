@@ -143,5 +143,18 @@ def test_some_of_the_others_that_are_outside_are_named(count: int, also: str) ->
     assert told == [f"'a' of agent 'arm' is -2, outside its range from -1 to 1{also}: so"]
 
 
+def test_numbers_that_a_class_of_a_user_does_not_name_are_told_by_their_place() -> None:
+    ends = np.ones(3, np.float32)
+    told: list[str] = []
+
+    def remark(text: str, *, about: str = "") -> None:
+        told.append(text)
+
+    Outside("arm", ["a"], -ends, ends, "so").look(np.array([0.0, 2.0, 3.0], np.float32), remark)
+    (text,) = told
+    assert text.startswith("number 1 of the observation of agent 'arm' is 2, outside")
+    assert "(also number 2 of the observation)" in text
+
+
 def test_a_task_of_no_session_tells_nobody() -> None:
     PlainTask(arm(), bounded=True).begin(outcome(1.5), seed=1)
