@@ -11,7 +11,7 @@ from ospbridge.finite import all_finite
 from ospbridge.interface import BoxSpace
 from ospbridge.task.base import bounds
 from ospbridge.task.choosing import choose
-from ospbridge.task.outside import Outside, unheard
+from ospbridge.task.outside import Outside
 from ospbridge.task.scenario import NotFinite, OutOfRange, Ranges, SourceKind
 from ospbridge.task.variables import number_of, source
 
@@ -38,7 +38,7 @@ class Observer:
         mistakes: Mistakes,
         *,
         bounded: bool,
-        remark: Remark = unheard,
+        remark: Remark,
     ) -> None:
         self.agent = agent.name
         self.reason = ""

@@ -13,19 +13,25 @@ from tests.task.agents import arm, outcome, task
 
 if TYPE_CHECKING:
     from ospbridge.task.base import Task
+    from ospbridge.task.outside import Remark
 
 LEFT, RIGHT = "'/Left/Angle [-1,1]'", "'/Right/Angle'"
 
 
-def heard(tried: Task) -> list[str]:
-    """What it remarks from now on."""
+def ear() -> tuple[list[str], Remark]:
+    """What is remarked, and what takes it."""
     told: list[str] = []
 
     def remark(text: str, *, about: str = "") -> None:
         assert about
         told.append(text)
 
-    tried.remark = remark
+    return told, remark
+
+
+def heard(tried: Task) -> list[str]:
+    """What it remarks from now on."""
+    told, tried.remark = ear()
     return told
 
 
@@ -110,11 +116,7 @@ def test_nothing_is_told_of_what_has_no_range_or_is_in_it(bounded: bool) -> None
 def test_what_float32_rounds_at_the_end_of_a_range_is_in_it() -> None:
     low, high = np.array([-0.1, 0.0], np.float32), np.array([0.1, np.inf], np.float32)
     ranges = Outside("arm", ["a", "b"], low, high, "so")
-    told: list[str] = []
-
-    def remark(text: str, *, about: str = "") -> None:
-        told.append(text)
-
+    told, remark = ear()
     beyond = np.float32(0.2)
     ranges.look(np.array([np.nextafter(high[0], beyond), 0.0], np.float32), remark)
     ranges.look(np.array([np.nextafter(low[0], -beyond), 0.0], np.float32), remark)
@@ -134,22 +136,14 @@ def test_some_of_the_others_that_are_outside_are_named(count: int, also: str) ->
     ends = np.ones(5, np.float32)
     numbers = np.zeros(5, np.float32)
     numbers[:count] = -2.0
-    told: list[str] = []
-
-    def remark(text: str, *, about: str = "") -> None:
-        told.append(text)
-
+    told, remark = ear()
     Outside("arm", names, -ends, ends, "so").look(numbers, remark)
     assert told == [f"'a' of agent 'arm' is -2, outside its range from -1 to 1{also}: so"]
 
 
 def test_numbers_that_a_class_of_a_user_does_not_name_are_told_by_their_place() -> None:
     ends = np.ones(3, np.float32)
-    told: list[str] = []
-
-    def remark(text: str, *, about: str = "") -> None:
-        told.append(text)
-
+    told, remark = ear()
     Outside("arm", ["a"], -ends, ends, "so").look(np.array([0.0, 2.0, 3.0], np.float32), remark)
     (text,) = told
     assert text.startswith("number 1 of the observation of agent 'arm' is 2, outside")
