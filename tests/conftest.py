@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ import structlog
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ospbridge.osp.profile import Profile
 
@@ -46,29 +47,50 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--part",
-        metavar="I/N",
-        help="of the tests that use sockets, run only each Nth, beginning with the Ith; all others are run as ever",
+        "--whole", action="store_true", help="run all cases of the walks, not only a sample of each"
+    )
+    parser.addoption(
+        "--sample-seed", type=int, default=1, metavar="N", help="draw other samples of the walks (default: 1)"
     )
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    if config.getoption("--whole"):
+        return "walks: all cases"
+    return f"walks: a sample of each, --sample-seed={config.getoption('--sample-seed')}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test is in the same part wherever and beside whatever it is run."""
-    said: str | None = config.getoption("--part")
-    if said is None:
+    """Of the cases of a test marked `sampled(n)`, n are left, drawn by the seed and by nothing else."""
+    if config.getoption("--whole"):
         return
-    part, _, of = said.partition("/")
-    if not (part.isdecimal() and of.isdecimal() and 1 <= int(part) <= int(of)):
-        msg = f"--part {said}: expected I/N with 1 <= I <= N, such as 1/2"
-        raise pytest.UsageError(msg)
-    kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
+    seed = config.getoption("--sample-seed")
+    walks: dict[str, list[pytest.Item]] = {}
     for item in items:
-        share = crc32(item.nodeid.encode()) % int(of) + 1
-        mine = share == int(part) or item.get_closest_marker("loopback") is None
-        (kept if mine else left_out).append(item)
-    items[:] = kept
-    config.hook.pytest_deselected(items=left_out)
+        if item.get_closest_marker("sampled"):
+            walks.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for cases in walks.values():
+        marker = cases[0].get_closest_marker("sampled")
+        assert marker is not None
+        cases.sort(key=lambda item: crc32(f"{seed} {item.nodeid}".encode()))
+        left_out.update(cases[marker.args[0] :])
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+@pytest.fixture
+def sample(request: pytest.FixtureRequest) -> Callable[[Iterable[Any], int], list[Any]]:
+    """`sample(cases, n)`: n of the cases, in their order, drawn by `--sample-seed`; all of them with `--whole`."""
+
+    def drawn(cases: Iterable[Any], n: int) -> list[Any]:
+        everything = list(cases)
+        if request.config.getoption("--whole") or len(everything) <= n:
+            return everything
+        draw = random.Random(f"{request.config.getoption('--sample-seed')} {request.node.nodeid}")
+        return [everything[at] for at in sorted(draw.sample(range(len(everything)), n))]
+
+    return drawn
 
 
 @pytest.fixture(scope="session", autouse=True)
