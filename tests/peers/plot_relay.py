@@ -1,6 +1,6 @@
-"""A picture of learning curves: ``python -m tests.peers.plot_relay PICTURE.svg CURVE.json ...``; needs matplotlib.
+"""A picture of learning curves: ``python -m tests.peers.plot_relay PICTURE.svg PREFIX``; needs matplotlib.
 
-The curves are those that ``train_relay`` writes with ``--json``.
+The curves are in the files PREFIX*.json, as ``train_relay`` writes them with ``--json``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from matplotlib import pyplot as plt
 
 
 def main() -> None:
-    picture, *files = map(Path, sys.argv[1:])
+    picture, prefix = map(Path, sys.argv[1:])
+    files = sorted(prefix.parent.glob(f"{prefix.name}*.json"))
     figure, axes = plt.subplots(figsize=(6, 3.2))
     curves = [json.loads(file.read_text()) for file in files]
     for found in curves:

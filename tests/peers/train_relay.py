@@ -214,7 +214,8 @@ def main() -> None:
         "--runners", type=int, default=0, help="RLlib's env runners: as many simulators and daemons"
     )
     parser.add_argument("--early", action="store_true", help="start the daemons before the server is ready")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of runs, one after the other")
+    parser.add_argument("--enough", type=int, help="so many of the seeds must learn well (default: all)")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--minibatch", type=int, default=125)
@@ -226,23 +227,38 @@ def main() -> None:
         "--stop-at", type=float, default=float("inf"), help="such a return that ends it early"
     )
     parser.add_argument("--within", type=float, default=600.0, help="seconds for all rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="for the figures and the learning curve")
+    parser.add_argument(
+        "--json", metavar="FILE", help="for the figures and the learning curve; {} in it becomes the seed"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    failures = [failure for seed in options.seeds if (failure := failure_of(seed, options))]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    enough = len(options.seeds) if options.enough is None else options.enough
+    sys.exit(len(options.seeds) - len(failures) < enough)
+
+
+def failure_of(seed: int, options: argparse.Namespace) -> str:
+    """Runs it with that seed, prints the figures, and says what is wrong with them: nothing, if it learned well."""
+    options.seed = seed
     try:
         with running() as place:
             figures = train(place, options)
     except Failed as failed:
-        sys.exit(str(failed))
+        return f"seed {seed}: {failed}"
     if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
-    print(json.dumps({name: value for name, value in figures.items() if name != "curve"}), flush=True)
+        Path(options.json.format(seed)).write_text(json.dumps(figures, indent=1) + "\n")
+    shown = {name: value for name, value in figures.items() if name != "curve"}
+    print(json.dumps({"seed": seed} | shown), flush=True)
     if figures["times"] < options.times:
-        sys.exit(
-            f"a mean return of {figures['first']} became {figures['last']}, expected {options.times:g} times as much"
+        return (
+            f"seed {seed}: a mean return of {figures['first']} became {figures['last']}, expected "
+            f"{options.times:g} times as much"
         )
     if figures["best_20"] < options.at_least:
-        sys.exit(f"the best mean return is {figures['best_20']}, expected {options.at_least:g} or more")
+        return f"seed {seed}: the best mean return is {figures['best_20']}, expected {options.at_least:g} or more"
+    return ""
 
 
 if __name__ == "__main__":
