@@ -26,14 +26,14 @@ from tests.daemon.running import PROGRAM, Daemon
 from tests.dashboard.synthetic import SyntheticSource, opened, status
 from tests.in_threads import in_thread
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
 exceptions = pytest.importorskip("selenium.common.exceptions")
 CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 pytestmark = [
     pytest.mark.peer,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="chromium and chromedriver are not installed"),
+    pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs a browser: apt-get install chromium chromium-driver"),
 ]
 
 WITHIN = 30.0
