@@ -33,7 +33,9 @@ CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.peer,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="needs a browser: apt-get install chromium chromium-driver"),
+    pytest.mark.skipif(
+        not (CHROMIUM and CHROMEDRIVER), reason="needs a browser: apt-get install chromium chromium-driver"
+    ),
 ]
 
 WITHIN = 30.0
