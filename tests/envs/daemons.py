@@ -52,7 +52,7 @@ def hosted(simulator: object, hub: Path, *options: str) -> Iterator[None]:
     def run() -> None:
         try:
             trio.run(serving)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # another thread tells it
             failed.append(error)
 
     thread = threading.Thread(target=run)

@@ -1,7 +1,10 @@
-"""Comparing an environment over OSP with the local one it hosts."""
+"""Comparing an environment over OSP with the local one it hosts, and what two of them did with what ran."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import gymnasium
@@ -35,3 +38,31 @@ def assert_equal_episodes(
             steps += 1
     local.close()
     return steps
+
+
+def play_side_by_side(make: Callable[[str], gymnasium.Env[Any, Any]], steps: int) -> None:
+    """Threads of their own make environments for agent1 and agent2, of one input, and step them in one barrier."""
+    together = Barrier(2)
+
+    def play(agent: str, sign: int) -> None:
+        env = make(agent)
+        together.wait(30)
+        env.reset(seed=1)
+        for number in range(steps):
+            *_, truncated, info = env.step(np.full(1, sign * number / 1024, np.float32))
+            assert not truncated, info["reason"]
+        together.wait(30)
+        env.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        for played in [pool.submit(play, "agent1", 1), pool.submit(play, "agent2", -1)]:
+            played.result(60)
+
+
+def assert_each_ran_once(ran: list[dict[str, Any]], steps: int) -> None:
+    """After the reset and its neutral step: each step, once, with the inputs of both."""
+    assert [entry["kind"] for entry in ran[: steps + 2]] == ["reset"] + ["step"] * (steps + 1)
+    for number, entry in enumerate(ran[2 : steps + 2]):
+        one, other = entry["agents"]["agent1"], entry["agents"]["agent2"]
+        assert (one["inputs"], other["inputs"]) == ([number / 1024], [-number / 1024])
+        assert len(one["votes"]) == len(other["votes"]) == 1

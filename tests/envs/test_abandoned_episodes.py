@@ -11,11 +11,10 @@ from ospbridge.osp.client.clock import ITERATIONS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import reached
 from tests.envs.kinds import only, parallel, single, step, vector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from ospbridge.interface import Endpoint
@@ -45,35 +44,26 @@ def reason(told: Any) -> str:
     return said
 
 
-def doubted(address: Endpoint, env: Any) -> None:
-    begun(env)
-    hasten(address)
-    step(env)
-    with pytest.warns(UserWarning, match=DOUBT):
-        _, info = env.reset(seed=1)
-    assert "4 steps were given, the clock shows 5" in reason(info)
-    _, info = env.reset(seed=1)
-    assert reason(info) == ""
-    env.close()
-
-
-@pytest.mark.parametrize("made", [single, vector, parallel])
-def test_a_direct_environment_warns_with_the_reset_of_steps_that_the_clock_denies(
-    made: Callable[..., Any],
-) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        doubted(simulator.address, made(str(simulator.address)))
-
-
-def test_so_does_one_at_a_hub(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [single, vector, parallel, "hub"])
+def test_a_reset_warns_of_steps_that_the_clock_denies(made: Any, tmp_path: Path) -> None:
+    way = "direct" if made != "hub" else "hub"
     with (
         UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator,
-        connected(simulator.address, tmp_path / "hub"),
+        reached(way, simulator.address, tmp_path / "hub") as where,
     ):
-        bridge = f"unix:{tmp_path}/hub"
-        doubted(
-            simulator.address, gymnasium.make("ospbridge/Agent-v0", agent="agent", bridge=bridge).unwrapped
-        )
+        if made == "hub":
+            env: Any = gymnasium.make("ospbridge/Agent-v0", **where).unwrapped
+        else:
+            env = made(str(simulator.address))
+        begun(env)
+        hasten(simulator.address)
+        step(env)
+        with pytest.warns(UserWarning, match=DOUBT):
+            _, info = env.reset(seed=1)
+        assert "4 steps were given, the clock shows 5" in reason(info)
+        _, info = env.reset(seed=1)
+        assert reason(info) == ""
+        env.close()
 
 
 def test_a_limit_of_gymnasium_does_not_hide_them() -> None:

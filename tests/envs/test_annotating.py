@@ -8,13 +8,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ospbridge.envs.rllib import OPTIONS
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.record.reading import read_recording
 from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +50,7 @@ def test_a_vector_environment_annotates_row_by_row_and_not_where_it_resets(
     scenario = tmp_path / "short.toml"
     scenario.write_text('name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 3\n')
     options = ["--record", str(tmp_path / "in"), "--scenario", str(scenario), "--reset-policy", "any"]
-    with connected(simulator.address, default_hub(), *options):
+    with hosted(simulator.address, default_hub(), *options):
         envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=2, annotates=True)
         vector: Any = envs.unwrapped
         envs.reset(seed=1)
@@ -85,7 +84,7 @@ def test_a_parallel_environment_annotates_by_agent(simulator: UdpSimulator, tmp_
     pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
     from ospbridge.envs.parallel import parallel_env
 
-    with connected(simulator.address, default_hub(), "--record", str(tmp_path / "in")):
+    with hosted(simulator.address, default_hub(), "--record", str(tmp_path / "in")):
         env = parallel_env(annotates=True)
         env.reset(seed=1)
         with pytest.raises(LocalProtocolError, match=r"annotations of \['agent2'\] are missing"):
@@ -126,7 +125,3 @@ def test_an_environment_that_joins_the_simulator_itself_says_that_nobody_would_h
     with pytest.raises(UsageError, match="joined the simulator itself"):
         vector.annotate(action_logp=np.zeros(2), action_dist_inputs=np.zeros((2, 2)))
     envs.close()
-
-
-def test_rllibs_env_config_takes_the_option() -> None:
-    assert "annotates" in OPTIONS

@@ -8,31 +8,23 @@ import time
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.envs.groups.group import DirectGroup
 from ospbridge.errors import (
-    AgentNotFound,
     AgentsInUse,
     LocalProtocolError,
-    OspBridgeError,
-    QueryTimeout,
     SessionLost,
-    SimulatorNotFound,
     StepUncertain,
     TaskError,
 )
-from ospbridge.observe.trace import read_trace
 from ospbridge.osp.timing import RESTART_SETTLES
-from ospbridge.session.absence import Absence
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.kinds import marked, only, parallel, single, step, vector
+from tests.envs.kinds import parallel, single, step, vector
 from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
@@ -46,7 +38,7 @@ assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
-@pytest.fixture(params=[single, vector, parallel])
+@pytest.fixture(params=[single, vector])
 def two_sessions(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[ClientMachine, Callable[[], ClientMachine]]]:
@@ -88,6 +80,7 @@ def test_a_network_that_repeated_something_just_now_is_distrusted_by_the_next_se
     assert machine.disturbed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("made", [single, vector, parallel])
 @pytest.mark.parametrize("wait", [0.0, 20.0])
 def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_not_there(
@@ -134,36 +127,7 @@ def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:
         env.close()
 
 
-@pytest.mark.parametrize("made", [vector, parallel])
-def test_a_reset_in_doubt_whose_rebuild_meets_silence_is_tried_once_more(
-    made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rebuild, settled = sharing.SharedSession.rebuild, DirectGroup._settled
-    troubles: list[OspBridgeError] = [
-        StepUncertain("counted twice", by_network=True),
-        QueryTimeout("nothing came", hint="wait"),
-    ]
-
-    def in_doubt_at_first(group: DirectGroup, *wanted: Any) -> Any:
-        if len(troubles) == 2:
-            raise troubles.pop(0)
-        return (yield from settled(group, *wanted))
-
-    def silent_at_first(shared: sharing.SharedSession) -> None:
-        if troubles:
-            raise troubles.pop(0)
-        rebuild(shared)
-
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = made(str(simulator.address))
-        monkeypatch.setattr(DirectGroup, "_settled", in_doubt_at_first)
-        monkeypatch.setattr(sharing.SharedSession, "rebuild", silent_at_first)
-        env.reset(seed=1)
-        assert not troubles
-        step(env)
-        env.close()
-
-
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("made", [single, vector, parallel])
 @pytest.mark.parametrize("numbers", [(2, 4, 1), (2, 3, 2), (2, 3, 0)], ids=str)
 def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_itself_again(
@@ -192,22 +156,6 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_
         env.close()
 
 
-@pytest.mark.parametrize("made", [single, vector, parallel])
-def test_what_the_caller_does_with_an_observation_is_not_told_again_when_the_simulator_dies(
-    made: Callable[..., Any],
-) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = made(str(simulator.address), step_timeout=2.0, query_timeout=0.5)
-        env.reset(seed=1)
-        observation = only(step(env)[0])
-        as_it_was = observation.copy()
-        observation *= 1000.0
-    told, _, _, truncated, _ = step(env)
-    assert only(truncated)
-    np.testing.assert_array_equal(only(told), as_it_was)
-    env.close()
-
-
 def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_it_joins_again() -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         env = single(str(simulator.address))
@@ -224,43 +172,10 @@ def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_i
         env.close()
 
 
-def test_whoever_is_thrown_out_again_while_it_joins_lets_that_restart_settle_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    away: list[bool] = []
-    registers = BlockingSession.register
-    restarts = iter([True, False])
-
-    class Looked(Absence):
-        def settled(self) -> bool:
-            away.append(super().settled())
-            return away[-1]
-
-    def register(session: BlockingSession, *names: str) -> tuple[AgentInterface, ...]:
-        if next(restarts):
-            with BlockingSession.connect(str(simulator.address), reclaim_stale=False) as other:
-                other.restart_communication()
-        return registers(session, *names)
-
-    monkeypatch.setattr(sharing, "Absence", Looked)
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = single(str(simulator.address))
-        env.reset(seed=1)
-        with BlockingSession.connect(str(simulator.address), reclaim_stale=False) as other:
-            other.restart_communication()
-        *_, truncated, _ = step(env)
-        assert truncated
-        monkeypatch.setattr(BlockingSession, "register", register)
-        env.reset(seed=2)
-        assert away == [False, False]
-        step(env)
-        env.close()
-
-
 def test_a_simulator_that_dies_and_is_back_at_once_uses_up_no_rebuild() -> None:
     port = free_port()
     env: Any = None
-    for number in range(2 * CAPACITY):
+    for number in range(CAPACITY + 2):
         with UdpSimulator(SyntheticWorld(2, 3), port=port) as simulator:
             env = env or single(str(simulator.address))
             env.reset(seed=number)
@@ -283,7 +198,7 @@ def test_a_restarted_simulator_may_still_load_its_scene_when_it_is_joined_again(
     with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port) as simulator:
         controls = simulator.machine.controls
         later, simulator.machine.controls = list(controls), []
-        loaded = threading.Timer(0.5, lambda: setattr(simulator.machine, "controls", later))
+        loaded = threading.Timer(0.2, lambda: setattr(simulator.machine, "controls", later))
         loaded.start()
         env.reset(seed=2)
         loaded.join()
@@ -291,7 +206,8 @@ def test_a_restarted_simulator_may_still_load_its_scene_when_it_is_joined_again(
         env.close()
 
 
-@pytest.mark.timeout(25)  # less than what is waited for by default
+@pytest.mark.timeout(60)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("made", [single, vector, parallel])
 @pytest.mark.parametrize("interrupted", [False, True], ids=["found", "not resolved at first"])
 def test_a_simulator_that_comes_back_at_another_address_of_its_name_is_joined_there(
@@ -313,7 +229,7 @@ def test_a_simulator_that_comes_back_at_another_address_of_its_name_is_joined_th
     monkeypatch.setattr(socket, "getaddrinfo", found)
     with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as before:
         answers.append(before)
-        env = made("simulator.test:45454", wait=20.0)
+        env = made("simulator.test:45454", wait=120.0)
         env.reset(seed=1)
     with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
         answers[:] = [None] * interrupted + [simulator]
@@ -325,57 +241,6 @@ def test_a_simulator_that_comes_back_at_another_address_of_its_name_is_joined_th
             # Whoever comes now finds it there as well.
             made("simulator.test:45454").close()
         env.close()
-
-
-def test_an_agent_that_never_comes_back_is_missed_within_the_time_for_joining() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        address = simulator.address
-        env = single(str(address), connect_timeout=1.0)
-        env.reset(seed=1)
-    step(env)
-    with UdpSimulator(SyntheticWorld(2, 3, names=["other"]), host=address.host, port=address.port):
-        with pytest.raises(AgentNotFound, match="it offers other"):
-            env.reset(seed=2)
-        env.close()
-
-
-def test_a_twin_is_told_of_events_and_values_though_the_other_has_built_the_session_anew(
-    tmp_path: Path,
-) -> None:
-    scenario = marked(tmp_path)
-    port = free_port()
-    with UdpSimulator(SyntheticWorld(2, 3, values=2), port=port) as simulator:
-        plain = single(str(simulator.address))
-        twin = single(str(simulator.address), scenario=str(scenario))
-        plain.reset(seed=1)
-    step(plain)
-    with UdpSimulator(SyntheticWorld(2, 3, values=2), port=port):
-        plain.reset(seed=2)
-        step(plain)
-        seen, _ = twin.reset(seed=3)
-        assert seen[-1] == 1.0
-        assert [step(twin)[2] for _ in range(9)] == [False] * 8 + [True]
-        twin.close()
-        plain.close()
-
-
-def test_an_environment_may_be_made_anew_for_one_that_never_got_its_simulator_back() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        address = simulator.address
-        old = single(str(address), step_timeout=1.0, query_timeout=0.5, connect_timeout=0.5)
-        old.reset(seed=1)
-    step(old)
-    with pytest.raises(SimulatorNotFound):
-        old.reset(seed=2)
-    with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port):
-        new = single(str(address))
-        new.reset(seed=3)
-        # The old one's going takes nothing from the new one.
-        old.close()
-        step(new)
-        twin = single(str(address))
-        twin.close()
-        new.close()
 
 
 @pytest.mark.parametrize("noticed", [True, False])
@@ -397,22 +262,6 @@ def test_an_environment_may_be_made_beside_one_that_has_lost_its_simulator_meanw
         assert not step(first)[3]
         twin.close()
         first.close()
-
-
-def test_a_twin_and_one_that_is_refused_leave_the_trace_of_the_first_alone(tmp_path: Path) -> None:
-    file = tmp_path / "first.jsonl"
-    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator:
-        address = str(simulator.address)
-        first = single(address, agent="agent1", trace=str(file))
-        size = file.stat().st_size
-        twin = single(address, agent="agent1", trace=str(file))
-        with pytest.raises(ospbridge.errors.AgentsInUse):
-            single(address, agent="agent2", trace=str(file))
-        assert file.stat().st_size >= size > 0
-        twin.close()
-        first.close()
-    whole = list(read_trace(file))
-    assert len(whole) > 4
 
 
 def test_a_step_that_cannot_be_judged_ends_the_episode(tmp_path: Path) -> None:

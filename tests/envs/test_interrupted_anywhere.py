@@ -6,28 +6,29 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import gymnasium
 import numpy as np
 import pytest
 
 import ospbridge
+from ospbridge.envs import sharing
 from ospbridge.errors import HubLost, LocalProtocolError, StepUncertain
 from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 from tests.envs.interrupting import AtLine
+from tests.envs.kinds import marked, only, parallel, step, vector
 
 assert ospbridge.__version__
-pytestmark = [pytest.mark.loopback, pytest.mark.exhaustive]
+pytestmark = pytest.mark.loopback
 
-PLACES: Final = 16
-"""That are tried of each kind, drawn from equal parts of all."""
-
-
+PARTS: Final = 100
+"""Into so many equal ones the lines of a step are divided. In each that is tried, one is drawn."""
+TRIED: Final = 12
 TOLD: Final = -1
 """In place of a step's number: its caller was told that this one is in doubt."""
 
@@ -59,10 +60,10 @@ class PlayingBySession:
 
     def __init__(self, simulator: UdpSimulator) -> None:
         self.simulator = simulator
-        self.session = self._connected()
+        self.session = self._hosted()
         self.sessions = lambda: [self.session]
 
-    def _connected(self) -> BlockingSession:
+    def _hosted(self) -> BlockingSession:
         session = BlockingSession.connect(str(self.simulator.address))
         session.register("agent")
         return session
@@ -72,7 +73,7 @@ class PlayingBySession:
             self.session.reset(1)
         except StepUncertain:
             self.session.close()
-            self.session = self._connected()
+            self.session = self._hosted()
             self.session.reset(1)
         self.step()
 
@@ -114,7 +115,7 @@ def playing(kind: str, profile: Profile, hub: Path) -> Iterator[Any]:
                 UdpSimulator(SyntheticWorld(1, 2, 1, agents=agents), port=0, profile=profile)
             )
 
-        def vector(count: int, **where: Any) -> Any:
+        def many(count: int, **where: Any) -> Any:
             envs: Any = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=count, **where)
             return stack.enter_context(closing(envs))
 
@@ -131,29 +132,31 @@ def playing(kind: str, profile: Profile, hub: Path) -> Iterator[Any]:
             both: Any = stack.enter_context(closing(parallel_env(str(simulator(2).address), "*")))
             yield PlayingInParallel(both, lambda: [both._group.shared.session])
         elif kind == "vector":
-            envs = vector(2, simulator=str(simulator(2).address), agents="*")
+            envs = many(2, simulator=str(simulator(2).address), agents="*")
             yield Playing(envs, lambda: [group.shared.session for group in envs._fleet.groups])
         elif kind == "fleet":
-            envs = vector(2, simulator=[str(simulator().address) for _ in range(2)])
+            envs = many(2, simulator=[str(simulator().address) for _ in range(2)])
             yield Playing(envs, lambda: [group.shared.session for group in envs._fleet.groups])
         elif kind == "hub":
-            stack.enter_context(connected(simulator().address, hub))
+            stack.enter_context(hosted(simulator().address, hub))
             attached: Any = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}").unwrapped
             yield Playing(stack.enter_context(closing(attached)))
         else:
-            stack.enter_context(connected(simulator(2).address, hub))
-            yield Playing(vector(2, bridge=f"unix:{hub}", agents="*"))
+            stack.enter_context(hosted(simulator(2).address, hub))
+            yield Playing(many(2, bridge=f"unix:{hub}", agents="*"))
 
 
-@pytest.mark.parametrize("disturbed", [False, True], ids=["quiet", "disturbed"])
+KINDS = ["session", "environment", "parallel", "vector", "fleet", "hub", "hub-vector"]
+
+
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    "kind", ["session", "environment", "parallel", "vector", "fleet", "hub", "hub-vector"]
+    "kind, disturbed",
+    [(kind, True) for kind in KINDS if not kind.startswith("hub")] + [(kind, False) for kind in KINDS],
 )
 def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
-    kind: str, disturbed: bool, profile: Profile, runtime_directory: Path
+    kind: str, disturbed: bool, profile: Profile, runtime_directory: Path, sample: Callable[..., list[int]]
 ) -> None:
-    if disturbed and kind.startswith("hub"):
-        pytest.skip("the session is the daemon's")
     drawn = random.Random(f"{kind} {disturbed} {profile.name}")
     with playing(kind, profile, runtime_directory / "hub") as player:
 
@@ -170,8 +173,9 @@ def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
 
         lines = interrupted(0)
         tried = 0
-        for part in range(PLACES):
-            line = drawn.randint(part * lines // PLACES + 1, (part + 1) * lines // PLACES)
+        parts = sample(range(PARTS), TRIED)
+        for part in parts:
+            line = drawn.randint(part * lines // PARTS + 1, (part + 1) * lines // PARTS)
             try:
                 interrupted(line)
             except KeyboardInterrupt:
@@ -181,4 +185,51 @@ def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
                 continue
             after = player.step()
             assert all(number in (TOLD, 3) for number in after), (line, after)
-        assert tried > PLACES // 2
+        assert tried > len(parts) // 2
+
+
+# --- while agents are joined again ----------------------------------------------------------------------------------
+
+
+def interrupted(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def lose_all() -> None:
+    for shared in sharing._shared.values():
+        shared.give_up("something went wrong")
+
+
+@pytest.mark.parametrize("made", [vector, parallel])
+def test_where_it_comes_before_events_and_values_are_asked_for_the_next_reset_asks(
+    made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = marked(tmp_path)
+    with UdpSimulator(SyntheticWorld(2, 3, values=2), port=0) as simulator:
+        env = made(str(simulator.address), scenario=str(scenario))
+        env.reset(seed=1)
+        lose_all()
+        with monkeypatch.context() as patch:
+            patch.setattr(BlockingSession, "equip", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                env.reset(seed=2)
+        env.reset(seed=3)
+        assert [bool(only(step(env)[2])) for _ in range(9)] == [False] * 8 + [True]
+        env.close()
+
+
+def test_in_a_step_that_begins_the_next_episode_the_next_step_tells_of_it_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        env = vector(str(simulator.address), autoreset_mode="SameStep")
+        env.reset(seed=1)
+        session = next(iter(sharing._shared.values())).session
+        session.abandon_step()
+        with monkeypatch.context() as patch:
+            patch.setattr(sharing, "connect", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                step(env)
+        assert np.all(step(env)[3])
+        assert not np.any(step(env)[3])
+        env.close()

@@ -12,7 +12,6 @@ import pytest
 import ospbridge
 from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, OspBridgeError, UsageError
 from ospbridge.session import awaiting
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import step
@@ -100,6 +99,7 @@ def test_several_simulators_are_refused_where_gymnasium_makes_single_environment
     assert "no vectorization_mode" in caught.value.hint
 
 
+@pytest.mark.sampled(4)
 @kinds
 @pytest.mark.parametrize(
     "name, given, told",
@@ -119,23 +119,12 @@ def test_what_is_of_a_kind_that_nobody_may_give_is_told_with_an_example(
         assert caught.value.hint.startswith(f"for instance {name}=")
 
 
-@pytest.mark.parametrize("agent", [0, ["cart1", "cart2"], b"cart"])
-def test_an_agent_that_is_no_text_is_told_with_an_example(nobody: str, agent: object) -> None:
+def test_an_agent_that_is_no_text_is_told_with_an_example(nobody: str) -> None:
+    agent: Any = ["cart1", "cart2"]
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
         with pytest.raises(UsageError, match="agent is a text, got") as caught:
             single(agent=agent, **way)
         assert caught.value.hint == "for instance agent='robot1'"
-    from ospbridge.envs.agent_env import AgentEnv
-
-    with pytest.raises(UsageError, match="agent is a text, got"):
-        AgentEnv("127.0.0.1:1", agent)  # type: ignore[arg-type]  # what users without a type checker give
-
-
-@pytest.mark.parametrize("made", [vector, parallel])
-def test_a_render_mode_that_is_no_text_is_told_with_an_example(made: Callable[..., Any]) -> None:
-    # Of a single environment Gymnasium itself looks at it before.
-    with pytest.raises(UsageError, match=r"render_mode is a text, got \['ansi'\]"):
-        made(simulator="127.0.0.1:1", render_mode=["ansi"])
 
 
 @pytest.mark.parametrize("made", [single, parallel])
@@ -146,26 +135,12 @@ def test_several_addresses_are_for_vector_environments(made: Callable[..., Any],
         assert "make_vec" in caught.value.hint
 
 
-@kinds
-def test_no_address_at_all_is_told(made: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="an empty list of addresses"):
-        made(simulator=[])
-
-
-@kinds
-def test_a_scenario_that_is_no_file_is_told(made: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match=r"scenario is a text, got {'name': 'mine'}") as caught:
-        made(simulator="127.0.0.1:1", scenario={"name": "mine"})
-    assert "cartpole" in caught.value.hint
-
-
-@kinds
 @pytest.mark.loopback
-def test_agents_that_only_the_scenario_named_are_told_as_its(made: Callable[..., Any]) -> None:
+def test_agents_that_only_the_scenario_named_are_told_as_its() -> None:
     with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
         way = {"simulator": str(simulator.address), "scenario": "pendulum"}
         with pytest.raises(AgentNotFound, match="; scenario 'pendulum' is for 'pendulum\\*'"):
-            made(**way)
+            single(**way)
 
 
 @kinds
@@ -196,11 +171,11 @@ def test_options_that_do_not_count_at_a_daemon_are_named_in_a_warning(
         pytest.warns(UserWarning, match=r"step_timeout=3, profile='nerd'.* daemon.* --step-timeout") as told,
         pytest.raises(HubNotFound),
     ):
-        made(bridge=nobody, step_timeout=3.0, reset_timeout=60.0, profile="nerd", connect_timeout=0.5)
+        made(bridge=nobody, step_timeout=3.0, reset_timeout=60.0, profile="nerd", connect_timeout=0.1)
     assert len([each for each in told if "not heeded" in str(each.message)]) == 1
     # What counts there too is no cause for a warning, which would be an error.
     with pytest.raises(HubNotFound):
-        made(bridge=nobody, connect_timeout=0.5, spin=False, wait=0.1)
+        made(bridge=nobody, connect_timeout=0.1, spin=False, wait=0.1)
 
 
 @kinds
@@ -214,32 +189,18 @@ def test_a_trace_that_a_daemon_would_have_to_write_is_refused_with_the_way_out(
     assert not list(tmp_path.glob("*.jsonl"))
 
 
-@pytest.mark.loopback
-def test_a_simulator_that_cannot_be_had_leaves_those_before_it_free() -> None:
-    with (
-        UdpSimulator(SyntheticWorld(2, 3), port=0) as one,
-        UdpSimulator(SyntheticWorld(2, 3), port=0) as taken,
-    ):
-        with BlockingSession.connect(str(taken.address)) as other:
-            other.register("agent")
-            with pytest.raises(ospbridge.errors.AgentTaken):
-                vector(simulator=[str(one.address), str(taken.address)])
-        with BlockingSession.connect(one.address, reclaim_stale=False) as session:
-            assert [entry.available for entry in session.agents()] == [True]
-
-
 @kinds
 @pytest.mark.loopback
 def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
     made: Callable[..., Any], nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.2)
+    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
         with (
             pytest.warns(UserWarning, match=r"still waiting, for \d s at most: no.* listens at") as told,
             pytest.raises(OspBridgeError, match=r"listens at .*, still so after \d\.\d s"),
         ):
-            made(wait=2.0, **way)
+            made(wait=0.5, **way)
         assert len(told) == 1
 
 
@@ -248,9 +209,9 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
 def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
     made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.2)
+    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = made(simulator=str(simulator.address), connect_timeout=1.5)
+        env = made(simulator=str(simulator.address), connect_timeout=0.5)
         env.reset(seed=1)
     step(env)
     with (
@@ -277,7 +238,7 @@ def test_a_simulator_without_agents_is_waited_for_until_its_scene_is_loaded(made
         env.close()
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_name_that_no_agent_has_is_told_at_once_where_there_are_agents() -> None:
     with (
         UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,

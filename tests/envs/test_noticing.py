@@ -11,7 +11,6 @@ import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.envs.noticing import tell_at_once
 from ospbridge.osp.client import seeding
 from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.profile import NERD
@@ -90,18 +89,6 @@ def test_so_is_what_is_learned_in_an_episode_whose_anomalies_are_not(
     with pytest.warns(UserWarning, match="it cuts"):
         *_, truncated, _ = env.step(actions(env))
     assert np.all(truncated)
-    env.close()
-
-
-def test_a_reset_by_others_behind_our_own_still_ends_the_episode(simulator: UdpSimulator) -> None:
-    env = single(str(simulator.address))
-    env.reset(seed=1)
-    conversation().machine.notices += [Notice("it cuts"), WorldReset("somebody reset it")]
-    with pytest.warns(UserWarning, match="it cuts"):
-        tell_at_once(conversation())
-    *_, truncated, info = env.step(actions(env))
-    assert truncated
-    assert info["reason"] == "somebody reset it"
     env.close()
 
 

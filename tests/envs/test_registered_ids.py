@@ -26,7 +26,7 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.hosting import world_of
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -75,7 +75,7 @@ CASES = [
         id=f"{env_id.removeprefix('ospbridge/')}-{profile.name}-{way}",
         marks=NEEDS_MUJOCO if scenario_of(env_id) == "half_cheetah" else (),
     )
-    for env_id, profile, way in itertools.product(IDS, (DOCUMENT, NERD), ("direct", "hub"))
+    for env_id, (profile, way) in itertools.product(IDS, ((DOCUMENT, "direct"), (NERD, "hub")))
 ]
 
 
@@ -89,15 +89,15 @@ def served(request: pytest.FixtureRequest, clean_environment: Path) -> Iterator[
     with contextlib.ExitStack() as stack:
         # MuJoCo writes a log into the working directory.
         with contextlib.chdir(directory):
-            hosted = world(env_id)
-        agents = [agent.name for agent in hosted.agents]
-        simulator = stack.enter_context(UdpSimulator(hosted, port=0, profile=profile))
+            played = world(env_id)
+        agents = [agent.name for agent in played.agents]
+        simulator = stack.enter_context(UdpSimulator(played, port=0, profile=profile))
         if way == "direct":
             yield Served(env_id, agents, {"simulator": str(simulator.address)})
             return
         scenario = scenario_of(env_id)
         plays = () if scenario is None else ("--scenario", scenario)
-        stack.enter_context(connected(simulator.address, directory / "hub", *plays))
+        stack.enter_context(hosted(simulator.address, directory / "hub", *plays))
         yield Served(env_id, agents, {"bridge": f"unix:{directory / 'hub'}"})
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +12,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 import ospbridge
+from ospbridge.cli import main
 from ospbridge.envs.rllib import env_creator
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.transport.tls import TlsFiles
 from tests.daemon.certificates import Authority
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
 
 assert ospbridge.__version__
@@ -44,7 +44,7 @@ def listening(simulator: str, directory: Path, files: TlsFiles) -> Iterator[str]
     """``tls://...`` of a daemon."""
     place = free_place()
     shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
-    with connected(simulator, directory / "hub", "--listen", place, *shown):
+    with hosted(simulator, directory / "hub", "--listen", place, *shown):
         yield f"tls://{place}"
 
 
@@ -61,7 +61,7 @@ def test_a_vector_environment_plays_over_tls_beside_a_hub_of_this_host(
         near = runtime_directory / "near"
         with (
             listening(addresses[0], runtime_directory, authority.issue("daemon")) as bridge,
-            connected(addresses[1], near),
+            hosted(addresses[1], near),
         ):
             envs = gymnasium.make_vec(
                 "ospbridge/Agent-v0", num_envs=2, bridge=[bridge, f"unix:{near}"], **mine
@@ -88,25 +88,6 @@ def test_a_parallel_environment_plays_over_tls(authority: Authority, runtime_dir
             env.close()
 
 
-def test_stable_baselines3_plays_over_tls(authority: Authority, runtime_directory: Path) -> None:
-    pytest.importorskip("stable_baselines3")
-    from ospbridge.envs.sb3 import OspVecEnv
-
-    mine = options(authority.issue("environment"))
-    with (
-        cart_poles(1, copies=2) as (address,),
-        listening(address, runtime_directory, authority.issue("daemon")) as bridge,
-    ):
-        envs = OspVecEnv.make(num_envs=2, bridge=bridge, **mine)
-        try:
-            assert envs.reset().shape == (2, 4)
-            envs.step_async(np.ones((2, 1), np.float32))
-            observations, *_ = envs.step_wait()
-            assert observations.shape == (2, 4)
-        finally:
-            envs.close()
-
-
 def test_env_runners_of_rllib_attach_over_tls_and_to_a_hub_of_this_host(
     authority: Authority, runtime_directory: Path
 ) -> None:
@@ -114,7 +95,7 @@ def test_env_runners_of_rllib_attach_over_tls_and_to_a_hub_of_this_host(
     with (
         cart_poles(2) as addresses,
         listening(addresses[0], runtime_directory, authority.issue("daemon")) as bridge,
-        connected(addresses[1], near),
+        hosted(addresses[1], near),
     ):
         config = {"bridges": [bridge, f"unix:{near}"], **options(authority.issue("environment"))}
         envs: list[Any] = [env_creator(runner(number, config)) for number in (1, 2)]
@@ -143,31 +124,20 @@ def runner(number: int, config: dict[str, Any]) -> Context:
 
 
 def test_status_asks_a_daemon_on_another_host(authority: Authority, runtime_directory: Path) -> None:
-    mine = authority.issue("environment")
+    def status(files: TlsFiles) -> Result:
+        shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
+        return CliRunner().invoke(main, ["status", "--json", "--hub", bridge, *shown])
+
     with (
         cart_poles(1) as (address,),
         listening(address, runtime_directory, authority.issue("daemon")) as bridge,
     ):
-        done = status(bridge, mine)
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert found["simulator"] == address
-        assert [agent["state"] for agent in found["agents"]] == ["free"]
-        stranger = Authority(runtime_directory, "other").issue("stranger", trusts=authority)
-        done = status(bridge, stranger)
-        assert done.returncode == 78
+        done = status(authority.issue("environment"))
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["simulator"] == address
+        done = status(Authority(runtime_directory, "other").issue("stranger", trusts=authority))
+        assert done.exit_code == 78
         assert "unknown ca" in done.stderr
-
-
-def status(bridge: str, files: TlsFiles) -> subprocess.CompletedProcess[str]:
-    shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
-    return subprocess.run(
-        [sys.executable, "-m", "ospbridge", "status", "--json", "--hub", bridge, *shown],
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
 
 
 def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory: Path) -> None:
@@ -201,12 +171,6 @@ def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory
     assert caught.value.hint == "write tls://HOST:PORT, for instance tls://trainer:45460"
     with pytest.raises(ConfigurationError, match="is not a hub's address"):
         env_creator({"bridges": ["tls://nowhere"], **mine})
-    done = subprocess.run(
-        [sys.executable, "-m", "ospbridge", "status", "--tls-ca", mine["tls_ca"]],
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
-    assert done.returncode == 78
+    done = CliRunner().invoke(main, ["status", "--tls-ca", mine["tls_ca"]])
+    assert done.exit_code == 78
     assert "three files" in done.stderr

@@ -5,24 +5,19 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from ospbridge.envs import sharing
-from ospbridge.errors import StepUncertain
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session.attempts import BEGINNINGS
 from ospbridge.session.budget import Budget
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
 from tests.envs.kinds import only, parallel, single, step, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
@@ -40,6 +35,7 @@ def first(seed: int) -> list[float]:
     return expected(REST, 1, 3, seed=seed).tolist()  # type: ignore[no-any-return]  # floats
 
 
+@pytest.mark.sampled(3)
 @BOTH
 @EVERY_KIND
 @pytest.mark.parametrize("share", [0.05, 0.3])
@@ -61,21 +57,7 @@ def test_what_they_repeat_costs_no_reset_and_no_rebuild(
         env.close()
 
 
-@BOTH
-def test_nor_do_they_of_a_daemon_with_two_agents(profile: Profile, tmp_path: Path) -> None:
-    faults = FaultPlan(duplicate=0.1, seed=4)
-    two = SyntheticWorld(2, 3, 1, names=["one", "other"])
-    with (
-        UdpSimulator(two, port=0, profile=profile, faults=faults) as simulator,
-        connected(simulator.address, tmp_path / "hub", "--profile", profile.name),
-    ):
-        env = gymnasium.make("ospbridge/Agent-v0", agent="one", bridge=f"unix:{tmp_path}/hub")
-        for seed in range(1, 61):
-            observation, _ = env.reset(seed=seed)
-            assert observation.tolist() == first(seed)
-        env.close()
-
-
+@pytest.mark.sampled(2)
 @BOTH
 @EVERY_KIND
 def test_a_network_that_doubles_everything_runs_each_step_of_one_agent_once(
@@ -100,36 +82,4 @@ def test_a_network_that_doubles_everything_runs_each_step_of_one_agent_once(
                 assert not only(truncated), info
                 assert only(observation).tolist() == expected(REST, number, 3, seed=seed).tolist()
             assert ran[-8:] == ["reset", *7 * ["step"]]
-        env.close()
-
-
-@BOTH
-def test_first_steps_of_two_agents_that_run_too_early_each_time_are_told_at_last(profile: Profile) -> None:
-    ran: list[str] = []
-    with UdpSimulator(
-        SyntheticWorld(2, 3, 1, names=["one", "other"]),
-        port=0,
-        profile=profile,
-        faults=FaultPlan(duplicate=1.0),
-        ledger=lambda entry: ran.append(entry["kind"]),
-    ) as simulator:
-        env = parallel(str(simulator.address), profile=profile.name)
-        without_rebuilds()
-        told: StepUncertain | None = None
-        for seed in range(1, 20):
-            ran.clear()
-            try:
-                env.reset(seed=seed)
-            except StepUncertain as error:
-                told = error
-                break
-            # All votes were in before anything was seen to be repeated, always so where all are sent at once: the next
-            # step tells.
-            _, _, _, truncated, infos = step(env)
-            assert all(truncated.values())
-            assert "counted twice" in infos["one"]["reason"]
-        assert told is not None
-        assert "counted twice" in told.message or "steps were given" in told.message
-        assert "what repeats or delays datagrams" in told.hint
-        assert ran.count("reset") >= BEGINNINGS
         env.close()

@@ -67,15 +67,9 @@ def test_an_env_runner_that_a_program_makes_by_itself_takes_the_first_place(
     env.close()
 
 
-def test_a_plain_dict_gets_the_first_place() -> None:
+def test_a_plain_dict_gets_the_first_place_and_nothing_named_is_the_default_hub() -> None:
     assert place_of({"simulators": "127.0.0.1:45454"}) == Place(simulator="127.0.0.1:45454")
-
-
-def test_a_bridge_on_another_host_is_left_to_the_environment_to_judge() -> None:
     assert place_of({"bridges": ["tls://robots:45500"]}) == Place(bridge="tls://robots:45500")
-
-
-def test_nothing_named_is_the_default_hub() -> None:
     assert place_of(Context(1, 1)) == Place()
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import VectorEnv
 
 from ospbridge.envs.groups.hub_rows import LONG, HubRows
 from ospbridge.envs.groups.infos import InfoColumns, in_columns
 from ospbridge.envs.groups.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
-from ospbridge.hub.replies import AgentFeedback, Feedbacks, HubReply, Numbers, Refusal
+from ospbridge.hub.replies import HubReply, Numbers
 from ospbridge.hub.requests import Again
 from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
 from tests.envs.vectors import assert_same
@@ -99,12 +100,6 @@ def test_what_is_no_choice_is_left_to_the_messages(choices: Any) -> None:
     assert rows_of(action=DiscreteSpace(4)).again(NAMES, ActionRows(NAMES, choices)) is None
 
 
-def test_where_not_all_play_it_is_left_to_the_messages() -> None:
-    actions = np.zeros((3, 2), np.float32)
-    assert rows_of().again(NAMES[:2], ActionRows(NAMES, actions)) is None
-    assert rows_of().again(NAMES, dict(zip(NAMES, actions, strict=True))) is None
-
-
 @pytest.mark.parametrize(
     "odd",
     [
@@ -186,12 +181,6 @@ def test_numbers_of_another_size_are_told(wrong: Numbers) -> None:
         rows_of().read(body(wrong))
 
 
-def test_whatever_else_is_said_is_read_as_its_message() -> None:
-    feedback = AgentFeedback("a", bytearray(16), bytes(8), 1.0, False, True, "slow", 7, (), {}, False)
-    for other in (Refusal("HubError", "no"), Feedbacks([feedback])):
-        assert rows_of().read(body(other)) == other
-
-
 def test_columns_of_rows_equal_those_of_their_infos() -> None:
     rows, columns = rows_of(), InfoColumns()
     for number, seed in enumerate((7, 7, 9, 7)):
@@ -210,15 +199,50 @@ def test_columns_of_rows_equal_those_of_their_infos() -> None:
         told["infos"]["_x"][:] = False
 
 
-def test_columns_of_agents_without_infos() -> None:
-    rows = FeedbackRows(
-        NAMES,
-        observations=np.zeros((3, 1), np.float32),
-        rewards=np.zeros(3),
-        infos=np.zeros((3, 0), np.float32),
-        info_names=[],
-        seed=1,
-    )
-    expected = in_columns([feedback.info for feedback in rows.values()])
-    assert expected is not None
-    assert_same(InfoColumns().of([rows]), expected)
+# --- infos in columns are what gymnasium makes of them one by one
+
+
+def one_by_one(infos: list[dict[str, Any]]) -> dict[str, Any]:
+    envs: VectorEnv[Any, Any, Any] = VectorEnv()
+    envs.num_envs = len(infos)
+    found: dict[str, Any] = {}
+    for at, info in enumerate(infos):
+        envs._add_info(found, info, at)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_they_equal_those_added_one_by_one(count: int) -> None:
+    infos = [
+        {
+            "osp_seed": at,
+            "reward": at / 3,
+            "restored": at == 1,
+            "reason": "x" * at,
+            "events": ("fallen",) * at,
+            "scalar": np.float32(at),
+            "infos": {"/episode/reward": float(at), "nan": float("nan")},
+            "values": {"/Simulation/Seed": str(at)},
+            "none": {},
+        }
+        for at in range(count)
+    ]
+    found = in_columns(infos)
+    assert found is not None
+    assert_same(found, one_by_one(infos))
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        [{"a": 1}, {"b": 1}],
+        [{"a": 1}, {"a": 1, "b": 2}],
+        [{"a": 1}, {"a": 1.0}],
+        [{"a": {"b": 1}}, {"a": {"c": 1}}],
+        [{"a": np.zeros(2)}, {"a": np.zeros(2)}],
+        [{"a": None}, {"a": None}],
+    ],
+    ids=str,
+)
+def test_those_that_are_not_alike_are_left_to_gymnasium(infos: list[dict[str, Any]]) -> None:
+    assert in_columns(infos) is None

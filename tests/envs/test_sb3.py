@@ -21,7 +21,7 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.scenario_task import ScenarioTask
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 from tests.envs.vectors import cart_poles, fleet
 
 pytest.importorskip("stable_baselines3", reason="needs the extra: pip install 'ospbridge[sb3]'")
@@ -80,13 +80,12 @@ def test_each_environment_is_the_local_one_of_its_seed_and_its_end_is_told(profi
     local.close()
 
 
-@BOTH
-def test_hubs_return_what_the_simulators_return(profile: Profile, runtime_directory: Path) -> None:
+def test_hubs_return_what_the_simulators_return(runtime_directory: Path) -> None:
     one, two = runtime_directory / "one", runtime_directory / "two"
     plays = ("--scenario", "cartpole")
-    with cart_poles(2, profile=profile) as addresses:
+    with cart_poles(2) as addresses:
         direct = played(OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses), 60)
-        with connected(addresses[0], one, *plays), connected(addresses[1], two, *plays):
+        with hosted(addresses[0], one, *plays), hosted(addresses[1], two, *plays):
             bridges = [f"unix:{one}", f"unix:{two}"]
             through = played(OspVecEnv.make(ENV_ID, num_envs=2, bridge=bridges), 60)
     assert sum(sum(told[2]) for told in direct[1:]) > 2
@@ -144,16 +143,12 @@ def test_other_wrappers_go_around_it() -> None:
         env.close()
 
 
-def test_other_autoreset_modes_are_refused() -> None:
+def test_what_does_not_fit_stable_baselines3_is_refused() -> None:
     with cart_poles(1) as addresses:
         envs = fleet(addresses, 1, autoreset_mode=AutoresetMode.NEXT_STEP)
         with pytest.raises(UsageError, match="does not fit Stable-Baselines3"):
             OspVecEnv(envs)
         envs.close()
-
-
-def test_wrappers_of_gymnasium_and_vectors_of_others_are_refused_before_they_are_passed_over() -> None:
-    with cart_poles(1) as addresses:
         envs = fleet(addresses, 1, autoreset_mode=AutoresetMode.SAME_STEP)
         others = gymnasium.vector.SyncVectorEnv(
             [lambda: gymnasium.make("CartPole-v1")], autoreset_mode=AutoresetMode.SAME_STEP

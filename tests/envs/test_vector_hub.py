@@ -16,9 +16,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import ospbridge
 from ospbridge.envs.groups.rows import FeedbackRows
 from ospbridge.errors import HubNotFound, LocalProtocolError, OspBridgeError, UsageError
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.hub_client import HubClient
-from tests.envs.daemons import connected
+from tests.envs.daemons import connected, hosted
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
 
 assert ospbridge.__version__
@@ -42,23 +41,12 @@ def test_two_hubs_return_what_the_two_simulators_return(
     mode: AutoresetMode, policy: str, hubs: list[Path]
 ) -> None:
     with cart_poles(2, copies=2) as addresses:
-        direct = trajectory(fleet(addresses, 4, autoreset_mode=mode), 80)
+        direct = trajectory(fleet(addresses, 4, autoreset_mode=mode), 50)
         with (
-            connected(addresses[0], hubs[0], "--reset-policy", policy),
-            connected(addresses[1], hubs[1], "--reset-policy", policy),
+            hosted(addresses[0], hubs[0], "--reset-policy", policy),
+            hosted(addresses[1], hubs[1], "--reset-policy", policy),
         ):
-            through = trajectory(attached(hubs, 4, autoreset_mode=mode), 80)
-    without_reasons(direct)
-    without_reasons(through)
-    assert_same(through, direct)
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
-def test_one_hub_returns_what_the_simulator_returns(mode: AutoresetMode, hubs: list[Path]) -> None:
-    with cart_poles(1, copies=3) as addresses:
-        direct = trajectory(fleet(addresses, 3, autoreset_mode=mode), 80)
-        with connected(addresses[0], hubs[0], "--reset-policy", "any"):
-            through = trajectory(attached(hubs[:1], 3, autoreset_mode=mode), 80)
+            through = trajectory(attached(hubs, 4, autoreset_mode=mode), 50)
     without_reasons(direct)
     without_reasons(through)
     assert_same(through, direct)
@@ -71,7 +59,7 @@ def test_what_a_step_returned_is_the_users_own(hubs: list[Path], way: str, world
         addresses = stack.enter_context(cart_poles(worlds, copies=3))
         if way == "hub":
             for address, hub in zip(addresses, hubs, strict=False):
-                stack.enter_context(connected(address, hub))
+                stack.enter_context(hosted(address, hub))
         count = 3 * worlds
         envs: Any = fleet(addresses, count) if way == "direct" else attached(hubs[:worlds], count)
         envs.reset(seed=1)
@@ -100,11 +88,10 @@ def without_reasons(told: Any) -> None:
             which.pop("reason", None)
 
 
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 def test_a_daemon_that_was_killed_truncates_its_environments_and_is_attached_to_again(
-    profile: Profile, hubs: list[Path]
+    hubs: list[Path],
 ) -> None:
-    with cart_poles(2, profile=profile) as addresses, connected(addresses[0], hubs[0]):
+    with cart_poles(2) as addresses, hosted(addresses[0], hubs[0]):
         with connected(addresses[1], hubs[1]) as daemon:
             envs = attached(hubs, 2)
             envs.reset(seed=3)
@@ -116,7 +103,7 @@ def test_a_daemon_that_was_killed_truncates_its_environments_and_is_attached_to_
             assert not terminations.any()
             assert info["reason"][0] == ""
             assert "lost" in info["reason"][1]
-        with connected(addresses[1], hubs[1]):
+        with hosted(addresses[1], hubs[1]):
             _, _, _, truncations, info = envs.step(np.ones((2, 1), np.float32))
             assert not truncations.any()
             assert info["reason"].tolist() == ["", ""]
@@ -131,14 +118,12 @@ def test_a_daemon_that_stays_away_is_an_error_and_costs_the_others_no_step(
     living = hubs[1 - killed]
     with (
         cart_poles(2) as addresses,
-        connected(addresses[1 - killed], living),
+        hosted(addresses[1 - killed], living),
         closing(HubClient.connect(f"unix:{living}")) as onlooker,
     ):
-        with connected(addresses[killed], hubs[killed]) as daemon:
+        with hosted(addresses[killed], hubs[killed]):
             envs = attached(hubs, 2, connect_timeout=0.5)
             envs.reset(seed=3)
-            daemon.send_signal(signal.SIGKILL)
-            daemon.wait()
         _, _, _, truncations, _ = envs.step(np.ones((2, 1), np.float32))
         assert truncations[killed]
         before = onlooker.status().steps
@@ -146,28 +131,11 @@ def test_a_daemon_that_stays_away_is_an_error_and_costs_the_others_no_step(
             with pytest.raises(HubNotFound):
                 envs.step(np.ones((2, 1), np.float32))
         assert onlooker.status().steps == before
-        with connected(addresses[killed], hubs[killed]):
+        with hosted(addresses[killed], hubs[killed]):
             _, _, _, truncations, _ = envs.step(np.ones((2, 1), np.float32))
             assert not truncations.any()
             assert onlooker.status().steps == before + 1
             envs.close()
-
-
-def test_what_is_cut_tells_what_was_seen_last_whatever_its_user_made_of_it(hubs: list[Path]) -> None:
-    with cart_poles(1, copies=3) as addresses, connected(addresses[0], hubs[0]) as daemon:
-        envs: Any = attached(hubs[:1], 3)
-        envs.reset(seed=1)
-        actions = np.zeros((3, 1), np.float32)
-        observations = [envs.step(actions) for _ in range(4)][-1][0]
-        assert type(envs._groups[0].group._last) is FeedbackRows
-        kept = observations.copy()
-        observations[:] = 0.0
-        daemon.send_signal(signal.SIGKILL)
-        daemon.wait()
-        last, _, _, truncations, _ = envs.step(actions)
-        assert truncations.all()
-        assert_same(last, kept)
-        envs.close()
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -175,16 +143,14 @@ def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
     several: bool, hubs: list[Path]
 ) -> None:
     with cart_poles(1) as addresses:
-        with connected(addresses[0], hubs[0]) as daemon:
+        with hosted(addresses[0], hubs[0]):
             env: Any = (
                 attached(hubs[:1], 1)
                 if several
                 else gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hubs[0]}")
             )
             first, _ = env.reset(seed=3)
-            daemon.send_signal(signal.SIGKILL)
-            daemon.wait()
-        with connected(addresses[0], hubs[0]):
+        with hosted(addresses[0], hubs[0]):
             again, _ = env.reset(seed=3)
             np.testing.assert_array_equal(again, first)
             assert not np.any(env.step(np.ones_like(env.action_space.sample()))[3])
@@ -192,7 +158,7 @@ def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
 
 
 def test_mistakes_are_told_and_agents_given_back(hubs: list[Path]) -> None:
-    with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
+    with cart_poles(1, copies=2) as addresses, hosted(addresses[0], hubs[0]):
         with pytest.raises(UsageError, match="num_envs is 3, but 2 agents were found"):
             attached(hubs[:1], 3)
         with pytest.raises(UsageError, match="both simulator and bridge"):
@@ -211,8 +177,8 @@ def test_a_step_that_was_interrupted_is_not_taken_for_the_next_one(
 ) -> None:
     with (
         cart_poles(2) as addresses,
-        connected(addresses[0], hubs[0]),
-        connected(addresses[1], hubs[1]),
+        hosted(addresses[0], hubs[0]),
+        hosted(addresses[1], hubs[1]),
     ):
         envs: Any = attached(hubs, 2)
         envs.reset(seed=1)
@@ -238,7 +204,7 @@ def interrupted() -> None:
 def test_a_step_that_was_interrupted_before_its_caller_was_told_ends_the_episodes(
     hubs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
+    with cart_poles(1, copies=2) as addresses, hosted(addresses[0], hubs[0]):
         envs: Any = attached(hubs[:1], 2).unwrapped
         envs.reset(seed=1)
         for _ in range(3):
@@ -262,7 +228,7 @@ def test_a_scenario_that_does_not_fit_the_daemon_gives_the_agents_back_at_once(
     scenario.write_text(
         'name = "other"\n[[agent]]\n[agent.action]\nkind = "discrete"\nchoices = [[-1.0], [1.0]]\n'
     )
-    with cart_poles(1, copies=2) as addresses, connected(addresses[0], hubs[0]):
+    with cart_poles(1, copies=2) as addresses, hosted(addresses[0], hubs[0]):
         with pytest.raises(OspBridgeError) as refused:
             attached(hubs[:1], 2, scenario=str(scenario))
         # Not only when Python has looked for garbage: what it would find is still referred to by the error.

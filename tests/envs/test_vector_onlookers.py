@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,13 +14,13 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
-from ospbridge.errors import BarrierStuck, ConfigurationError, UsageError
+from ospbridge.errors import BarrierStuck, ConfigurationError
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import hosted
 from tests.envs.vectors import cart_poles, fleet
 
 assert ospbridge.__version__
@@ -57,7 +55,7 @@ def worlds(
         if kind == "hubs":
             hubs = [directory / "one", directory / "two"]
             for address, hub in zip(addresses, hubs, strict=True):
-                stack.enter_context(connected(address, hub))
+                stack.enter_context(hosted(address, hub))
             bridge = [f"unix:{hub}" for hub in hubs]
             places = [hub for hub in bridge for _ in range(2)]
         found: dict[str, Any] = {"simulator": addresses} if bridge is None else {"bridge": bridge}
@@ -128,6 +126,7 @@ def assert_same_episode(episode: RecordedEpisode, expected: Seen) -> None:
     assert not episode.truncated[:-1].any()
 
 
+@pytest.mark.sampled(4)
 @MODES
 @pytest.mark.parametrize("kind", ["one simulator", "fleet", "hubs"])
 def test_recordings_hold_what_the_caller_saw_in_every_mode(
@@ -163,29 +162,18 @@ def test_a_step_that_others_hold_up_and_a_reset_before_the_end_are_written_with_
         envs.close()
 
 
-def test_a_daemon_that_was_killed_truncates_what_is_recorded(tmp_path: Path, runtime_directory: Path) -> None:
-    with cart_poles(1) as (address,), connected(address, runtime_directory / "hub") as daemon:
-        bridge = f"unix:{runtime_directory / 'hub'}"
-        envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, bridge=bridge, record=str(tmp_path))
-        envs.reset(seed=1)
-        envs.step(np.ones((1, 1), np.float32))
-        daemon.send_signal(signal.SIGKILL)
-        daemon.wait()
+def test_a_daemon_that_is_lost_truncates_what_is_recorded(tmp_path: Path, runtime_directory: Path) -> None:
+    bridge = f"unix:{runtime_directory / 'hub'}"
+    with cart_poles(1) as (address,):
+        with hosted(address, runtime_directory / "hub"):
+            envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, bridge=bridge, record=str(tmp_path))
+            envs.reset(seed=1)
+            envs.step(np.ones((1, 1), np.float32))
         envs.step(np.ones((1, 1), np.float32))
         (episode,) = read_recording(tmp_path)
         assert (episode.how, len(episode), episode.simulator) == ("truncated", 2, bridge)
         assert "lost" in episode.reason
         envs.close()
-
-
-def test_episodes_under_way_are_written_when_the_environment_is_only_collected(tmp_path: Path) -> None:
-    with cart_poles(2) as addresses:
-        envs: Any = fleet(addresses, 2, record=str(tmp_path))
-        envs.reset(seed=1)
-        envs.step(np.ones((2, 1), np.float32))
-        del envs
-        gc.collect()
-        assert [episode.how for episode in read_recording(tmp_path)] == ["abandoned"] * 2
 
 
 def test_what_cannot_be_written_is_told_when_all_worlds_have_been_taken_in(tmp_path: Path) -> None:
@@ -235,23 +223,8 @@ def test_text_is_a_tuple_with_one_for_each_environment(tmp_path: Path) -> None:
     assert all("/cart/position" in text for text in shown)
 
 
-def test_an_end_shows_in_the_panels_of_its_whole_group() -> None:
-    with cart_poles(1, copies=2) as addresses:
-        envs: Any = fleet(addresses, 2, render_mode="ansi")
-        try:
-            envs.reset(seed=1)
-            reasons = step_until_an_end(envs)
-            states = [text.splitlines()[1] for text in envs.render()]
-            assert "terminated" in states
-            assert states == [f"truncated: {reason}" if reason else "terminated" for reason in reasons]
-            envs.step(np.zeros((2, 1), np.float32))
-            assert all("episode 2   step 0" in text for text in envs.render())
-        finally:
-            envs.close()
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_pictures_are_a_tuple_of_one_size(count: int) -> None:
+def test_pictures_are_a_tuple_of_one_size() -> None:
+    count = 2
     pytest.importorskip("PIL", reason="needs the extra: pip install 'ospbridge[video]'")
     with cart_poles(count) as addresses:
         envs: Any = fleet(addresses, count, render_mode="rgb_array")
@@ -268,14 +241,12 @@ def test_pictures_are_a_tuple_of_one_size(count: int) -> None:
     assert not np.array_equal(before[0], shown[0])
 
 
-@pytest.mark.filterwarnings("ignore:.*same-step:UserWarning")
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda m: m.value)
-def test_gymnasium_makes_films_of_vector_environments(mode: AutoresetMode, tmp_path: Path) -> None:
+def test_gymnasium_makes_films_of_vector_environments(tmp_path: Path) -> None:
     pytest.importorskip("PIL", reason="needs the extra: pip install 'ospbridge[video]'")
     pytest.importorskip("moviepy", reason="needs the extra: pip install 'ospbridge[video]'")
     with cart_poles(2) as addresses:
         envs = gymnasium.wrappers.vector.RecordVideo(
-            fleet(addresses, 2, render_mode="rgb_array", autoreset_mode=mode),
+            fleet(addresses, 2, render_mode="rgb_array"),
             str(tmp_path / "films"),
             video_length=4,
             episode_trigger=lambda number: number == 0,
@@ -286,21 +257,6 @@ def test_gymnasium_makes_films_of_vector_environments(mode: AutoresetMode, tmp_p
         envs.close()
     (film,) = (tmp_path / "films").glob("*.mp4")
     assert film.stat().st_size > 1000
-
-
-def test_whoever_does_not_look_has_nothing_to_look_at(tmp_path: Path) -> None:
-    with cart_poles(1) as addresses:
-        envs: Any = fleet(addresses, 1)
-        assert envs._onlookers is None
-        with pytest.raises(UsageError, match="without a render_mode"):
-            envs.render()
-        envs.close()
-        envs = fleet(addresses, 1, record=str(tmp_path))
-        with pytest.raises(UsageError, match="without a render_mode"):
-            envs.render()
-        envs.close()
-        with pytest.raises(UsageError, match="'human' is not offered"):
-            fleet(addresses, 1, render_mode="human")
 
 
 # --- the parallel environment ----------------------------------------------------------------------------------------
@@ -332,9 +288,7 @@ def test_the_parallel_environment_shows_all_agents_in_one_text_and_records(tmp_p
     )
 
 
-@pytest.mark.parametrize(
-    "count, shape", [(1, (720, 960)), (2, (720, 1920)), (3, (1440, 1920)), (5, (960, 1920))]
-)
+@pytest.mark.parametrize("count, shape", [(1, (720, 960)), (3, (1440, 1920)), (5, (960, 1920))])
 def test_the_parallel_environment_shows_all_agents_in_one_picture(count: int, shape: tuple[int, int]) -> None:
     pytest.importorskip("PIL", reason="needs the extra: pip install 'ospbridge[video]'")
     pytest.importorskip("pettingzoo")
@@ -349,18 +303,3 @@ def test_the_parallel_environment_shows_all_agents_in_one_picture(count: int, sh
         finally:
             env.close()
     assert (picture.shape, picture.dtype) == ((*shape, 3), np.uint8)
-
-
-def test_a_parallel_environment_without_a_render_mode_has_nothing_to_show() -> None:
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import parallel_env
-
-    with cart_poles(1) as (address,):
-        env = parallel_env(address)
-        try:
-            with pytest.raises(UsageError, match="without a render_mode"):
-                env.render()
-        finally:
-            env.close()
-        with pytest.raises(UsageError, match="'human' is not offered"):
-            parallel_env(address, render_mode="human")

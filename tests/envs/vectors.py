@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 
 
@@ -31,25 +31,23 @@ def cart_poles(count: int, *, copies: int = 1, **options: Any) -> Iterator[list[
         ]
 
 
-@contextmanager
-def simulator_processes(count: int, *options: str) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
-    """Addresses and processes of so many simulators."""
-    with ExitStack() as stack:
-        programs = []
-        for _ in range(count):
-            program = subprocess.Popen(
-                [sys.executable, "-m", "ospbridge", "sim", *options, "--port", "0", "--quiet"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            stack.callback(program.communicate)
-            stack.callback(program.kill)
-            programs.append(program)
-        addresses = []
-        for program in programs:
-            assert program.stdout is not None
-            addresses.append(program.stdout.readline().strip())
-        yield addresses, programs
+class HeldWorld(SyntheticWorld):
+    """Where ``hold`` was called, its next steps wait until they are let go; ``begun`` says that one does."""
+
+    def __init__(self, *sizes: int, agents: int = 1) -> None:
+        super().__init__(*sizes, agents=agents)
+        self.begun = threading.Event()
+        self.go = threading.Event()
+        self.go.set()
+
+    def hold(self) -> None:
+        self.begun.clear()
+        self.go.clear()
+
+    def step(self) -> None:
+        self.begun.set()
+        assert self.go.wait(30)
+        super().step()
 
 
 def fleet(addresses: list[str] | str, count: int, **options: Any) -> VectorEnv[Any, Any, Any]:

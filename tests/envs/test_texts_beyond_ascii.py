@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import gymnasium
 import pytest
 
 import ospbridge
@@ -16,11 +14,9 @@ from ospbridge.osp.server.repository import text_variable
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -40,17 +36,6 @@ class World(SyntheticWorld):
 def simulator() -> Iterator[UdpSimulator]:
     with UdpSimulator(World(), port=0, profile=DOCUMENT) as running:
         yield running
-
-
-@pytest.mark.parametrize("way", ["direct", "hub"])
-def test_agents_are_chosen_and_told_by_such_names(simulator: UdpSimulator, way: str, tmp_path: Path) -> None:
-    with reached(way, simulator.address, tmp_path / "hub") as where:
-        options: dict[str, Any] = dict(where)
-        for name in NAMES:
-            with closing(gymnasium.make("ospbridge/Agent-v0", agent=name, **options)) as env:
-                interface = env.unwrapped.interface  # type: ignore[attr-defined]
-                assert interface.name == name
-                assert [value.name for value in interface.outputs] == [f"/{each}" for each in NAMES]
 
 
 def test_a_server_gets_the_bytes_back_that_it_gave(simulator: UdpSimulator) -> None:

@@ -1,0 +1,150 @@
+"""The vector environment when simulators die, stay away and come back, in forks, and at the end of Python."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.errors import SessionClosed, SimulatorNotFound
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.vectors import fleet
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+
+
+class Simulators:
+    """Some that may be killed, and started again at the same address."""
+
+    def __init__(self, stack: ExitStack, count: int) -> None:
+        self._stack = stack
+        self._running = [UdpSimulator(SyntheticWorld(1, 1, 0), port=0).start() for _ in range(count)]
+        self.addresses = [str(each.address) for each in self._running]
+        stack.callback(lambda: [each.stop() for each in self._running])
+
+    def kill(self, at: int) -> None:
+        self._running[at].stop()
+
+    def restart(self, at: int) -> None:
+        port = int(self.addresses[at].rpartition(":")[2])
+        self._running[at] = UdpSimulator(SyntheticWorld(1, 1, 0), port=port).start()
+
+
+def joined(stack: ExitStack, count: int, **options: Any) -> tuple[Any, Simulators]:
+    simulators = Simulators(stack, count)
+    envs: Any = fleet(simulators.addresses, count, query_timeout=0.5, **options)
+    stack.callback(envs.close)
+    envs.reset(seed=1)
+    return envs, simulators
+
+
+def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_when_it_is_back() -> None:
+    with ExitStack() as stack:
+        envs, simulators = joined(stack, 3)
+        actions = np.zeros((3, 1), np.float32)
+        before, *_ = envs.step(actions)
+        simulators.kill(1)
+        last, _, terminations, truncations, info = envs.step(actions)
+        assert truncations.tolist() == [False, True, False]
+        assert not terminations.any()
+        assert [bool(reason) for reason in info["reason"]] == [False, True, False]
+        assert "connection refused" in info["reason"][1]
+        np.testing.assert_array_equal(last[1], before[1])
+        simulators.restart(1)
+        for _ in range(2):
+            _, _, _, truncations, info = envs.step(actions)
+            assert not truncations.any()
+            assert info["reason"].tolist() == ["", "", ""]
+
+
+def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
+    with ExitStack() as stack:
+        envs, simulators = joined(stack, 2, autoreset_mode="SameStep")
+        actions = np.zeros((2, 1), np.float32)
+        before, *_ = envs.step(actions)
+        simulators.kill(0)
+        simulators.restart(0)
+        _, _, _, truncations, info = envs.step(actions)
+        assert truncations.tolist() == info["_final_info"].tolist() == [True, False]
+        assert info["final_info"]["reason"][0]
+        np.testing.assert_array_equal(info["final_obs"][0], before[0])
+        assert info["reason"].tolist() == ["", ""]
+        _, _, _, truncations, _ = envs.step(actions)
+        assert not truncations.any()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goes_on(mode: str) -> None:
+    with ExitStack() as stack:
+        envs, simulators = joined(stack, 2, connect_timeout=0.3, autoreset_mode=mode)
+        actions = np.zeros((2, 1), np.float32)
+        simulators.kill(0)
+        if mode != "SameStep":
+            _, _, _, truncations, _ = envs.step(actions)
+            assert truncations.tolist() == [True, False]
+        again = partial(envs.reset, options={"reset_mask": np.array([True, False])})
+        with pytest.raises(SimulatorNotFound, match="nothing listens"):
+            again() if mode == "Disabled" else envs.step(actions)
+        simulators.restart(0)
+        if mode == "NextStep":
+            envs.step(actions)
+        else:
+            # The other world goes on where it was.
+            again()
+        _, _, _, truncations, info = envs.step(actions)
+        assert not truncations.any()
+        assert info["reason"].tolist() == ["", ""]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize("halves", [False, True], ids=["whole", "in-its-midst"])
+def test_a_forked_child_cannot_step_and_harms_nothing(*, halves: bool) -> None:
+    with ExitStack() as stack:
+        envs, _ = joined(stack, 2)
+        nothing = np.zeros((2, 1), np.float32)
+        step = envs.recv if halves else partial(envs.step, nothing)
+        if halves:
+            envs.send(nothing)
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+
+        def child() -> None:
+            try:
+                step()
+            except SessionClosed as error:
+                queue.put(error.message)
+            envs.close()
+
+        process = context.Process(target=child)
+        process.start()
+        assert "parent process" in queue.get(timeout=30)
+        process.join(timeout=30)
+        assert process.exitcode == 0
+        assert not step()[3].any()
+
+
+def test_environments_alive_at_the_interpreters_exit_give_their_agents_back() -> None:
+    with ExitStack() as stack:
+        addresses = Simulators(stack, 3).addresses
+        code = (
+            "import sys, gymnasium, ospbridge\n"
+            "env = gymnasium.make('ospbridge/Agent-v0', simulator=sys.argv[1])\n"
+            "envs = gymnasium.make_vec('ospbridge/Agent-v0', num_envs=2, simulator=sys.argv[2:])\n"
+            "env.reset(seed=1)\nenvs.reset(seed=1)\n"
+        )
+        command = [sys.executable, "-W", "error", "-c", code, *addresses]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        for address in addresses:
+            with BlockingSession.connect(address, reclaim_stale=False) as session:
+                assert all(entry.available for entry in session.agents())
