@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,86 +28,12 @@ from tests.envs.kinds import parallel, single, step, vector
 from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from ospbridge.interface import AgentInterface
-    from ospbridge.osp.client.machine import ClientMachine
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
-
-
-@pytest.fixture(params=[single, vector])
-def two_sessions(
-    request: pytest.FixtureRequest,
-) -> Iterator[tuple[ClientMachine, Callable[[], ClientMachine]]]:
-    """The machine of an environment's session, and what gives that of the session which takes its place."""
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = request.param(str(simulator.address))
-        env.reset(seed=1)
-        (shared,) = sharing._shared.values()
-        before = shared.session
-
-        def rebuilt() -> ClientMachine:
-            shared.give_up("something went wrong")
-            env.reset(seed=2)
-            assert shared.session is not before
-            return shared.session.machine
-
-        yield before.machine, rebuilt
-        env.close()
-
-
-def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_again(
-    two_sessions: tuple[ClientMachine, Callable[[], ClientMachine]],
-) -> None:
-    before, rebuilt = two_sessions
-    before.lateness.came(3.0)
-    before.lateness.reset_took = 4.0
-    machine = rebuilt()
-    assert machine.lateness.behind == 3.0
-    assert machine.lateness.reset_took == 4.0
-
-
-def test_a_network_that_repeated_something_just_now_is_distrusted_by_the_next_session_too(
-    two_sessions: tuple[ClientMachine, Callable[[], ClientMachine]],
-) -> None:
-    before, rebuilt = two_sessions
-    before.anomaly("a completion came twice", astray=True)
-    machine = rebuilt()
-    assert machine.guarded
-    assert machine.disturbed
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("made", [single, vector, parallel])
-@pytest.mark.parametrize("wait", [0.0, 20.0])
-def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_not_there(
-    made: Callable[..., Any], wait: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    register = BlockingSession.register
-    with ExitStack() as stack:
-        first = stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), port=0))
-        address = first.address
-
-        def come_back() -> None:
-            stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), host=address.host, port=address.port))
-
-        returning = threading.Timer(0.2, come_back)
-
-        def ending(session: BlockingSession, *names: str) -> tuple[AgentInterface, ...]:
-            monkeypatch.undo()
-            first.__exit__(None, None, None)
-            returning.start()
-            return register(session, *names)
-
-        monkeypatch.setattr(BlockingSession, "register", ending)
-        with nullcontext() if wait else pytest.raises(SessionLost, match="connection refused"):
-            env = made(str(address), wait=wait)
-            env.reset(seed=1)
-            env.close()
-        returning.join(10)
 
 
 def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:

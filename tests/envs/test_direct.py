@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ospbridge
-from ospbridge.envs import terms
 from ospbridge.envs.seeding import each_seed, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
@@ -30,7 +29,6 @@ from ospbridge.errors import (
     LocalProtocolError,
     SessionClosed,
     SimulatorNotFound,
-    TaskError,
     UsageError,
 )
 from ospbridge.interface import LARGEST_SEED
@@ -40,7 +38,6 @@ from ospbridge.session.budget import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.task.plain import PlainTask
 from tests.envs.episodes import assert_each_ran_once, assert_equal_episodes, play_side_by_side
 
 assert ospbridge.__version__
@@ -217,26 +214,6 @@ def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
     env.close()
 
 
-def test_ctrl_c_in_a_step_that_is_refused_costs_the_owner_of_the_agent_no_episode(
-    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = (made(two_agents, "agent1").unwrapped for _ in range(2))
-    first.reset(seed=1)
-    second.reset(seed=2)
-    seat: Any = first
-    with monkeypatch.context() as patch:
-        patch.setattr(seat._seat, "_not_playing", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            first.step(np.zeros(2, np.float32))
-    assert not second.step(np.zeros(2, np.float32))[3]
-    first.close()
-    second.close()
-
-
-def interrupted() -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def test_ctrl_c_behind_the_completion_of_a_reset_leaves_nothing_that_the_next_one_waits_for(
     two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,39 +262,6 @@ def test_two_threads_step_an_agent_each_and_every_step_runs_once(profile: Profil
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
-
-
-def test_an_environment_is_made_while_another_thread_waits_for_a_simulator_that_is_away(
-    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits, made_here = threading.Event(), threading.Event()
-    told: list[str] = []
-
-    def pause(_seconds: float) -> None:
-        waits.set()
-        made_here.wait(30)
-
-    def wait() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-            taken.bind(("127.0.0.1", 0))
-            away = f"127.0.0.1:{taken.getsockname()[1]}"
-        try:
-            gymnasium.make("ospbridge/Agent-v0", simulator=away, wait=0.2)
-        except SimulatorNotFound as error:
-            told.append(error.message)
-
-    monkeypatch.setattr(terms, "sleep", pause)
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    try:
-        assert waits.wait(30)
-        env = made(two_agents, "agent1")
-        assert not told
-        env.close()
-    finally:
-        made_here.set()
-        waiting.join(30)
-    assert told
 
 
 def test_mistakes_are_told_with_the_next_step(two_agents: UdpSimulator) -> None:
@@ -452,22 +396,6 @@ def test_a_forked_child_leaves_its_parents_environment_alone(what: str, two_agen
     child.join(20)
     env.step(np.zeros(2, np.float32))
     env.close()
-
-
-def test_a_reset_that_cannot_be_told_begins_no_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_number(*_: Any, **__: Any) -> NoReturn:
-        raise TaskError("x is no number")
-
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        env = made(simulator, disable_env_checker=True).unwrapped
-        env.reset(seed=1)
-        with monkeypatch.context() as patch:
-            patch.setattr(PlainTask, "begin", no_number)
-            with pytest.raises(TaskError):
-                env.reset(seed=2)
-        with pytest.raises(LocalProtocolError, match="reset"):
-            env.step(env.action_space.sample())
-        env.close()
 
 
 def test_a_thread_is_not_taken_for_one_that_has_ended(two_agents: UdpSimulator) -> None:

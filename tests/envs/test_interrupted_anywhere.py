@@ -224,7 +224,7 @@ def test_in_a_step_that_begins_the_next_episode_the_next_step_tells_of_it_and_go
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         env = vector(str(simulator.address), autoreset_mode="SameStep")
         env.reset(seed=1)
-        session = next(iter(sharing._shared.values())).session
+        session = env._fleet.groups[0].shared.session
         session.abandon_step()
         with monkeypatch.context() as patch:
             patch.setattr(sharing, "connect", interrupted)

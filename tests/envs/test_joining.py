@@ -93,12 +93,6 @@ def test_what_gymnasium_takes_elsewhere_is_told_with_where_to_say_it(
     assert re.search(told, str(caught.value))
 
 
-def test_several_simulators_are_refused_where_gymnasium_makes_single_environments() -> None:
-    with pytest.raises(UsageError, match="names 2 addresses") as caught:
-        vector(simulator=["127.0.0.1:1", "127.0.0.1:2"], vectorization_mode="sync")
-    assert "no vectorization_mode" in caught.value.hint
-
-
 @pytest.mark.sampled(4)
 @kinds
 @pytest.mark.parametrize(
@@ -189,10 +183,9 @@ def test_a_trace_that_a_daemon_would_have_to_write_is_refused_with_the_way_out(
     assert not list(tmp_path.glob("*.jsonl"))
 
 
-@kinds
 @pytest.mark.loopback
 def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
-    made: Callable[..., Any], nobody: str, monkeypatch: pytest.MonkeyPatch
+    nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
@@ -200,7 +193,7 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
             pytest.warns(UserWarning, match=r"still waiting, for \d s at most: no.* listens at") as told,
             pytest.raises(OspBridgeError, match=r"listens at .*, still so after \d\.\d s"),
         ):
-            made(wait=0.5, **way)
+            single(wait=2.0, **way)
         assert len(told) == 1
 
 

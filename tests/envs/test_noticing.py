@@ -17,12 +17,10 @@ from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.outside import SELDOM
-from ospbridge.task.scenario_task import ScenarioTask
 from tests.raw_world import RawWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from ospbridge.session.conversation import Conversation
 
@@ -119,45 +117,4 @@ def test_sensors_of_a_server_that_sends_them_raw_may_be_anywhere(made: Callable[
             warnings.simplefilter("error")
             env.reset(seed=123)
             env.step(actions(env))
-        env.close()
-
-
-class Slow(ScenarioTask):
-    """A task with a pace of its own."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.action_repeat = 4
-
-
-def vector_of_all(**where: Any) -> Any:
-    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=2, **where)
-
-
-def parallel(**where: Any) -> Any:
-    pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
-    from ospbridge.envs.parallel import parallel_env
-
-    return parallel_env(**where)
-
-
-@pytest.mark.parametrize("made", [vector_of_all, parallel])
-def test_agents_whose_tasks_repeat_an_action_unlike_often_are_told_of(
-    made: Callable[..., Any], tmp_path: Path
-) -> None:
-    scenario = tmp_path / "paces.toml"
-    scenario.write_text(
-        'name = "paces"\naction_repeat = 2\n[[agent]]\nmatch = { name = "agent1" }\n'
-        f'[[agent]]\nmatch = {{ name = "agent2" }}\ntask = "{__name__}:Slow"\n',
-        encoding="utf-8",
-    )
-    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as running:
-        where: Any = {"simulator": str(running.address), "scenario": str(scenario)}
-        with pytest.warns(
-            UserWarning, match="2 of agent 'agent1', 4 of agent 'agent2'.*4 is taken for all"
-        ) as told:
-            env = made(**where)
-        env.reset(seed=1)
-        env.reset(seed=2)
-        assert len(told) == 1
         env.close()

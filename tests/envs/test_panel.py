@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.panel import Channels, Instruments
-from ospbridge.envs.watched import WatchedGroup, WatchedSeat
+from ospbridge.envs.watched import WatchedSeat
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import (
     AgentInterface,
@@ -26,7 +26,6 @@ from ospbridge.interface import (
     InterfaceValue,
     Space,
 )
-from ospbridge.session.annotating import NextNote
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -89,30 +88,6 @@ class MadeUpSeat:
         pass
 
 
-class MadeUpGroup:
-    """One such seat."""
-
-    playing = True
-
-    def __init__(self, seat: MadeUpSeat) -> None:
-        self._seat = seat
-        self.interfaces = {"one": seat.interface}
-        self.observation_spaces = {"one": seat.observation_space}
-        self.action_spaces = {"one": seat.action_space}
-        self.observation_names = {"one": seat.observation_names}
-        self.action_names = {"one": seat.action_names}
-        self.next_notes: dict[str, NextNote] = {}
-
-    def reset(self, seed: int) -> dict[str, Feedback]:
-        return {"one": self._seat.reset(seed)}
-
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Feedback]:
-        return {"one": self._seat.step(actions["one"])}
-
-    def close(self) -> None:
-        pass
-
-
 def panel(mode: str, sensors: int, inputs: int, *, steps: int = 3, **options: Any) -> WatchedSeat:
     made = WatchedSeat(MadeUpSeat(sensors, inputs, **options), "x", None, mode)
     made.reset(1)
@@ -151,7 +126,6 @@ def test_how_an_episode_ended_is_shown_and_the_next_begins_anew() -> None:
     assert state == "playing"
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["seat", "group"])
 @pytest.mark.parametrize(
     "error, shown",
     [
@@ -160,16 +134,13 @@ def test_how_an_episode_ended_is_shown_and_the_next_begins_anew() -> None:
     ],
     ids=["lost", "not_sent"],
 )
-def test_what_a_step_failed_with_is_shown_unless_nothing_was_sent(
-    error: OspBridgeError, shown: str, several: bool
-) -> None:
+def test_what_a_step_failed_with_is_shown_unless_nothing_was_sent(error: OspBridgeError, shown: str) -> None:
     seat, action = MadeUpSeat(1, 1), np.zeros(1, np.float32)
-    kind: Any = WatchedGroup if several else WatchedSeat
-    made = kind(MadeUpGroup(seat) if several else seat, "x", None, "ansi")
+    made = WatchedSeat(seat, "x", None, "ansi")
     made.reset(1)
     seat.error = error
     with pytest.raises(type(error)):
-        made.step({"one": action} if several else action)
+        made.step(action)
     assert str(made.render()).splitlines()[1] == shown
 
 

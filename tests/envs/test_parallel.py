@@ -236,27 +236,6 @@ def test_a_simulator_that_dies_truncates_all_and_the_next_reset_joins_its_succes
         env.close()
 
 
-def test_a_daemon_that_dies_truncates_all_and_the_next_reset_attaches_to_its_successor(
-    runtime_directory: Path,
-) -> None:
-    hub = runtime_directory / "hub"
-    with UdpSimulator(SyntheticWorld(1, 2, 1, agents=2), port=0, profile=NERD) as simulator:
-        with hosted(simulator.address, hub):
-            env = parallel_env(bridge=f"unix:{hub}")
-            env.reset(seed=1)
-            kept, *_, infos = env.step(zeros(env))
-        observations, _, _, truncated, cut = env.step(zeros(env))
-        assert truncated == {"agent1": True, "agent2": True}
-        for name in env.possible_agents:
-            assert "daemon" in cut[name]["reason"]
-            assert set(cut[name]) == set(infos[name])
-            np.testing.assert_array_equal(observations[name], kept[name])
-        with hosted(simulator.address, hub):
-            env.reset(seed=2)
-            assert not any(env.step(zeros(env))[3].values())
-            env.close()
-
-
 @pytest.mark.loopback
 @pytest.mark.parametrize("hub", [False, True])
 def test_an_action_that_anothers_end_cuts_short_counts_as_one(
@@ -288,15 +267,3 @@ def test_an_action_that_anothers_end_cuts_short_counts_as_one(
                 told.append((rewards["agent2"], truncated["agent2"]))
                 assert terminated.get("agent1", True)
             assert told == [(2.0, False), (4.0, False), (4.0, True)]
-
-
-def test_its_generator_is_where_wrappers_look_for_it_and_begins_anew_with_a_seed() -> None:
-    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator:
-        env = parallel_env(str(simulator.address))
-        told = []
-        for _ in range(2):
-            env.reset(seed=3)
-            # As SuperSuit's frame_skip does.
-            told.append((env.unwrapped.np_random.integers(100), env.reset()[1]["agent1"]["osp_seed"]))
-        assert told[0] == told[1]
-        env.close()

@@ -69,25 +69,6 @@ def test_a_vector_environment_plays_over_tls_beside_a_hub_of_this_host(
             assert_same(trajectory(envs, 30), direct)
 
 
-def test_a_parallel_environment_plays_over_tls(authority: Authority, runtime_directory: Path) -> None:
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import parallel_env
-
-    mine = options(authority.issue("environment"))
-    with (
-        cart_poles(1, copies=2) as (address,),
-        listening(address, runtime_directory, authority.issue("daemon")) as bridge,
-    ):
-        env = parallel_env(bridge=bridge, **mine)
-        try:
-            observations, _ = env.reset(seed=3)
-            assert list(observations) == env.possible_agents
-            observations, *_ = env.step(dict.fromkeys(env.agents, np.ones(1, np.float32)))
-            assert all(np.isfinite(observation).all() for observation in observations.values())
-        finally:
-            env.close()
-
-
 def test_env_runners_of_rllib_attach_over_tls_and_to_a_hub_of_this_host(
     authority: Authority, runtime_directory: Path
 ) -> None:

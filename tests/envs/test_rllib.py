@@ -58,15 +58,6 @@ def test_without_env_runners_the_local_worker_takes_the_first_place() -> None:
     assert place_of(Context(0, 0, bridges=HUBS)) == Place(bridge=HUBS[0])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_env_runner_that_a_program_makes_by_itself_takes_the_first_place(
-    workers: int, made: list[dict[str, Any]]
-) -> None:
-    env = env_creator(Context(None, workers, bridges=HUBS))
-    assert [call["bridge"] for call in made] == HUBS[:1]
-    env.close()
-
-
 def test_a_plain_dict_gets_the_first_place_and_nothing_named_is_the_default_hub() -> None:
     assert place_of({"simulators": "127.0.0.1:45454"}) == Place(simulator="127.0.0.1:45454")
     assert place_of({"bridges": ["tls://robots:45500"]}) == Place(bridge="tls://robots:45500")
@@ -108,13 +99,6 @@ def test_a_closed_environment_gives_its_place_to_the_next(made: list[dict[str, A
     assert [call["bridge"] for call in made] == [HUBS[0], HUBS[0]]
 
 
-def test_an_environment_too_many_of_a_runner_is_told_what_it_needs(made: list[dict[str, Any]]) -> None:
-    env = env_creator(Context(1, 2, bridges=HUBS))
-    with pytest.raises(ConfigurationError, match="2 environments for each of 2 env runners need 4 places"):
-        env_creator(Context(1, 2, bridges=HUBS))
-    env.close()
-
-
 def test_two_agents_of_one_simulator_are_not_stepped_by_one_runner(made: list[dict[str, Any]]) -> None:
     config: dict[str, Any] = {"bridges": HUBS[:1], "agents": ["left", "right"]}
     env = env_creator(Context(1, 1, **config))
@@ -142,13 +126,6 @@ def test_the_local_worker_beside_env_runners_attaches_to_nothing(made: list[dict
         env.reset()
     with pytest.raises(UsageError, match="spaces only"):
         env.step(0)
-
-
-def test_the_local_worker_looks_for_spaces_and_gives_the_agent_back(made: list[dict[str, Any]]) -> None:
-    env = env_creator(Context(0, 2, bridges=HUBS))
-    assert env.action_space == SPACES["action_space"]
-    assert len(made) == 1
-    assert not rllib._open
 
 
 def test_the_local_worker_that_comes_too_late_is_told_of_spaces(monkeypatch: pytest.MonkeyPatch) -> None:

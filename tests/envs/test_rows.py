@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ospbridge.envs.groups.hub_rows import LONG, HubRows
+from ospbridge.envs.groups.hub_rows import HubRows
 from ospbridge.envs.groups.infos import InfoColumns, in_columns
 from ospbridge.envs.groups.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.replies import HubReply, Numbers
 from ospbridge.hub.requests import Again
-from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue, Space
+from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue, Space
 from tests.envs.vectors import assert_same
 
 NAMES = ["a", "bb", "c1"]
@@ -68,12 +68,6 @@ def test_rows_of_numbers_are_sent_as_the_message_of_all() -> None:
         assert sent(rows.again(NAMES, ActionRows(NAMES, apart))) == message(actions)
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint8])
-def test_choices_are_sent_as_the_message_of_all(kind: Any) -> None:
-    rows = rows_of(action=DiscreteSpace(4))
-    assert sent(rows.again(NAMES, ActionRows(NAMES, np.array([1, 2, 3], kind)))) == message([1, 2, 3])
-
-
 @pytest.mark.parametrize(
     "actions",
     [
@@ -89,38 +83,6 @@ def test_choices_are_sent_as_the_message_of_all(kind: Any) -> None:
 )
 def test_what_is_no_row_for_each_is_left_to_the_messages(actions: Any) -> None:
     assert rows_of().again(NAMES, ActionRows(NAMES, actions)) is None
-
-
-@pytest.mark.parametrize(
-    "choices",
-    [np.array([0, 1, 4]), np.array([0, -1, 1]), np.array([0.0, 1.0, 2.0]), np.array([[0], [1], [2]])],
-    ids=repr,
-)
-def test_what_is_no_choice_is_left_to_the_messages(choices: Any) -> None:
-    assert rows_of(action=DiscreteSpace(4)).again(NAMES, ActionRows(NAMES, choices)) is None
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"action": box(3)},
-        {"action": DiscreteSpace(2)},
-        {"observed": 5},
-        {"infos": ("x",)},
-        {"infos": ("x", "z")},
-    ],
-    ids=str,
-)
-def test_agents_that_differ_have_no_rows(odd: dict[str, Any]) -> None:
-    rows = rows_of(odd=odd)
-    assert rows.again(NAMES, ActionRows(NAMES, np.zeros((3, 2), np.float32))) is None
-
-
-def test_very_many_numbers_are_left_to_the_messages() -> None:
-    few, many = LONG // 3, LONG // 3 + 1
-    for inputs, known in ((few, True), (many, False)):
-        actions = ActionRows(NAMES, np.zeros((3, inputs), np.float32))
-        assert (rows_of(action=box(inputs)).again(NAMES, actions) is not None) is known
 
 
 def answer(
@@ -230,19 +192,3 @@ def test_they_equal_those_added_one_by_one(count: int) -> None:
     found = in_columns(infos)
     assert found is not None
     assert_same(found, one_by_one(infos))
-
-
-@pytest.mark.parametrize(
-    "infos",
-    [
-        [{"a": 1}, {"b": 1}],
-        [{"a": 1}, {"a": 1, "b": 2}],
-        [{"a": 1}, {"a": 1.0}],
-        [{"a": {"b": 1}}, {"a": {"c": 1}}],
-        [{"a": np.zeros(2)}, {"a": np.zeros(2)}],
-        [{"a": None}, {"a": None}],
-    ],
-    ids=str,
-)
-def test_those_that_are_not_alike_are_left_to_gymnasium(infos: list[dict[str, Any]]) -> None:
-    assert in_columns(infos) is None

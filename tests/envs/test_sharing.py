@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -67,30 +66,6 @@ def test_the_limits_of_the_environment_that_was_reset_last_count(address: str) -
     hasty.close()
     step(patient)
     patient.close()
-
-
-def test_making_a_twin_changes_nothing_for_the_one_that_plays(address: str) -> None:
-    playing = single(address, agent="agent1", step_timeout=20.0, query_timeout=4.0)
-    playing.reset(seed=1)
-    before = the_session().machine.limits
-    twin = single(address, agent="agent1", step_timeout=0.001, query_timeout=0.5, spin=False)
-    assert the_session().machine.limits == before
-    step(playing)
-    twin.close()
-    step(playing)
-    playing.close()
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody spins on a single core")
-def test_whether_to_spin_is_said_by_the_environment_that_was_reset_last(address: str) -> None:
-    spinning, sleeping = single(address, agent="agent1"), single(address, agent="agent1", spin=False)
-    for env, spins in ((spinning, True), (sleeping, False), (spinning, True)):
-        env.reset(seed=1)
-        step(env)
-        assert bool(the_session().link._spinning.most) is spins
-        assert bool(the_session().link._waiting.most) is spins
-    spinning.close()
-    sleeping.close()
 
 
 def test_a_rebuild_has_the_terms_of_the_environment_that_is_reset(address: str) -> None:
@@ -206,18 +181,3 @@ def test_agents_that_an_environment_of_another_thread_has_are_told_as_such(addre
         with pytest.raises(AgentTaken, match="by another client") as told:
             single(address, agent="agent1")
         assert "thread" not in str(told.value)
-
-
-@pytest.mark.parametrize("make", [single, vector])
-def test_a_session_that_lost_its_agents_is_built_anew_by_the_next_reset(
-    address: str, make: Callable[..., Any]
-) -> None:
-    env = make(address, **{"agent" if make is single else "agents": "agent1"})
-    env.reset(seed=1)
-    session = the_session()
-    for name in session.controlled:
-        session.deregister(name)
-    env.reset(seed=1)
-    assert the_session() is not session
-    step(env)
-    env.close()

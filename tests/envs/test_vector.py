@@ -7,22 +7,21 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import ospbridge
 from ospbridge.envs.groups.beginning_again import mode_named
 from ospbridge.errors import (
     AgentsInUse,
-    AgentTaken,
     BarrierStuck,
     LocalProtocolError,
     SessionClosed,
@@ -33,7 +32,15 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.vectors import HeldWorld, assert_same, cart_poles, fleet, sync_of_singles, trajectory
+from tests.envs.vectors import (
+    HeldWorld,
+    assert_same,
+    await_within,
+    cart_poles,
+    fleet,
+    sync_of_singles,
+    trajectory,
+)
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -112,37 +119,50 @@ def test_four_agents_of_one_simulator_get_their_own_observations(profile: Profil
         envs.close()
 
 
-def interrupted(_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 @contextmanager
-def held() -> Iterator[tuple[Any, HeldWorld]]:
-    """A fleet of two simulators, of which the second keeps its steps waiting as long as it is told to."""
-    world = HeldWorld(1, 3)
-    with UdpSimulator(SyntheticWorld(1, 3), port=0) as quick, UdpSimulator(world, port=0) as slow:
-        envs = fleet([str(quick.address), str(slow.address)], 2)
+def held() -> Iterator[tuple[Any, list[HeldWorld]]]:
+    """A fleet of two simulators that keep its steps waiting once they are told to."""
+    worlds = [HeldWorld(1, 3), HeldWorld(1, 3)]
+    with UdpSimulator(worlds[0], port=0) as one, UdpSimulator(worlds[1], port=0) as other:
+        envs = fleet([str(one.address), str(other.address)], 2)
         envs.reset(seed=1)
-        world.hold()
         try:
-            yield envs, world
+            yield envs, worlds
         finally:
-            world.go.set()
+            for world in worlds:
+                world.go.set()
             envs.close()
 
 
+def stepping(envs: Any) -> Future[Any]:
+    """What a thread is told that waits for the answers to a step."""
+    numbers: Queue[int] = Queue()
+
+    def step() -> Any:
+        numbers.put(threading.get_ident())
+        return envs.step(carts(2))
+
+    pool = ThreadPoolExecutor(1)
+    told = pool.submit(step)
+    pool.shutdown(wait=False)
+    await_within("_await", numbers.get(timeout=30))
+    return told
+
+
 def test_an_interrupted_step_ends_the_episodes_of_those_that_have_answered_too() -> None:
-    with held() as (envs, world), ThreadPoolExecutor(1) as pool:
+    with held() as (envs, (_, slow)), ThreadPoolExecutor(1) as pool:
+        slow.hold()
 
         def press() -> None:
-            assert world.begun.wait(30)
+            assert slow.begun.wait(30)
+            await_within("_await", threading.main_thread().ident or 0)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         pressed = pool.submit(press)
         with pytest.raises(KeyboardInterrupt):
             envs.step(carts(2))
         pressed.result(30)
-        world.go.set()
+        slow.go.set()
         _, _, _, truncations, info = envs.step(carts(2))
         assert truncations.all()
         assert "interrupted" in info["reason"][0]
@@ -152,12 +172,13 @@ def test_an_interrupted_step_ends_the_episodes_of_those_that_have_answered_too()
 
 
 def test_of_two_threads_the_first_is_told_and_not_given_what_the_others_step_brought() -> None:
-    with held() as (envs, world), ThreadPoolExecutor(1) as pool:
-        first = pool.submit(envs.step, carts(2))
-        assert world.begun.wait(30)
-        envs.send(carts(2))
-        world.go.set()
-        envs.recv()
+    with held() as (envs, worlds):
+        for world in worlds:
+            world.hold()
+        first = stepping(envs)
+        envs.step(carts(2))
+        for world in worlds:
+            world.go.set()
         with pytest.raises(LocalProtocolError, match="two threads used the connection to a fleet"):
             first.result(30)
         _, info = envs.reset(seed=1)
@@ -165,58 +186,16 @@ def test_of_two_threads_the_first_is_told_and_not_given_what_the_others_step_bro
 
 
 def test_a_step_during_which_another_thread_closes_says_so() -> None:
-    with held() as (envs, world), ThreadPoolExecutor(2) as pool:
-        step = pool.submit(envs.step, carts(2))
-        assert world.begun.wait(30)
+    with held() as (envs, worlds), ThreadPoolExecutor(1) as pool:
+        for world in worlds:
+            world.hold()
+        step = stepping(envs)
         closing = pool.submit(envs.close)
         with pytest.raises(SessionClosed, match="closed while a step or reset was under way"):
             step.result(30)
-        world.go.set()
+        for world in worlds:
+            world.go.set()
         closing.result(30)
-
-
-@MODES
-def test_an_end_that_was_interrupted_is_told_by_the_next_step(
-    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with cart_poles(2, copies=2) as addresses:
-        envs: Any = fleet(addresses, 4, autoreset_mode=mode).unwrapped
-        envs.reset(seed=2)
-        with monkeypatch.context() as patch:
-            patch.setattr(envs, "_told_infos", lambda: interrupted(envs))
-            with pytest.raises(KeyboardInterrupt):
-                run_into_the_end(envs)
-        _, _, _, truncations, info = envs.step(carts(4))
-        told = info["final_info"] if mode is AutoresetMode.SAME_STEP else info
-        assert truncations.all()
-        assert all("interrupted" in reason for reason in told["reason"])
-        envs.close()
-
-
-def test_agents_of_one_simulator_return_what_the_parallel_environment_returns() -> None:
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import parallel_env
-
-    with cart_poles(1, copies=4) as [address]:
-        envs = fleet(address, 4)
-        choices = np.random.default_rng(9)
-        told = [envs.reset(seed=9)[0]]
-        given = []
-        terminations = np.zeros(4, np.bool_)
-        while not terminations.any():
-            given.append(choices.integers(2, size=(4, 1)).astype(np.float32))
-            observations, _, terminations, _, _ = envs.step(given[-1])
-            told.append(observations)
-        envs.close()
-        parallel = parallel_env(address)
-        wanted, _ = parallel.reset(seed=9)
-        np.testing.assert_array_equal(told[0], np.stack(list(wanted.values())))
-        ends: dict[str, bool] = {}
-        for actions, observations in zip(given, told[1:], strict=True):
-            wanted, _, ends, _, _ = parallel.step(dict(zip(parallel.agents, actions, strict=True)))
-            np.testing.assert_array_equal(observations, np.stack(list(wanted.values())))
-        assert list(ends.values()) == terminations.tolist()
-        parallel.close()
 
 
 def test_a_fleet_of_simulators_with_two_agents_each() -> None:
@@ -345,22 +324,6 @@ def test_make_vec_makes_it_and_the_spec_survives_json() -> None:
         envs.close()
 
 
-def test_the_wrapper_for_episode_statistics_works() -> None:
-    with cart_poles(2) as addresses:
-        envs = RecordEpisodeStatistics(fleet(addresses, 2))
-        envs.reset(seed=4)
-        for steps in range(1, 100):
-            _, _, terminations, _, info = envs.step(carts(2))
-            if terminations.any():
-                at = int(np.flatnonzero(terminations)[0])
-                assert info["episode"]["l"][at] == steps
-                assert info["episode"]["r"][at] == steps
-                break
-        else:
-            raise AssertionError("no episode ended")
-        envs.close()
-
-
 def test_without_copies_the_same_array_is_returned_again() -> None:
     with cart_poles(2) as addresses:
         envs = fleet(addresses, 2, copy=False)
@@ -477,13 +440,6 @@ def test_a_single_environment_beside_it_in_one_thread_is_refused() -> None:
             fleet(addresses[0], 1, agents="cart2")
         envs.close()
         gymnasium.make("ospbridge/Agent-v0", simulator=addresses[0], agent="cart2").close()
-
-
-def test_an_agent_that_another_client_holds_is_told() -> None:
-    with cart_poles(1) as addresses, BlockingSession.connect(addresses[0]) as session:
-        session.register("cart")
-        with pytest.raises(AgentTaken):
-            fleet(addresses[0], 1)
 
 
 # --- losses --------------------------------------------------------------------------------------------------------

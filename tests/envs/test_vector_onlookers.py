@@ -17,6 +17,7 @@ import ospbridge
 from ospbridge.errors import BarrierStuck, ConfigurationError
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
+from ospbridge.record.writing import EpisodeWriter
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -176,21 +177,32 @@ def test_a_daemon_that_is_lost_truncates_what_is_recorded(tmp_path: Path, runtim
         envs.close()
 
 
-def test_what_cannot_be_written_is_told_when_all_worlds_have_been_taken_in(tmp_path: Path) -> None:
+def test_an_episode_that_cannot_be_written_is_told_and_costs_no_other_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, full = EpisodeWriter.write, True
+
+    def refusing(self: EpisodeWriter, episode: Any) -> None:
+        if full and episode.agent == "cart1":
+            raise ConfigurationError("no space for cart1")
+        write(self, episode)
+
+    monkeypatch.setattr(EpisodeWriter, "write", refusing)
     (tmp_path / "file").touch()
-    with cart_poles(2) as addresses:
+    with cart_poles(1, copies=2) as addresses:
         with pytest.raises(ConfigurationError, match="cannot be recorded"):
             fleet(addresses, 2, record=str(tmp_path / "file"))
         envs = fleet(addresses, 2, record=str(tmp_path / "out"), autoreset_mode="Disabled")
         envs.reset(seed=1)
-        (tmp_path / "out").rmdir()
-        with pytest.raises(ConfigurationError, match="cannot be recorded"):
+        with pytest.raises(ConfigurationError, match="no space for cart1"):
             step_until_an_end(envs)
-        (tmp_path / "out").mkdir()
+        (episode,) = read_recording(tmp_path / "out")
+        assert episode.agent == "cart2"
+        full = False
         envs.reset(seed=2)
         step_until_an_end(envs)
         envs.close()
-        assert [episode.how for episode in read_recording(tmp_path / "out")].count("terminated") == 1
+        assert [episode.agent for episode in read_recording(tmp_path / "out")].count("cart1") == 1
 
 
 def step_until_an_end(envs: Any) -> list[str]:
@@ -239,24 +251,6 @@ def test_pictures_are_a_tuple_of_one_size() -> None:
         ((720, 960, 3), np.uint8)
     ] * (2 * count)
     assert not np.array_equal(before[0], shown[0])
-
-
-def test_gymnasium_makes_films_of_vector_environments(tmp_path: Path) -> None:
-    pytest.importorskip("PIL", reason="needs the extra: pip install 'ospbridge[video]'")
-    pytest.importorskip("moviepy", reason="needs the extra: pip install 'ospbridge[video]'")
-    with cart_poles(2) as addresses:
-        envs = gymnasium.wrappers.vector.RecordVideo(
-            fleet(addresses, 2, render_mode="rgb_array"),
-            str(tmp_path / "films"),
-            video_length=4,
-            episode_trigger=lambda number: number == 0,
-        )
-        envs.reset(seed=1)
-        for _ in range(5):
-            envs.step(np.ones((2, 1), np.float32))
-        envs.close()
-    (film,) = (tmp_path / "films").glob("*.mp4")
-    assert film.stat().st_size > 1000
 
 
 # --- the parallel environment ----------------------------------------------------------------------------------------

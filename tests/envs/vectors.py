@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -48,6 +50,19 @@ class HeldWorld(SyntheticWorld):
         self.begun.set()
         assert self.go.wait(30)
         super().step()
+
+
+def await_within(name: str, thread: int) -> None:
+    """Until that thread is in a function of that name."""
+    give_up = time.monotonic() + 30
+    while True:
+        frame = sys._current_frames().get(thread)
+        while frame is not None and frame.f_code.co_name != name:
+            frame = frame.f_back
+        if frame is not None:
+            return
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
 
 
 def fleet(addresses: list[str] | str, count: int, **options: Any) -> VectorEnv[Any, Any, Any]:
