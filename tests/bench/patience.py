@@ -1,7 +1,6 @@
-"""Runs until a promise is kept, within a time: by the best figure of each row, or by what is usual within a run.
+"""Runs until a promise is kept, within a time, by what is usual: the median of ratios, each taken within one run.
 
-The best serve where a row has the same best on every quiet machine. What takes turns with other programs on few cores
-has rare moments in which it is half as long as else; then the usual ratio of rows that were measured in turn serves.
+A machine may be slow meanwhile, and so is what stands beside it in the same run.
 """
 
 from __future__ import annotations
@@ -17,32 +16,11 @@ if TYPE_CHECKING:
     from ospbridge.bench.report import Values
     from ospbridge.bench.turns import Runs
 
-__all__ = ["best_until", "usual_until"]
+__all__ = ["ratio", "usual_until"]
 
-LONGEST: Final = 60.0
+LONGEST: Final = 20.0
 """Seconds."""
 RUNS: Final = 3
-"""So many at least: a busy moment of what is compared with must not pass for something quick."""
-
-
-def best_until(
-    runs: Runs, kept: Callable[[dict[str, Values]], bool], *, least: int = RUNS, longest: float = LONGEST
-) -> str:
-    """Empty when the promise was kept; else what the rows had at best. Rates are best when large, times when small."""
-    best: dict[str, Values] = {}
-    give_up = time.monotonic() + longest
-    with closing(runs):
-        for number, run in enumerate(runs, 1):
-            for name, values in run.items():
-                one = best.setdefault(name, dict(values))
-                for key, value in values.items():
-                    better = max if key.endswith("_per_second") else min
-                    one[key] = better(one[key], value)
-            if number >= least and kept(best):
-                return ""
-            if time.monotonic() > give_up:
-                break
-    return str({name: {key: round(value, 1) for key, value in one.items()} for name, one in best.items()})
 
 
 def usual_until(
@@ -62,6 +40,29 @@ def usual_until(
                 found[name].append(value)
             if number >= least and all(median(found[name]) <= limit for name, limit in limits.items()):
                 return ""
-            if time.monotonic() > give_up:
+            if number >= least and time.monotonic() > give_up:
                 break
     return str({name: [round(value, 3) for value in values] for name, values in found.items()})
+
+
+def ratio(
+    one: Callable[[], object],
+    other: Callable[[], object],
+    *,
+    promised: float,
+    times: int = 1,
+    longest: float = LONGEST,
+) -> float:
+    """How many times as long one takes: the median of runs, in each of which both are called so many times."""
+    found: list[float] = []
+    give_up = time.monotonic() + longest
+    while True:
+        taken = []
+        for work in (one, other):
+            began = time.perf_counter()
+            for _ in range(times):
+                work()
+            taken.append(time.perf_counter() - began)
+        found.append(taken[0] / taken[1])
+        if len(found) >= 2 * RUNS and (median(found) <= promised or time.monotonic() > give_up):
+            return median(found)

@@ -1,25 +1,21 @@
+"""Programs that `bench` starts: what they say, how they fail, and that they end."""
+
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 import ospbridge
 from ospbridge.bench.processes import Program, ProgramFailed, lines_of
+from ospbridge.bench.stage import Stage
+from ospbridge.errors import HubLost
 
 pytestmark = pytest.mark.loopback
-
-
-def test_a_program_that_ends_early_is_told_with_what_it_said() -> None:
-    with Program("ospbridge", "agents", "--simulator", "what:ever", name="the lister") as program:
-        with pytest.raises(
-            ProgramFailed, match=r"(?s)the lister ended \(exit code 2\).*is not a simulator's address"
-        ) as e:
-            program.line(20.0)
-        assert (
-            e.value.hint == "run it by itself to see more: python -m ospbridge agents --simulator what:ever"
-        )
 
 
 def test_the_error_the_hint_and_the_exit_code_of_a_command_are_passed_on() -> None:
@@ -42,14 +38,6 @@ def test_a_program_that_says_nothing_is_not_waited_for_longer_than_allowed() -> 
     assert program.process.returncode is not None
 
 
-def test_ending_twice_does_no_harm() -> None:
-    program = Program("ospbridge.bench.responder")
-    program.line(20.0)
-    program.end()
-    program.end()
-    assert program.process.returncode is not None
-
-
 def test_lines_of_several_programs_come_with_their_names_until_all_ended() -> None:
     # The help of a command is as good a text of many lines as any.
     with Program("ospbridge", "--help", name="a") as first, Program("ospbridge", "sim", "--help") as second:
@@ -58,13 +46,6 @@ def test_lines_of_several_programs_come_with_their_names_until_all_ended() -> No
         own = [line for who, line in lines if who == name]
         assert own[0].startswith("Usage: ")
         assert len(own) > 10
-
-
-def test_a_program_that_fails_ends_the_lines_of_all() -> None:
-    with Program("ospbridge", "agents", "--nonsense", name="the failing one") as failing:
-        lines = lines_of({"it": failing}, seconds=20.0)
-        with pytest.raises(ProgramFailed, match=r"the failing one failed \(exit code 2\).*--nonsense"):
-            list(lines)
 
 
 def test_a_program_beside_that_ends_ends_the_lines_too() -> None:
@@ -84,12 +65,6 @@ def test_silence_of_all_has_an_end() -> None:
             list(lines_of({"it": silent}, seconds=0.3))
 
 
-def test_a_program_that_nobody_hears_writes_to_its_errors() -> None:
-    with Program("ospbridge", "--help", heard=False) as program:
-        assert program.succeeded()
-        assert "Usage: " in program.errors()
-
-
 @pytest.mark.parametrize("from_here", [False, True], ids=["from elsewhere", "from here"])
 def test_a_program_imports_what_lies_in_the_directory_only_where_we_do(
     from_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,3 +82,21 @@ def test_a_program_imports_what_lies_in_the_directory_only_where_we_do(
                 program.line(20.0)
         else:
             assert program.line(20.0).startswith("127.0.0.1:")
+
+
+def lose_the_daemon() -> None:
+    with Stage(inputs=2, outputs=3) as stage:
+        env = gymnasium.make("ospbridge:ospbridge/Agent-v0", bridge=stage.hub, agent="agent", wait=20.0)
+        try:
+            env.reset(seed=1)
+            os.kill(stage.daemon.process.pid, signal.SIGKILL)
+            for _ in range(100):
+                env.step(stage.action)
+        finally:
+            env.close()
+
+
+def test_a_daemon_that_ends_meanwhile_is_told_in_place_of_what_its_client_saw() -> None:
+    with pytest.raises(ProgramFailed, match=r"the daemon ended \(exit code -9\)") as e:
+        lose_the_daemon()
+    assert isinstance(e.value.__cause__, HubLost)

@@ -1,10 +1,18 @@
+"""What runs are made into: figures, ratios within a run, rows, JSON and pictures; and the cores that they have."""
+
 from __future__ import annotations
 
 import math
+import os
+from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
+from ospbridge.bench.cores import apart
+from ospbridge.bench.figures import QUANTITIES, Run, timed
 from ospbridge.bench.report import Against, Panel, Quantity, Report, Row, combine
+from ospbridge.bench.turns import first, runs_of
 
 TIMES = (Quantity("p50_us", "P50 us"), Quantity("steps_per_second", "STEPS/s", digits=0))
 
@@ -72,3 +80,54 @@ def test_what_rows_are_compared_with_comes_once_and_in_order() -> None:
     assert made.ratios == ("x", "y")
     assert made.plain == ("a",)
     assert made.row("b").ratios["y"] == pytest.approx(2.0)
+
+
+def test_a_run_has_percentiles_in_microseconds_its_rate_and_the_processor_time_of_a_step() -> None:
+    run = Run.of(np.array([1e-6] * 85 + [11e-6] * 13 + [51e-6, 51e-6]), 400e-6)
+    assert (run.p50, run.p90, run.p99) == pytest.approx((1.0, 11.0, 51.0))
+    assert run.steps_per_second == pytest.approx(100 / 330e-6)
+    assert run.processor == pytest.approx(4.0)
+    assert set(run.values()) == {quantity.key for quantity in QUANTITIES}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_what_is_measured_keeps_off_one_core_and_may_use_it_again_afterwards() -> None:
+    cores = os.sched_getaffinity(0)
+    seen: list[set[int]] = []
+    timed(lambda: seen.append(os.sched_getaffinity(0)), 2, 1)
+    assert seen == [cores - {max(cores)}] * 3
+    with pytest.raises(RuntimeError), apart():
+        raise RuntimeError
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_subjects_alternate_and_what_they_needed_is_ended() -> None:
+    told: list[str] = []
+    ended = ExitStack()
+    ended.callback(told.append, "ended")
+    figures = iter([5.0, 7.0, 3.0, 8.0])
+    subjects = {name: lambda: {"p50_us": next(figures)} for name in ("plain", "more")}
+    runs = first(runs_of(subjects, told.append, ended), 2)
+    assert runs == [
+        {"plain": {"p50_us": 5.0}, "more": {"p50_us": 7.0}},
+        {"plain": {"p50_us": 3.0}, "more": {"p50_us": 8.0}},
+    ]
+    assert told == [*["plain", "more"] * 2, "ended"]
+
+
+def test_each_report_has_its_panels_with_a_bar_a_row() -> None:
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    from ospbridge.bench.drawing import draw_reports
+    from ospbridge.plot.looks import Looks, drawing
+
+    rows = (
+        Row("floor", {"p50_us": 10.0}, {"floor": 1.0}),
+        Row("subject", {"p50_us": 900.0}, {"floor": 90.0}),
+    )
+    with drawing(Looks()):
+        figure = draw_reports([report(*rows), Report("c", "Nothing to draw", {}, TIMES, rows)], Looks())
+    (times,) = figure.axes
+    assert len(times.patches) == 2
+    assert [label.get_text() for label in times.get_yticklabels()] == ["floor", "subject"]
+    # The first row stands above.
+    assert times.yaxis_inverted()

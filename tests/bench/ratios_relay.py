@@ -6,15 +6,12 @@ Both are measured in turn, several times, until the medians of the ratios kept w
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.bench.relaying import STEPS, WHILE_IT_SLEEPS, relaying_runs
-from ospbridge.bench.stage import Stage
-from ospbridge.bench.subjects import IN_EPISODES, RELAYED, SUBJECTS
-from ospbridge.session.hub_client import HubClient
+from ospbridge.bench.subjects import IN_EPISODES, RELAYED
 from tests.bench.patience import usual_until
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ LIMITS = {A_STEP: 1.08, IN_ALL: 1.25, A_STEP + ASLEEP: 1.08, IN_ALL + ASLEEP: 1.
 behind each end of an episode, which the daemon, the spool's thread and the sink do on the same few cores. A simulator
 that does not sleep leaves two cores no time for that work. A step costs 1.00 to 1.03, all of them 1.03 to 1.08 (the
 medians of 30 and 40 runs); a single run is up to a fifth off, since a process may be so much faster than its twin."""
-LONGEST = 150.0
+LONGEST = 60.0
 """Seconds in which medians must come to be that low."""
 
 
@@ -44,7 +41,6 @@ def costs(run: dict[str, Values]) -> dict[str, float]:
     return found
 
 
-@pytest.mark.timed
 @pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="the daemon needs a core beside the environment's"
 )
@@ -52,17 +48,3 @@ def costs(run: dict[str, Values]) -> dict[str, float]:
 def test_relaying_costs_a_loop_of_steps_and_resets_at_most_what_was_promised() -> None:
     broken = usual_until(relaying_runs(steps=STEPS), costs, LIMITS, least=5, longest=LONGEST)
     assert not broken, broken
-
-
-def test_what_is_relayed_arrives() -> None:
-    with Stage(inputs=2, outputs=3) as stage:
-        SUBJECTS[RELAYED](stage, 250, 50)
-        client = HubClient.connect(stage.relayed_hub)
-        try:
-            give_up = time.monotonic() + 30.0
-            while (upstream := client.status().upstreams[0]).delivered < 300 and time.monotonic() < give_up:
-                time.sleep(0.05)
-        finally:
-            client.close()
-    assert upstream.trouble == ""
-    assert upstream.delivered == 300

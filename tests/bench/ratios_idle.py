@@ -24,7 +24,6 @@ SECONDS = 10.0
 HELP = [*PROGRAM, "--help"]
 
 
-@pytest.mark.slow
 def test_an_idle_daemon_takes_one_percent_of_a_core_and_80_megabytes_at_most(tmp_path: Path) -> None:
     with (
         UdpSimulator(SyntheticWorld(2, 3, agents=4), port=0, profile=DOCUMENT) as simulator,
@@ -41,7 +40,6 @@ def test_an_idle_daemon_takes_one_percent_of_a_core_and_80_megabytes_at_most(tmp
     assert size <= 80e6, f"{size / 1e6:.1f} MB"
 
 
-@pytest.mark.timed
 def test_help_takes_five_times_as_long_as_python_at_most() -> None:
     # The least of many: what other programs do meanwhile can only add.
     nothing = [sys.executable, "-c", "pass"]
