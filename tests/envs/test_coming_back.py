@@ -14,13 +14,9 @@ import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.errors import (
     AgentsInUse,
-    LocalProtocolError,
     SessionLost,
     StepUncertain,
-    TaskError,
 )
-from ospbridge.osp.timing import RESTART_SETTLES
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -29,7 +25,6 @@ from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 assert ospbridge.__version__
@@ -78,22 +73,6 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_
         anew.close()
     with UdpSimulator(SyntheticWorld(2, 3, 1), host=address.host, port=address.port):
         env.reset(seed=3)
-        step(env)
-        env.close()
-
-
-def test_whoever_was_thrown_out_by_a_restart_of_the_communication_waits_before_it_joins_again() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = single(str(simulator.address))
-        env.reset(seed=1)
-        step(env)
-        with BlockingSession.connect(str(simulator.address)) as other:
-            other.restart_communication()
-        begun = time.monotonic()
-        *_, truncated, _ = step(env)
-        assert truncated
-        env.reset(seed=2)
-        assert time.monotonic() - begun > RESTART_SETTLES
         step(env)
         env.close()
 
@@ -166,43 +145,4 @@ def test_a_simulator_that_comes_back_at_another_address_of_its_name_is_joined_th
         with pytest.raises(AgentsInUse) if made is not single else nullcontext():
             # Whoever comes now finds it there as well.
             made("simulator.test:45454").close()
-        env.close()
-
-
-@pytest.mark.parametrize("noticed", [True, False])
-def test_an_environment_may_be_made_beside_one_that_has_lost_its_simulator_meanwhile(noticed: bool) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        address = simulator.address
-        first = single(str(address))
-        first.reset(seed=1)
-    if noticed:
-        assert step(first)[3]
-    with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port):
-        twin = single(str(address))
-        if not noticed:
-            # Its world is gone, whoever has joined the new one.
-            assert step(first)[3]
-        twin.reset(seed=2)
-        assert not step(twin)[3]
-        first.reset(seed=3)
-        assert not step(first)[3]
-        twin.close()
-        first.close()
-
-
-def test_a_step_that_cannot_be_judged_ends_the_episode(tmp_path: Path) -> None:
-    scenario = tmp_path / "fails.toml"
-    scenario.write_text(
-        'name = "fails"\n[[agent]]\n[agent.episode]\nreward = "1 / (step - 2)"\n', encoding="utf-8"
-    )
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = single(str(simulator.address), scenario=str(scenario))
-        env.reset(seed=1)
-        step(env)
-        with pytest.raises(TaskError):
-            step(env)
-        with pytest.raises(LocalProtocolError, match="call reset first"):
-            step(env)
-        env.reset(seed=2)
-        step(env)
         env.close()

@@ -283,15 +283,6 @@ def test_mistakes_are_told_with_the_next_step(two_agents: UdpSimulator) -> None:
         gymnasium.make("ospbridge/Agent-v0", simulator="127.0.0.1:1")
 
 
-def test_an_agent_of_another_client_is_taken(two_agents: UdpSimulator) -> None:
-    with BlockingSession.connect(str(two_agents.address)) as other:
-        other.register("agent1")
-        with pytest.raises(AgentTaken) as caught:
-            made(two_agents, "agent1")
-        # Whoever runs the daemon, and names the simulator all the same, is the most frequent case.
-        assert caught.value.hint.startswith("if that is `ospbridge connect`, attach to it")
-
-
 def test_actions_that_cannot_be_sent_are_refused_and_the_episode_goes_on(two_agents: UdpSimulator) -> None:
     env = made(two_agents, "agent1", disable_env_checker=True)
     env.reset(seed=1)

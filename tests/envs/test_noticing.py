@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.envs import sharing
 from ospbridge.osp.client import seeding
-from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -22,7 +20,6 @@ from tests.raw_world import RawWorld
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ospbridge.session.conversation import Conversation
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -38,12 +35,6 @@ def vector(address: str) -> Any:
 
 def actions(env: Any) -> Any:
     return np.zeros(env.action_space.shape, np.float32)
-
-
-def conversation() -> Conversation:
-    """Of the only environment."""
-    (shared,) = sharing._shared.values()
-    return shared.session.conversation
 
 
 @pytest.fixture
@@ -69,25 +60,6 @@ def test_a_simulator_that_takes_no_seed_is_told_of_with_the_first_reset_alone(
         env.reset(seed=2)
         env.step(actions(env))
         env.close()
-
-
-@BOTH
-def test_so_is_what_is_learned_in_an_episode_whose_anomalies_are_not(
-    simulator: UdpSimulator, made: Callable[[str], Any]
-) -> None:
-    env = made(str(simulator.address))
-    env.reset(seed=1)
-    notices = conversation().machine.notices
-    notices += [Anomaly("it came late"), Notice("its clock is uneven, by 5 %")]
-    with pytest.warns(UserWarning, match="its clock is uneven, by 5 %") as caught:
-        *_, truncated, _ = env.step(actions(env))
-    assert len(caught) == 1
-    assert not np.any(truncated)
-    notices += [WorldReset("somebody reset it"), Notice("it cuts")]
-    with pytest.warns(UserWarning, match="it cuts"):
-        *_, truncated, _ = env.step(actions(env))
-    assert np.all(truncated)
-    env.close()
 
 
 @BOTH

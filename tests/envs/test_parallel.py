@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.errors import AgentNotFound, AgentsInUse, LocalProtocolError, SessionClosed, UsageError
+from ospbridge.errors import LocalProtocolError, SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.world import World
 from ospbridge.record.reading import read_recording
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -27,7 +26,6 @@ from tests.envs.daemons import hosted, reached
 
 pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
 
-from ospbridge.envs import parallel
 from ospbridge.envs.parallel import AgentsParallelEnv, parallel_env
 
 assert ospbridge.__version__
@@ -55,11 +53,6 @@ def joined(request: pytest.FixtureRequest, runtime_directory: Path) -> Joined:
                 env.close()
 
     return join
-
-
-def free_agents(simulator: UdpSimulator) -> list[str]:
-    with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
-        return [entry.name for entry in session.agents() if entry.available]
 
 
 def zeros(env: AgentsParallelEnv) -> dict[str, np.ndarray[Any, Any]]:
@@ -95,17 +88,6 @@ def test_each_agent_is_the_local_environment_of_its_seed_until_its_episode_ends(
                         assert name not in env.agents
             assert sorted(left) == env.possible_agents
             assert env.possible_agents == ["cart1", "cart2", "cart3"]
-
-
-def test_a_glob_chooses_agents_and_the_others_stay_free() -> None:
-    with UdpSimulator(GymWorld(["CartPole-v1"] * 2 + ["Pendulum-v1"]), port=0) as simulator:
-        env = parallel_env(str(simulator.address), "cart*")
-        assert env.possible_agents == ["cart1", "cart2"]
-        assert "cart1" not in free_agents(simulator)
-        env.reset(seed=1)
-        env.step(zeros(env))
-        env.close()
-        assert len(free_agents(simulator)) == 3
 
 
 @pytest.mark.parametrize("way", ["direct", "hub"])
@@ -159,41 +141,6 @@ def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
         env.close()
         with pytest.raises(SessionClosed):
             env.reset()
-
-
-def test_a_step_that_was_interrupted_before_its_caller_was_told_ends_the_episodes(
-    joined: Joined, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with joined(SyntheticWorld(2, 3, agents=2)) as env:
-        env.reset(seed=1)
-        with monkeypatch.context() as patch:
-            patch.setattr(parallel, "_own_infos", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                env.step(zeros(env))
-        with pytest.raises(LocalProtocolError, match="call reset first"):
-            env.step({})
-        env.reset(seed=1)
-        env.step(zeros(env))
-
-
-def test_a_second_environment_of_the_thread_on_that_simulator_is_refused() -> None:
-    with UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator:
-        address = str(simulator.address)
-        env = parallel_env(address, "agent1")
-        for agents in ("agent1", "agent2", "*"):
-            with pytest.raises(AgentsInUse):
-                parallel_env(address, agents)
-        with pytest.raises(AgentsInUse):
-            gymnasium.make("ospbridge/Agent-v0", simulator=address, agent="agent2")
-        env.close()
-        with pytest.raises(AgentNotFound):
-            parallel_env(address, "robot*")
-        with pytest.raises(UsageError, match="both simulator and bridge"):
-            parallel_env(address, bridge="unix:/x")
-        assert free_agents(simulator) == ["agent1", "agent2"]
 
 
 def test_without_pettingzoo_the_error_says_how_to_get_it() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -67,41 +66,6 @@ def test_a_vector_environment_plays_over_tls_beside_a_hub_of_this_host(
                 "ospbridge/Agent-v0", num_envs=2, bridge=[bridge, f"unix:{near}"], **mine
             )
             assert_same(trajectory(envs, 30), direct)
-
-
-def test_env_runners_of_rllib_attach_over_tls_and_to_a_hub_of_this_host(
-    authority: Authority, runtime_directory: Path
-) -> None:
-    near = runtime_directory / "near"
-    with (
-        cart_poles(2) as addresses,
-        listening(addresses[0], runtime_directory, authority.issue("daemon")) as bridge,
-        hosted(addresses[1], near),
-    ):
-        config = {"bridges": [bridge, f"unix:{near}"], **options(authority.issue("environment"))}
-        envs: list[Any] = [env_creator(runner(number, config)) for number in (1, 2)]
-        try:
-            assert [env.place.bridge for env in envs] == config["bridges"]
-            for env in envs:
-                env.reset(seed=1)
-                assert env.step(np.ones(1, np.float32))[1] == 1.0
-        finally:
-            for env in envs:
-                env.close()
-
-
-class Context(dict[str, Any]):
-    """RLlib's EnvContext: a dict that knows who asks."""
-
-    worker_index = 0
-    num_workers = 2
-    vector_index = 0
-
-
-def runner(number: int, config: dict[str, Any]) -> Context:
-    context = Context(config)
-    context.worker_index = number
-    return context
 
 
 def test_status_asks_a_daemon_on_another_host(authority: Authority, runtime_directory: Path) -> None:

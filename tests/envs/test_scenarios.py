@@ -13,7 +13,7 @@ import pytest
 
 import ospbridge
 from ospbridge.envs.registration import SCENARIO_IDS
-from ospbridge.errors import AgentNotFound, ScenarioInvalid, ScenarioNotFound, TaskError, UsageError
+from ospbridge.errors import TaskError, UsageError
 from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
@@ -171,30 +171,6 @@ def carts() -> Iterator[UdpSimulator]:
         yield simulator
 
 
-def test_a_wrong_scenario_is_told_before_any_simulator_is_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioInvalid, match="unknown name 'y'"):
-        gymnasium.make(
-            "ospbridge/Agent-v0",
-            simulator="127.0.0.1:1",
-            scenario=cart(tmp_path, '[agent.episode]\nreward = "y"\n'),
-        )
-    with pytest.raises(ScenarioNotFound, match="did you mean 'cartpole'"):
-        gymnasium.make("ospbridge/Agent-v0", simulator="127.0.0.1:1", scenario="cartpol")
-
-
-def test_what_does_not_fit_the_agent_is_told_and_the_agent_is_free_again(
-    carts: UdpSimulator, tmp_path: Path
-) -> None:
-    wrong = cart(tmp_path, '[agent.observe]\noutputs = ["/cart/posn"]\n')
-    with pytest.raises(ScenarioInvalid, match="did you mean '/cart/position'"):
-        cart_env(carts, wrong)
-    other = tmp_path / "other.toml"
-    other.write_text('name = "other"\n[[agent]]\nmatch = { type = "Robot" }\n')
-    with pytest.raises(AgentNotFound, match="has no task for agent 'cart'"):
-        cart_env(carts, str(other))
-    cart_env(carts, cart(tmp_path, "")).close()
-
-
 def test_values_are_set_and_drawn_from_the_seed_at_each_reset(carts: UdpSimulator, tmp_path: Path) -> None:
     top = (
         '[values]\n"/Sim/cart/Parameter/gravity" = 5.0\n'
@@ -244,18 +220,3 @@ def test_an_expression_that_fails_is_an_error_and_the_next_reset_goes_on(
         ):
             env.step(np.zeros(1, np.float32))
     env.close()
-
-
-def test_in_a_daemon_an_expression_that_fails_truncates_with_the_reason(
-    carts: UdpSimulator, tmp_path: Path, runtime_directory: Path
-) -> None:
-    hub = runtime_directory / "hub.sock"
-    scenario = cart(tmp_path, '[agent.episode]\nreward = "1 / (x - x)"\n')
-    with hosted(carts.address, hub, "--scenario", scenario):
-        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", scenario=scenario)
-        for _ in range(2):
-            env.reset(seed=1)
-            _, reward, terminated, truncated, info = env.step(np.zeros(1, np.float32))
-            assert (reward, terminated, truncated) == (0.0, False, True)
-            assert "division by zero" in info["reason"]
-        env.close()

@@ -172,55 +172,6 @@ def test_mistakes_are_told_and_agents_given_back(hubs: list[Path]) -> None:
         attached(hubs[:1], 1, agents="cart1").close()
 
 
-def test_a_step_that_was_interrupted_is_not_taken_for_the_next_one(
-    hubs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        cart_poles(2) as addresses,
-        hosted(addresses[0], hubs[0]),
-        hosted(addresses[1], hubs[1]),
-    ):
-        envs: Any = attached(hubs, 2)
-        envs.reset(seed=1)
-        envs.send(np.ones((2, 1), np.float32))
-        with monkeypatch.context() as patch:
-            patch.setattr(envs._groups[0].group, "stepped", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                envs.recv()
-        _, _, _, truncations, info = envs.step(np.zeros((2, 1), np.float32))
-        assert truncations.all()
-        assert all("lost" in reason for reason in info["reason"])
-        first, info = envs.reset(seed=1)
-        assert info["osp_seed"].tolist() == [1, 2]
-        again, _ = envs.reset(seed=1)
-        np.testing.assert_array_equal(first, again)
-        envs.close()
-
-
-def interrupted() -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_step_that_was_interrupted_before_its_caller_was_told_ends_the_episodes(
-    hubs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with cart_poles(1, copies=2) as addresses, hosted(addresses[0], hubs[0]):
-        envs: Any = attached(hubs[:1], 2).unwrapped
-        envs.reset(seed=1)
-        for _ in range(3):
-            envs.step(np.ones((2, 1), np.float32))
-        with monkeypatch.context() as patch:
-            patch.setattr(envs, "_told_observations", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                envs.step(np.ones((2, 1), np.float32))
-        _, _, _, truncations, info = envs.step(np.ones((2, 1), np.float32))
-        assert truncations.all()
-        assert all("lost" in reason for reason in info["reason"])
-        _, _, _, truncations, _ = envs.step(np.ones((2, 1), np.float32))
-        assert not truncations.any()
-        envs.close()
-
-
 def test_a_scenario_that_does_not_fit_the_daemon_gives_the_agents_back_at_once(
     hubs: list[Path], tmp_path: Path
 ) -> None:

@@ -30,7 +30,11 @@ class Simulators:
         self._stack = stack
         self._running = [UdpSimulator(SyntheticWorld(1, 1, 0), port=0).start() for _ in range(count)]
         self.addresses = [str(each.address) for each in self._running]
-        stack.callback(lambda: [each.stop() for each in self._running])
+        stack.callback(self._stop)
+
+    def _stop(self) -> None:
+        for each in self._running:
+            each.stop()
 
     def kill(self, at: int) -> None:
         self._running[at].stop()
