@@ -64,5 +64,5 @@ def ratio(
                 work()
             taken.append(time.perf_counter() - began)
         found.append(taken[0] / taken[1])
-        if len(found) >= 2 * RUNS and (median(found) <= promised or time.monotonic() > give_up):
+        if len(found) >= 20 * RUNS and (median(found) <= promised or time.monotonic() > give_up):
             return median(found)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from ospbridge.task.base import Task
 
-TIMES = 2000
-"""Calls of a run: some milliseconds."""
+TIMES = 200
+"""Calls of a run: less than a millisecond, so that hardly one is interrupted by other programs."""
 INPUTS, OUTPUTS, FLOATS = 8, 16, 128
 COMPLETION_LIMIT = 3.8
 RECOGNITION_LIMIT = 3.0
