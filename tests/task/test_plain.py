@@ -1,0 +1,133 @@
+"""An agent without a scenario: its episodes are scored as the simulator says, and its infos named where asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import LocalProtocolError
+from ospbridge.interface import PlainInfo
+from ospbridge.task.pacing import unlike
+from ospbridge.task.plain import PlainTask
+from tests.task.agents import INFOS, arm, outcome, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.interface import Feedback, StepOutcome
+    from ospbridge.task.base import Task
+
+
+@pytest.mark.parametrize("scores", [(2.5, 1.0, 0.0), (-1.0, 0.0, 1.0), (0.0, 0.0, 0.0)])
+def test_the_simulators_scores_count_wherever_they_stand_among_its_infos(scores: tuple[float, ...]) -> None:
+    said = dict(zip(INFOS, scores, strict=True))
+    for order in permutations(INFOS):
+        brought = outcome(infos=[said[name] for name in order])
+        feedback = PlainTask(arm(infos=order), bounded=True).evaluate(brought, seed=1)
+        assert (feedback.reward, feedback.terminated, feedback.truncated) == scores
+
+
+@pytest.mark.parametrize(
+    "name, number, scores",
+    [
+        ("/episode/reward", 0.25, (0.25, False, False)),
+        ("/episode/terminated", 0.5, (0.0, False, False)),
+        ("/episode/terminated", 0.75, (0.0, True, False)),
+        ("/episode/truncated", 0.5, (0.0, False, False)),
+        ("/episode/truncated", 0.75, (0.0, False, True)),
+        ("/Body/X", 1.0, (0.0, False, False)),
+    ],
+)
+def test_what_the_simulator_does_not_score_is_no_reward_and_no_end(
+    name: str, number: float, scores: tuple[float, bool, bool]
+) -> None:
+    feedback = PlainTask(arm(infos=(name,)), bounded=True).evaluate(outcome(infos=[number]), seed=1)
+    assert (feedback.reward, feedback.terminated, feedback.truncated) == scores
+
+
+def test_its_actions_are_the_inputs_and_what_is_no_action_is_refused() -> None:
+    tried = PlainTask(arm(), bounded=True)
+    assert tried.inputs([9.0, 0.5]).tolist() == [9.0, 0.5]
+    assert tried.start_values(np.random.default_rng(1)) == {}
+    assert not tried.cut_action(1)
+    for wrong in ([1.0], "up", [[1.0, 2.0]], ["a", "b"]):
+        with pytest.raises(LocalProtocolError, match=r"an action of agent 'arm'"):
+            tried.inputs(wrong)
+
+
+def test_agents_whose_tasks_repeat_an_action_unlike_often_are_named() -> None:
+    one, other = PlainTask(arm(), bounded=True), task(top="action_repeat = 3\n")
+    other.agent = replace(arm(), name="leg")
+    assert unlike([one, other]) == {"arm": 1, "leg": 3}
+    assert unlike([one, one]) == {}
+
+
+# --- infos that are told as numbers, not by name: what a daemon asks its tasks for -----------------------------------
+
+REWARD = '[agent.names]\nleft = "output:/Left/Angle [-1,1]"\n[agent.episode]\nreward = "left"\n'
+TASKS: dict[str, Callable[[tuple[str, ...]], Task]] = {
+    "no scenario": lambda infos: PlainTask(arm(infos=infos), bounded=True),
+    "a scenario": lambda infos: task(REWARD, infos=infos),
+    "a scenario that observes": lambda infos: task('[agent.observe]\noutputs = ["/Force"]\n', infos=infos),
+}
+ZEROS = [0.0] * len(INFOS)
+
+
+@pytest.fixture(params=list(TASKS))
+def made(request: pytest.FixtureRequest) -> Task:
+    found: Task = TASKS[request.param](INFOS)
+    found.name_no_infos()
+    return found
+
+
+def test_steps_with_nothing_else_to_tell_share_the_info_of_their_episode(made: Task) -> None:
+    one, other, later = (made.evaluate(outcome(0.5, infos=ZEROS), seed=seed).info for seed in (7, 7, 8))
+    assert one is other
+    assert type(one) is PlainInfo
+    assert one == {"osp_seed": 7, "infos": {}, "events": (), "values": {}, "restored": False, "reason": ""}
+    assert later["osp_seed"] == 8
+
+
+def test_the_first_observation_a_cut_and_a_step_with_more_to_tell_name_their_infos(made: Task) -> None:
+    brought = outcome(0.5, infos=ZEROS)
+    eventful = outcome(0.5, infos=ZEROS, events=["fallen"])
+    valued = outcome(0.5, infos=ZEROS, Gravitation="9.81")
+    restored = outcome(0.5, infos=ZEROS)
+    restored.restored = True
+    for feedback, key, told in (
+        (made.begin(brought, seed=7), "events", False),
+        (made.cut(brought.outputs, "lost", seed=7), "reason", True),
+        (made.evaluate(eventful, seed=7), "events", True),
+        (made.evaluate(valued, seed=7), "values", True),
+        (made.evaluate(restored, seed=7), "restored", True),
+    ):
+        assert type(feedback.info) is dict
+        assert list(feedback.info["infos"]) == list(INFOS)
+        assert bool(feedback.info[key]) is told
+
+
+def test_a_sensor_that_ends_an_episode_leaves_what_others_share_as_it_is() -> None:
+    made = task('[agent.observe]\nout_of_range = "end"\n')
+    made.name_no_infos()
+    ended = made.evaluate(outcome(1.5), seed=7)
+    assert ended.truncated
+    assert ended.info["reason"] == ended.reason != ""
+    assert made.evaluate(outcome(0.5), seed=7).info["reason"] == ""
+
+
+def test_a_class_with_its_own_way_of_a_feedback_goes_on_as_before() -> None:
+    class Marked(PlainTask):
+        def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
+            feedback = super().evaluate(outcome, seed=seed)
+            feedback.info["mark"] = len(feedback.info)
+            return feedback
+
+    made = Marked(arm(infos=INFOS), bounded=True)
+    made.name_no_infos()
+    one, other = (made.evaluate(outcome(0.5, infos=ZEROS), seed=7).info for _ in range(2))
+    assert one is not other
+    assert list(one["infos"]) == list(INFOS)
