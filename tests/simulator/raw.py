@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class RawClient:
-    """Connects on construction. Every receive has a time limit of two seconds."""
+    """Connects on construction. Every receive has a time limit of thirty seconds."""
 
     def __init__(self, address: Endpoint, profile: Profile) -> None:
         self.profile = profile
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
         self.socket.bind(("127.0.0.1", 0))
-        self.socket.settimeout(2.0)
+        self.socket.settimeout(30.0)
         init = b"\x05\x01\x01" if profile.init_form is InitForm.BYTES else struct.pack("<Bii", 5, 1, 1)
         self.socket.sendto(init, (address.host, address.port))
         answer, handler = self.socket.recvfrom(65536)

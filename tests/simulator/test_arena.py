@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from ospbridge.errors import ConfigurationError
 from ospbridge.simulator.arena import BUMP, ArenaWorld
 
 
@@ -21,12 +20,11 @@ def drive(world: ArenaWorld, left: float, right: float, steps: int) -> list[str]
     return events
 
 
-def trajectory(seed: int) -> list[list[float]]:
-    world = ArenaWorld(3)
+def trajectory(world: ArenaWorld, seed: int) -> list[list[float]]:
     world.reset(seed)
     rng = np.random.default_rng(0)
     seen = []
-    for _ in range(200):
+    for _ in range(50):
         for agent in world.agents:
             agent.inputs[:] = rng.uniform(-1, 1, 2)
         world.step()
@@ -34,29 +32,27 @@ def trajectory(seed: int) -> list[list[float]]:
     return seen
 
 
-def test_the_same_seed_gives_the_same_trajectory() -> None:
-    assert trajectory(5) == trajectory(5)
-    assert trajectory(5) != trajectory(6)
+def test_the_same_seed_gives_the_same_trajectory_whatever_was_before() -> None:
+    world = ArenaWorld(3)
+    first = trajectory(world, 5)
+    assert first != trajectory(world, 6)
+    assert first == trajectory(world, 5) == trajectory(ArenaWorld(3), 5)
 
 
-def test_a_reset_leaves_nothing_of_the_episode_before() -> None:
-    world = ArenaWorld()
-    world.reset(7)
-    drive(world, 1.0, 0.8, 100)
-    first = [agent.outputs.copy() for agent in world.agents]
-    world.reset(7)
-    drive(world, 1.0, 0.8, 100)
-    assert all(
-        np.array_equal(agent.outputs, before) for agent, before in zip(world.agents, first, strict=True)
-    )
+def test_robots_do_not_overlap() -> None:
+    world = ArenaWorld(8)
+    world.reset(4)
+    drive(world, 1.0, 0.9, 100)
+    places = [agent.infos[:2].astype(float) for agent in world.agents]
+    assert min(math.dist(a, b) for index, a in enumerate(places) for b in places[:index]) > 0.15
 
 
 def test_values_stay_in_their_announced_ranges() -> None:
     world = ArenaWorld(4)
-    for seed in range(1, 6):
+    for seed in range(1, 3):
         world.reset(seed)
         rng = np.random.default_rng(seed)
-        for _ in range(300):
+        for _ in range(100):
             for agent in world.agents:
                 agent.inputs[:] = rng.uniform(-1, 1, 2)
             world.step()
@@ -72,7 +68,7 @@ def test_values_stay_in_their_announced_ranges() -> None:
 
 
 def test_robots_start_apart_from_each_other_and_from_obstacles() -> None:
-    for seed in range(1, 20):
+    for seed in range(1, 10):
         world = ArenaWorld(6)
         world.reset(seed)
         places = [agent.infos[:2].astype(float) for agent in world.agents]
@@ -105,22 +101,6 @@ def test_turning_on_the_spot_moves_the_compass_and_not_the_body() -> None:
     assert np.hypot(agent.outputs[10], agent.outputs[11]) == pytest.approx(1.0)
 
 
-def test_the_front_sensor_sees_what_is_ahead_and_the_rear_one_what_is_behind() -> None:
-    world = ArenaWorld(1)
-    world.reset(2)
-    (agent,) = world.agents
-    drive(world, 1.0, 1.0, 300)
-    names = [value.name for value in agent.interface.outputs]
-    nearness = dict(zip(names, agent.outputs, strict=True))
-    assert (
-        nearness["/Proximity/Front"] > 0.5
-        or nearness["/Proximity/FrontLeft"] > 0.5
-        or (nearness["/Proximity/FrontRight"] > 0.5)
-    )
-    drive(world, -1.0, -1.0, 8)
-    assert agent.outputs[0] < nearness["/Proximity/Front"]
-
-
 def test_settings_are_variables_and_never_terminate() -> None:
     world = ArenaWorld(1)
     variables = {variable.name: variable for variable in world.variables}
@@ -140,32 +120,8 @@ def test_a_setting_that_no_arena_can_have_is_refused(name: str, beyond: str, utm
     assert not setting.set(beyond)
     assert setting.set(utmost)
     world.reset(1)
-    drive(world, 1.0, -1.0, 3000)
+    drive(world, 1.0, -1.0, 300)
+    drive(world, math.nan, 1.0, 10)
     for agent in world.agents:
         assert np.isfinite(agent.outputs).all()
         assert (np.abs(agent.outputs) <= 1.0).all()
-
-
-def test_nan_inputs_stop_the_wheels_instead_of_the_world() -> None:
-    world = ArenaWorld(2)
-    world.reset(1)
-    drive(world, math.nan, 1.0, 10)
-    assert np.isfinite(world.agents[0].outputs).all()
-
-
-def test_robots_do_not_overlap() -> None:
-    world = ArenaWorld(8)
-    world.reset(4)
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        for agent in world.agents:
-            agent.inputs[:] = rng.uniform(0, 1, 2)
-        world.step()
-    places = [agent.infos[:2].astype(float) for agent in world.agents]
-    closest = min(math.dist(a, b) for index, a in enumerate(places) for b in places[:index])
-    assert closest > 0.15
-
-
-def test_an_arena_without_robots_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="at least one robot"):
-        ArenaWorld(0)

@@ -1,4 +1,4 @@
-"""The command ``ospbridge sim`` as a process of its own."""
+"""The command ``ospbridge sim``: in this process where the process is not the point."""
 
 from __future__ import annotations
 
@@ -8,69 +8,98 @@ import signal
 import struct
 import subprocess
 import sys
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT, PROFILES
+from ospbridge.simulator.serving import UdpServer
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
 from tests.simulator.raw import RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
+
+    from click.testing import Result
 
 pytestmark = pytest.mark.loopback
 
 
-def start(*options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "ospbridge", "sim", "--port", "0", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """The command takes them over, and the next test wants them as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def address_of(process: subprocess.Popen[str]) -> Endpoint:
-    assert process.stdout is not None
-    host, _, port = process.stdout.readline().strip().rpartition(":")
-    return Endpoint(host, int(port))
+def played(monkeypatch: pytest.MonkeyPatch, *options: str, by: Callable[[Endpoint], Any]) -> Result:
+    """What the command said while ``by`` talked to it; it ends when that has ended."""
+    run = UdpServer.run
+
+    def serve(server: UdpServer) -> None:
+        def talk() -> None:
+            try:
+                by(server.address)
+            finally:
+                server.stop_soon()
+
+        with ThreadPoolExecutor(1) as threads:
+            talked = threads.submit(talk)
+            run(server)
+            talked.result()
+
+    monkeypatch.setattr(UdpServer, "run", serve)
+    return CliRunner().invoke(main, ["sim", "--port", "0", *options])
 
 
-def running(*options: str) -> AbstractContextManager[tuple[subprocess.Popen[str], Endpoint]]:
-    from contextlib import contextmanager
-
-    @contextmanager
-    def manager() -> Iterator[tuple[subprocess.Popen[str], Endpoint]]:
-        process = start(*options)
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Endpoint]]:
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
-            yield process, address_of(process)
+            assert process.stdout is not None
+            host, _, port = process.stdout.readline().strip().rpartition(":")
+            yield process, Endpoint(host, int(port))
         finally:
             process.kill()
-            process.communicate()
 
-    return manager()
+
+# --- as a process of its own ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0(number: int) -> None:
-    with running("--env", "CartPole-v1") as (process, address):
+def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0(
+    number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Whatever a package prints as it is imported.
+    (tmp_path / "chatty_worlds.py").write_text(
+        "import gymnasium\nprint('Hello from the community')\n"
+        "gymnasium.register('Chatty-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}")
+    options = ("-m", "ospbridge", "sim", "--port", "0", "--env", "chatty_worlds:Chatty-v0")
+    with running(*options) as (process, address), RawClient(address, DOCUMENT) as client:
         assert address.host == "127.0.0.1"
-        with RawClient(address, DOCUMENT) as client:
-            assert client.overview() == {"cart": 1}
-            process.send_signal(number)
-            assert process.wait(timeout=5) == 0
+        assert client.overview() == {"chatty": 1}
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 0
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.read() == ""
-        (line,) = process.stderr.read().splitlines()
-        assert json.loads(line)["agents"] == ["cart"]
+        hello, line = process.stderr.read().splitlines()
+        assert hello == "Hello from the community"
+        assert json.loads(line)["agents"] == ["chatty"]
 
 
 #: The kernel may give a signal to any thread that does not block it; then it interrupts no wait of the main thread.
@@ -80,60 +109,25 @@ import signal, threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 from ospbridge.cli import main
-main(["sim", "--port", "0", "--env", "CartPole-v1", "--quiet"])
+main(["sim", "--port", "0", "--synthetic", "1,1", "--quiet"])
 """
 
 
-def test_the_first_line_is_the_address_whatever_a_package_prints_as_it_is_imported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "chatty_worlds.py").write_text(
-        "import gymnasium\nprint('Hello from the community')\n"
-        "gymnasium.register('Chatty-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}")
-    with running("--env", "chatty_worlds:Chatty-v0") as (process, address):
-        assert address.host == "127.0.0.1"
-        assert process.stderr is not None
-        assert process.stderr.readline() == "Hello from the community\n"
+def asleep(process: subprocess.Popen[str]) -> bool:
+    """Its main thread waits for something."""
+    return Path(f"/proc/{process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "S"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_interrupts_no_wait_ends_it_all_the_same(number: int) -> None:
-    process = subprocess.Popen([sys.executable, "-c", IN_ANOTHER_THREAD], stdout=subprocess.PIPE, text=True)
-    try:
-        with RawClient(address_of(process), DOCUMENT) as client:
-            assert client.overview() == {"cart": 1}
-            time.sleep(0.2)  # by then it sleeps
-            process.send_signal(number)
-            assert process.wait(timeout=10) == 0
-    finally:
-        process.kill()
-        process.communicate()
+def test_a_signal_that_interrupts_no_wait_ends_it_all_the_same() -> None:
+    with running("-c", IN_ANOTHER_THREAD) as (process, address), RawClient(address, DOCUMENT) as client:
+        assert client.overview() == {"agent": 1}
+        while not asleep(process):
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
 
 
-def processor_time(pid: int) -> float:
-    """Seconds that a process has used, by itself and in the kernel."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def test_a_signal_that_does_not_end_it_leaves_it_asleep() -> None:
-    program = (
-        "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: None)\nfrom ospbridge.cli import main\n"
-    )
-    program += 'main(["sim", "--port", "0", "--env", "CartPole-v1", "--quiet"])'
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    try:
-        address_of(process)
-        process.send_signal(signal.SIGUSR1)
-        time.sleep(0.2)
-        before = processor_time(process.pid)
-        time.sleep(0.5)
-        assert processor_time(process.pid) - before < 0.25
-    finally:
-        process.kill()
-        process.communicate()
+# --- what it hosts ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -147,84 +141,46 @@ def test_a_signal_that_does_not_end_it_leaves_it_asleep() -> None:
             ("--synthetic", "2,3,1", "--agents", "2", "--values", "5", "--think", "0.001"),
             ["agent1", "agent2"],
         ),
+        (("arena_two",), ["robot1", "robot2"]),
     ],
 )
 @pytest.mark.parametrize("profile", ["document", "nerd"])
 def test_each_world_can_be_hosted_in_each_profile(
-    options: tuple[str, ...], agents: list[str], profile: str
+    options: tuple[str, ...], agents: list[str], profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        running("--quiet", "--profile", profile, *options) as (process, address),
-        RawClient(address, PROFILES[profile]) as client,
-    ):
-        found = client.overview()
-        assert list(found) == agents
-        for agent in found.values():
-            client.register(agent)
-        client.reset(3, agents=len(agents))
-        process.terminate()
-        assert process.wait(timeout=5) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+    def play(address: Endpoint) -> None:
+        with RawClient(address, PROFILES[profile]) as client:
+            found = client.overview()
+            assert list(found) == agents
+            for agent in found.values():
+                client.register(agent)
+            client.reset(3, agents=len(agents))
 
-
-def test_a_taken_port_is_a_configuration_error() -> None:
-    with running("--quiet") as (_, address):
-        refused = subprocess.run(
-            [sys.executable, "-m", "ospbridge", "sim", "--port", str(address.port)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=20,
-        )
-    assert refused.returncode == 78
-    assert refused.stdout == ""
-    assert str(address) in refused.stderr
-    assert "--port 0" in refused.stderr
-
-
-def test_the_ledger_holds_every_step_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    with (
-        running("--quiet", "--synthetic", "1,1,0", "--ledger", str(path)) as (process, address),
-        RawClient(address, DOCUMENT) as client,
-    ):
-        client.overview()
-        client.register(1)
-        client.reset(9)
-        for step in range(3):
-            client.step(1, step / 4)
-        process.kill()
-        process.wait()
-        name = client.name
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [record["kind"] for record in records] == ["reset", "step", "step", "step"]
-    assert records[0]["seed"] == 9
-    assert [record["agents"]["agent"]["inputs"] for record in records[1:]] == [[0.0], [0.25], [0.5]]
-    assert all(record["clients"] == [name] for record in records)
+    result = played(monkeypatch, "--quiet", "--profile", profile, *options, by=play)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("127.0.0.1:")
 
 
 @pytest.mark.parametrize(
-    "options",
+    "options, told",
     [
-        ("--drop", "1.5"),
-        ("--stall", "-0.1"),
-        ("--port", "70000"),
-        ("--delay-max", "-1"),
-        ("--copies", "0"),
-        ("--copies", "2"),
-        ("--synthetic", "1"),
-        ("--synthetic", "1,x,2"),
-        ("--synthetic", "1,99999,0"),
-        ("--agents", "2"),
-        ("--arena", "--env", "CartPole-v1"),
-        ("--arena", "--synthetic", "1,1,1"),
-        ("--profile", "orcs"),
-        ("--no-such-option",),
+        (("--drop", "1.5"), "--drop"),
+        (("--port", "70000"), "--port"),
+        (("--delay-max", "-1"), "--delay-max"),
+        (("--copies", "2"), "--copies needs --env"),
+        (("--synthetic", "1,x,2"), "is not three numbers"),
+        (("--synthetic", "1,99999,0"), "at most about 16,000 values"),
+        (("--agents", "2"), "need --synthetic"),
+        (("--arena", "--env", "CartPole-v1"), "one simulator, one world"),
+        (("cartpole", "--arena"), "one simulator, one world"),
+        (("--env", "CartPole-v1", "--robots", "3"), "--robots needs the arena"),
+        (("cartpole", "--robots", "3"), "--robots needs the arena"),
     ],
 )
-def test_options_that_cannot_be_meant_are_usage_errors(options: tuple[str, ...]) -> None:
-    assert CliRunner().invoke(main, ["sim", "--port", "0", *options]).exit_code == 2
+def test_options_that_cannot_be_meant_are_usage_errors(options: tuple[str, ...], told: str) -> None:
+    result = CliRunner().invoke(main, ["sim", "--port", "0", *options])
+    assert result.exit_code == 2
+    assert told in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -237,42 +193,85 @@ def test_what_cannot_be_had_is_a_configuration_error(options: tuple[str, ...]) -
     assert "Hint:" in result.output
 
 
-def test_every_option_has_help() -> None:
-    from ospbridge.cli.sim import sim
-
-    for parameter in sim.params:
-        assert isinstance(parameter, click.Argument) or getattr(parameter, "help", None), parameter.name
-    result = CliRunner().invoke(main, ["sim", "--help"])
-    assert result.exit_code == 0
-
-
-@pytest.mark.parametrize("world", [["--env", "CartPole-v1"], ["--synthetic", "1,1"], ["cartpole"]])
-def test_a_number_of_robots_needs_the_arena(world: list[str]) -> None:
-    result = CliRunner().invoke(main, ["sim", *world, "--robots", "3", "--port", "0"])
-    assert result.exit_code == 2
-    assert "--robots needs the arena" in result.stderr
+def test_a_taken_port_is_a_configuration_error() -> None:
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
+        refused = CliRunner().invoke(main, ["sim", "--port", str(simulator.address.port)])
+    assert (refused.exit_code, refused.stdout) == (78, "")
+    assert str(simulator.address) in refused.stderr
+    assert "--port 0" in refused.stderr
 
 
-def test_a_second_simulator_leaves_the_ledger_of_the_first_alone(tmp_path: Path) -> None:
+def test_a_scenario_without_a_world_cannot_be_hosted(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('name = "x"\n[[agent]]\n')
+    result = CliRunner().invoke(main, ["sim", str(file)])
+    assert result.exit_code == 78
+    assert "names no world to host" in result.stderr
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_holds_every_step_at_once_and_is_left_alone_by_a_second_simulator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = tmp_path / "ledger.jsonl"
     options = ("--synthetic", "1,1,0", "--quiet", "--ledger", str(path))
-    with running(*options) as (_, address), RawClient(address, DOCUMENT) as client:
-        client.overview()
-        client.register(1)
-        client.reset(9)
-        second = CliRunner().invoke(main, ["sim", *options, "--port", str(address.port)])
-        client.step(1, 0.5)
-        kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert (second.exit_code, kinds) == (78, ["reset", "step"])
-    assert f"cannot write the ledger {path}: it is being written already" in second.stderr
+
+    def play(address: Endpoint) -> None:
+        with RawClient(address, DOCUMENT) as client:
+            client.overview()
+            client.register(1)
+            client.reset(9)
+            for step in range(3):
+                client.step(1, step / 4)
+            records = [json.loads(line) for line in path.read_text().splitlines()]
+            assert [record["kind"] for record in records] == ["reset", "step", "step", "step"]
+            assert records[0]["seed"] == 9
+            assert [record["agents"]["agent"]["inputs"] for record in records[1:]] == [[0.0], [0.25], [0.5]]
+            assert all(record["clients"] == [client.name] for record in records)
+        second = CliRunner().invoke(main, ["sim", *options, "--port", "0"])
+        assert second.exit_code == 78
+        assert f"cannot write the ledger {path}: it is being written already" in second.stderr
+        assert len(path.read_text().splitlines()) == 4
+
+    assert played(monkeypatch, *options, by=play).exit_code == 0
 
 
-def test_a_ledger_whose_disk_is_full_ends_it_with_the_reason() -> None:
-    with running("--synthetic", "1,1", "--quiet", "--ledger", "/dev/full") as (process, address):
+def test_a_ledger_whose_disk_is_full_ends_it_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def play(address: Endpoint) -> None:
         with RawClient(address, DOCUMENT) as client:
             client.register(client.overview()["agent"])
             client.send(struct.pack("<Bi", 70, 1))
-            assert process.wait(20) == 78
-        assert process.stderr is not None
-        told = process.stderr.read()
-    assert told.startswith("Error: cannot write the ledger /dev/full: No space left on device\n")
+            assert ended.wait(30)
+
+    close = UdpServer.close
+
+    def closed(server: UdpServer) -> None:
+        ended.set()
+        close(server)
+
+    monkeypatch.setattr(UdpServer, "close", closed)
+    result = played(monkeypatch, "--synthetic", "1,1", "--quiet", "--ledger", "/dev/full", by=play)
+    assert result.exit_code == 78
+    assert "Error: cannot write the ledger /dev/full: No space left on device\n" in result.stderr
+
+
+# --- a daemon beside it -----------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_ends_with_78_where_its_scenario_does_not_fit_the_agents(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('name = "x"\n[[agent]]\n[agent.observe]\noutputs = ["/cart/position"]\n')
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
+        ended = CliRunner().invoke(
+            main,
+            [
+                *("connect", "--simulator", str(simulator.address)),
+                *("--hub", f"unix:{tmp_path}/h", "--scenario", str(file)),
+            ],
+        )
+    assert ended.exit_code == 78
+    assert "no output '/cart/position'" in ended.stderr

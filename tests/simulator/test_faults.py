@@ -70,12 +70,6 @@ def test_delays_stay_below_their_limit_and_lose_nothing() -> None:
     assert sorted(line.arrivals(0.05)) == list(range(100))
 
 
-def test_fates_do_not_depend_on_time() -> None:
-    plan = FaultPlan(drop=0.5, seed=9)
-    slow, fast = FaultyLine[int](plan, "x"), FaultyLine[int](plan, "x")
-    assert [slow.transmit(i, i * 10.0) for i in range(50)] == [fast.transmit(i, i * 0.001) for i in range(50)]
-
-
 @pytest.mark.parametrize(
     "values", [{"drop": 1.1}, {"delay": -0.1}, {"reorder": math.nan}, {"delay_max": -1.0}]
 )

@@ -12,16 +12,12 @@ import numpy as np
 import pytest
 
 import ospbridge  # noqa: F401  # registers the environments
-from ospbridge.errors import BarrierStuck
 from ospbridge.interface import Endpoint
 from ospbridge.observe.trace import read_trace
-from ospbridge.observe.trace_round_trips import round_trips
 from ospbridge.osp.client import connecting
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.profile import DOCUMENT, NERD, PROFILES
-from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
@@ -49,7 +45,7 @@ def replaying(
         yield server.address, machine, told
 
 
-def play(simulator: Endpoint, trace: Path | None = None, *, episodes: int = 3) -> list[NDArray[np.float32]]:
+def play(simulator: Endpoint, trace: Path | None = None, *, episodes: int = 2) -> list[NDArray[np.float32]]:
     """What an environment saw of seeded episodes with seeded actions."""
     env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator), agent="cart", trace=trace)
     env.action_space.seed(5)
@@ -80,8 +76,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize("profile", sorted(PROFILES))
-@pytest.mark.parametrize("speed", [None, 1.0])
+@pytest.mark.parametrize("profile, speed", [("document", None), ("nerd", 1.0)])
 def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, speed: float | None) -> None:
     trace = tmp_path / "trace.jsonl"
     with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=PROFILES[profile]) as simulator:
@@ -89,7 +84,7 @@ def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, 
     with replaying(trace, speed=speed) as (address, machine, told):
         again = play(address, tmp_path / "again.jsonl")
         assert differing(told) == []
-        assert (machine.steps, machine.resets) == (len(seen), 3)
+        assert (machine.steps, machine.resets) == (len(seen), 2)
     assert [one.tobytes() for one in again] == [one.tobytes() for one in seen]
 
 
@@ -104,19 +99,6 @@ def test_the_trace_of_a_replay_is_replayed_in_turn(tmp_path: Path) -> None:
         last = play(address, episodes=1)
         assert differing(told) == []
     assert [one.tobytes() for one in last] == [one.tobytes() for one in seen]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", sorted(PROFILES))
-def test_datagrams_that_were_lost_are_lost_again_and_got_over_again(tmp_path: Path, profile: str) -> None:
-    trace = tmp_path / "trace.jsonl"
-    faults = FaultPlan(drop=0.05, seed=3)
-    with UdpSimulator(SyntheticWorld(1, 2), port=0, profile=PROFILES[profile], faults=faults) as simulator:
-        seen = _some_steps(simulator.address, trace, steps=16)
-    assert any(trip.seconds is None or trip.seconds > 0.2 for trip in round_trips(read_trace(trace)))
-    with replaying(trace) as (address, _, told):
-        assert _some_steps(address, steps=16) == seen
-        assert differing(told) == []
 
 
 @pytest.mark.usefixtures("patient")
@@ -173,25 +155,10 @@ def test_a_recorded_world_of_physics_is_played_by_a_vector_environment() -> None
             with pytest.warns(UserWarning, match="seeds have no effect"):
                 envs.reset(seed=1)
             inputs = np.full((3, 2), 0.8, np.float32)
-            for _ in range(150):
+            for _ in range(50):
                 envs.step(inputs)
         finally:
             envs.close()
         # The neutral step of the reset, and what the recorded client did not ask for.
-        assert machine.steps == 151
+        assert machine.steps == 51
         assert [text for text in differing(told) if text.startswith("step 2:")] == []
-
-
-def test_a_client_that_steps_on_where_the_recorded_one_reset_is_told_and_waits_in_vain() -> None:
-    limits = replace(Limits(), step=0.5)
-    with (
-        replaying(RECORDINGS / "s04_reset_step.jsonl") as (address, _, told),
-        BlockingSession.connect(address, limits=limits) as session,
-    ):
-        session.register("Humanoid")
-        session.reset(7)
-        for _ in range(3):
-            session.step({"Humanoid": np.zeros(4, np.float32)})
-        with pytest.raises(BarrierStuck):
-            session.step({"Humanoid": np.zeros(4, np.float32)})
-        assert differing(told)[-1].endswith("never runs: the recorded client reset the world here")

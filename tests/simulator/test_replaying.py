@@ -127,12 +127,6 @@ def test_votes_of_one_step_may_come_in_another_order() -> None:
     assert replay.of(What.DIFFERS) == []
 
 
-def test_a_byte_at_the_end_of_a_datagram_makes_no_difference() -> None:
-    replay = joined(replayed(Traced().joined().step(0.5, 1.0)))
-    assert len(replay.ask(vote(0.5).encode(end=True))) == 2
-    assert replay.of(What.DIFFERS) == []
-
-
 def test_a_request_that_was_lost_is_lost_again() -> None:
     trace = Traced().joined().sent(vote(0.5)).step(0.5, 1.0)
     replay = joined(replayed(trace))
@@ -179,13 +173,6 @@ def test_a_question_that_comes_too_early_has_the_answer_it_would_have_later() ->
     assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "x"))
 
 
-def test_a_question_that_was_asked_again_in_vain_has_its_late_answer() -> None:
-    trace = Traced().joined().sent(GetValue(2)).sent(GetValue(2)).received(ValueContent(2, "x"))
-    replay = joined(replayed(trace))
-    assert replay.ask(GetValue(2)) == []
-    assert replay.ask(GetValue(2)) == replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "x"))
-
-
 def test_questions_that_were_asked_at_once_have_each_its_own_answer() -> None:
     trace = Traced().joined().sent(GetValue(1), GetValue(2))
     trace.received(ValueContent(1, "one"), ValueContent(2, "two"))
@@ -218,13 +205,6 @@ def test_a_value_set_to_something_else_is_told_and_confirmed_as_recorded() -> No
     assert replay.of(What.DIFFERS) == ["the recording has no SET_VALUE value 1 content '8'"]
 
 
-def test_values_set_to_something_else_go_through_the_recorded_answers() -> None:
-    trace = Traced().joined().sent(SetValue(1, "7")).received(SetValueAck(1, 1))
-    replay = joined(replayed(trace.sent(SetValue(1, "7")).received(SetValueAck(1, 2))))
-    assert replay.ask(SetValue(1, "8")) == bytes_of(SetValueAck(1, 1))
-    assert replay.ask(SetValue(1, "9")) == bytes_of(SetValueAck(1, 2))
-
-
 def test_garbage_is_counted_and_told_and_not_answered() -> None:
     replay = joined(replayed(Traced().joined().step(0.5, 1.0)))
     assert replay.ask(b"\x09\xff") == replay.ask(b"") == []
@@ -250,14 +230,6 @@ def test_other_inputs_are_told_with_what_was_expected_and_what_came() -> None:
         "step 2: expected NEXT_SIMULATION_STEP agent 1 inputs [0.5], got NEXT_SIMULATION_STEP agent 1 inputs [0.75]"
     ]
     assert replay.told[-2].time == pytest.approx(0.06)
-
-
-def test_another_seed_is_told() -> None:
-    replay = joined(replayed(Traced().joined().reset(7).step(0.5, 1.0)))
-    assert replay.ask(ResetSimulation(8)) == RAN
-    assert replay.of(What.DIFFERS) == [
-        "reset 1: expected RESET_SIMULATION seed 7, got RESET_SIMULATION seed 8"
-    ]
 
 
 def test_an_early_reset_goes_on_with_the_next_recorded_one() -> None:
@@ -353,7 +325,7 @@ def test_a_strict_replay_answers_nothing_after_a_difference() -> None:
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("speed, delay", [(1.0, 0.01), (2.0, 0.005), (0.1, 0.1)])
+@pytest.mark.parametrize("speed, delay", [(1.0, 0.01), (2.0, 0.005)])
 def test_delays_are_the_recorded_ones_by_the_speed(speed: float, delay: float) -> None:
     replay = replayed(Traced().joined().step(0.5, 1.0), speed=speed)
     assert replay.join() == []
@@ -425,23 +397,10 @@ def test_an_init_of_another_form_is_not_answered() -> None:
     }
 
 
-def test_an_init_that_comes_again_is_answered_by_the_same_handler() -> None:
-    replay = replayed(Traced().joined().step(0.5, 1.0))
-    assert replay.join() == replay.join() == bytes_of(InitAck(1, 1, InitForm.BYTES))
-    assert replay.handler == 1
-
-
 def test_a_handler_that_was_left_at_once_is_no_conversation() -> None:
     left = Traced("A", port=40002).joined().sent(End()).received(EndAck())
     scripts = read_scripts([*left.records, *Traced("A").joined().step(0.5, 1.0).records])
     assert [script.number for script in scripts] == [2]
-
-
-def test_a_limit_of_handlers_is_kept() -> None:
-    scripts = read_scripts(Traced().joined().step(0.5, 1.0).records)
-    replay = Replayed(ReplayMachine(scripts, tell=lambda _: None, max_handlers=2), [])
-    assert [bool(replay.join(f"client {number}")) for number in range(3)] == [True, True, False]
-    assert dict(replay.machine.problems) == {"INIT beyond the limit of handlers": 1}
 
 
 def test_at_the_limit_of_handlers_who_was_silent_for_longest_gives_way() -> None:
@@ -516,17 +475,3 @@ def test_the_meaning_of_a_step_is_that_of_the_protocol(count: int, floats: list[
     except RemoteProtocolError:
         expected = data
     assert meaning(data) == expected
-
-
-def test_a_request_that_is_cut_short_is_one_all_the_same() -> None:
-    data = bytes((Code.NEXT_SIMULATION_STEP,))
-    replay = joined(replayed(Traced().joined().sent(data).step(0.5, 1.0)))
-    assert replay.ask(data) == []
-    assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1), completed(1.0))
-
-
-def test_a_reset_that_nobody_completed_may_be_asked_for_again_and_again() -> None:
-    trace = Traced().joined().sent(ResetSimulation(1)).received(ResetSimulationAck())
-    replay = joined(replayed(trace))
-    for _ in range(3):
-        assert replay.ask(ResetSimulation(1)) == bytes_of(ResetSimulationAck())

@@ -9,41 +9,23 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld, expected
 
 
-def test_outputs_and_infos_are_as_promised() -> None:
+def test_outputs_and_infos_stay_in_their_announced_ranges_and_as_promised() -> None:
     world = SyntheticWorld(3, 5, 2)
     (agent,) = world.agents
-    world.reset(1234)
-    for step in range(1, 20):
-        agent.inputs[:] = np.array([0.1, -0.7, 0.3], np.float32) * (step / 20)
-        world.step()
-        promised = expected(agent.inputs, step, 7, seed=1234)
-        assert np.array_equal(agent.outputs, promised[:5])
-        assert np.array_equal(agent.infos, promised[5:])
-
-
-def test_outputs_and_infos_stay_in_their_announced_ranges_and_as_promised() -> None:
-    world = SyntheticWorld(2, 5, 2)
-    (agent,) = world.agents
     world.reset(999)
-    agent.inputs[:] = 1.0
     seen = set()
-    for step in range(1, 3 * 2048):
+    for step in range(1, 2 * 2048):
+        agent.inputs[:] = [1.0, 1.0, 1.0] if step > 20 else [step / 200, -step / 30, step / 60]
         world.step()
         promised = expected(agent.inputs, step, 7, seed=999)
         assert np.array_equal(agent.outputs, promised[:5])
         assert np.array_equal(agent.infos, promised[5:])
         assert (np.abs(promised) <= 1.0).all()
         seen.add(promised[0].item())
-    assert len(seen) == 2048
+    assert len(seen) >= 2048
     assert {(value.min, value.max) for value in (*agent.interface.outputs, *agent.interface.infos)} == {
         (-1.0, 1.0)
     }
-
-
-def test_sizes_may_be_nothing() -> None:
-    world = SyntheticWorld(0, 0)
-    world.reset(0)
-    world.step()
 
 
 def test_agents_are_named_and_numbered() -> None:

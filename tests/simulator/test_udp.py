@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -10,6 +11,7 @@ import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -42,16 +44,19 @@ def test_a_port_that_is_taken_is_refused_with_the_next_step(profile: Profile) ->
     UdpSimulator(SyntheticWorld(1, 1), port=simulator.address.port).close()
 
 
-@pytest.mark.parametrize("port", [70_000, -1, "45454", None])
-def test_what_is_no_port_is_refused(port: Any) -> None:
-    with pytest.raises(ConfigurationError, match="expected 0 to 65535"):
-        UdpSimulator(SyntheticWorld(1, 1), port=port)
-
-
-def test_a_profile_by_its_name_is_refused_with_the_way_to_it() -> None:
-    with pytest.raises(ConfigurationError, match="got 'nerd'") as refused:
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile="nerd")  # type: ignore[arg-type]
-    assert "import" in refused.value.hint
+@pytest.mark.parametrize(
+    "option, told",
+    [
+        ({"port": 70_000}, "expected 0 to 65535"),
+        ({"port": "45454"}, "expected 0 to 65535"),
+        ({"profile": "nerd"}, "got 'nerd'"),
+        ({"stall": 1.1}, "stall"),
+        ({"stall": math.nan}, "stall"),
+    ],
+)
+def test_what_is_no_port_no_profile_or_no_probability_is_refused(option: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        UdpSimulator(SyntheticWorld(1, 1), **{"port": 0, **option})
 
 
 def test_a_host_that_does_not_exist_is_refused() -> None:
@@ -80,14 +85,6 @@ def test_an_address_of_a_kind_that_the_kernel_does_not_know_is_refused(
     assert "no IPv6" in refused.value.hint
 
 
-def test_the_handler_answers_from_a_port_of_its_own(profile: Profile) -> None:
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
-        RawClient(simulator.address, profile) as client,
-    ):
-        assert client.socket.getpeername()[1] != simulator.address.port
-
-
 def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profile) -> None:
     records: list[dict[str, Any]] = []
     world = SyntheticWorld(2, 3, 1, agents=2)
@@ -97,30 +94,18 @@ def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profi
         def play(index: int) -> None:
             client = clients[index]
             client.reset(5)
-            for step in range(1, 201):
+            for step in range(1, 51):
                 inputs = np.array([step / 256, index], np.float32)
                 client.vote(index + 1, inputs)
                 outputs, _, _ = client.completion()
                 assert np.array_equal(outputs, expected(inputs, step, 3, seed=5))
 
-        failures: list[BaseException] = []
-
-        def guarded(index: int) -> None:
-            try:
-                play(index)
-            except BaseException as error:  # noqa: BLE001  # handed to the test
-                failures.append(error)
-
-        threads = [threading.Thread(target=guarded, args=(index,)) for index in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(play, range(2)))
         names = [client.name for client in clients]
         for client in clients:
             client.close()
-    assert not failures
-    assert [record["kind"] for record in records] == ["reset"] + ["step"] * 200
+    assert [record["kind"] for record in records] == ["reset"] + ["step"] * 50
     for step, record in enumerate(records[1:], 1):
         assert record["n"] == step
         assert sorted(record["clients"]) == sorted(names)
@@ -129,7 +114,7 @@ def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profi
             assert entry == {"inputs": [step / 256, index], "client": name, "votes": [name]}
 
 
-def test_a_datagram_of_a_stranger_to_a_handler_is_ignored_f14(profile: Profile) -> None:
+def test_a_handler_ignores_strangers_and_is_gone_when_its_client_has_left(profile: Profile) -> None:
     with (
         UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
         player(simulator, profile, 1) as client,
@@ -137,22 +122,17 @@ def test_a_datagram_of_a_stranger_to_a_handler_is_ignored_f14(profile: Profile) 
     ):
         for _ in range(10):
             stranger.sendto(b"\x07", client.socket.getpeername())
+        assert client.socket.getpeername()[1] != simulator.address.port
         client.reset(1)
         client.step(1, 0.0)
         assert simulator.machine.handlers == 1
-
-
-def test_a_dead_handler_refuses_what_is_sent_to_it_f28(profile: Profile) -> None:
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
-        player(simulator, profile, 1) as client,
-    ):
+        # A dead handler refuses what is sent to it.
         client.send(b"\x07")
         client.read(8)
-        time.sleep(0.05)
-        client.send(b"\x5a")
-        with pytest.raises(ConnectionRefusedError):
-            client.read(0)
+        with pytest.raises(ConnectionRefusedError):  # noqa: PT012
+            while True:
+                client.send(b"\x5a")
+                time.sleep(0.001)
 
 
 def test_a_vanished_client_does_not_disturb_the_others(profile: Profile) -> None:
@@ -165,11 +145,11 @@ def test_a_vanished_client_does_not_disturb_the_others(profile: Profile) -> None
                 client.step(1, 0.5)
 
 
-def test_ten_thousand_values_and_a_wide_agent_list_completely(profile: Profile) -> None:
+def test_ten_thousand_values_and_a_wide_agent_list_completely() -> None:
     world = SyntheticWorld(1000, 1999, 1, values=10_000)
     with (
-        UdpSimulator(world, port=0, profile=profile) as simulator,
-        player(simulator, profile) as client,
+        UdpSimulator(world, port=0, profile=DOCUMENT) as simulator,
+        player(simulator, DOCUMENT) as client,
     ):
         rcvbuf = client.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         if rcvbuf < 4_000_000:
@@ -196,7 +176,10 @@ def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_what_is_ignored_right_behind_a_report_is_told_though_nothing_more_comes(stops: bool) -> None:
+def test_what_is_ignored_right_behind_a_report_is_told_though_nothing_more_comes(
+    stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.simulator.serving.REPORT_EVERY", 60.0 if stops else 0.05)
     reports: queue.Queue[dict[str, int]] = queue.Queue()
     simulator = UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT, report=reports.put)
     with simulator, player(simulator, DOCUMENT, 1) as client:
@@ -219,51 +202,58 @@ def test_a_late_completion_comes_through_the_timer(profile: Profile) -> None:
         client.reset(1)
         start = time.monotonic()
         client.step(1, 0.5)
-        assert 0.045 < time.monotonic() - start < 0.5
+        assert time.monotonic() - start > 0.045
+
+
+class Thoughtful(SyntheticWorld):
+    """Thinks in each step until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.go_on = threading.Event()
+
+    def step(self) -> None:
+        assert self.go_on.wait(30)
+        super().step()
 
 
 def test_the_acknowledgement_leaves_before_the_world_thinks(profile: Profile) -> None:
+    world = Thoughtful()
     with (
-        UdpSimulator(SyntheticWorld(1, 1, think=0.4), port=0, profile=profile) as simulator,
+        UdpSimulator(world, port=0, profile=profile) as simulator,
         player(simulator, profile, 1) as client,
     ):
         client.reset(1)
         client.vote(1, np.array([0.5], np.float32))
-        acknowledged = time.monotonic()
+        world.go_on.set()
         client.completion()
-        assert time.monotonic() - acknowledged > 0.1
 
 
-def lost_steps(seed: int) -> list[bool]:
-    """Which of sixteen INITs and ENDs were never answered, with faults of this seed."""
+def lost(seed: int) -> list[int]:
+    """Which of 32 questions were never answered, with faults of this seed."""
+    answered: set[int] = set()
     plan = FaultPlan(drop=0.2, seed=seed)
-    lost = []
-    with UdpSimulator(SyntheticWorld(1, 1), port=0, faults=plan) as simulator:
-        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with client:
-            client.settimeout(0.05)
-            for _ in range(16):
-                client.sendto(struct.pack("<Bii", 5, 1, 1), (simulator.address.host, simulator.address.port))
-                try:
-                    _, handler = client.recvfrom(100)
-                except TimeoutError:
-                    lost.append(True)
-                else:
-                    lost.append(False)
-                    client.sendto(b"\x07", handler)
-                    try:
-                        client.recv(100)
-                    except TimeoutError:
-                        lost.append(True)
-    return lost
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=0, faults=plan) as simulator,
+        RawClient(simulator.address, DOCUMENT) as client,
+    ):
+        for number in range(32):
+            client.send(struct.pack("<Bi", 100, 100 + number))
+        # Whatever of them is answered is so before the last, which is asked until it is.
+        client.socket.settimeout(0.02)
+        while 200 not in answered:
+            client.send(struct.pack("<Bi", 100, 200))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    answered.add(struct.unpack_from("<i", client.socket.recv(100), 1)[0])
+    return sorted({*range(100, 132)} - answered)
 
 
 def test_faults_on_the_wire_are_replayed_by_their_seed() -> None:
-    first = lost_steps(4)
-    assert any(first)
-    assert not all(first)
-    assert lost_steps(4) == first
-    assert lost_steps(5) != first
+    first = lost(4)
+    assert 1 < len(first) < 31
+    assert lost(4) == first
+    assert lost(7) != first
 
 
 def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
@@ -283,27 +273,31 @@ def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
 
 
 def test_an_agent_that_no_datagram_can_hold_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="agent has 1 input and 20000 outputs") as refused:
-        UdpSimulator(SyntheticWorld(1, 20_000), port=0)
+    with pytest.raises(ConfigurationError, match="agent has 1 input and 16371 outputs") as refused:
+        UdpSimulator(SyntheticWorld(1, 16_371), port=0)
     assert "wrapper" in refused.value.hint
-    UdpSimulator(SyntheticWorld(1, 20_000), port=0, profile=NERD).close()
-
-
-def test_the_largest_agent_that_is_accepted_steps(profile: Profile) -> None:
+    # The largest one that is accepted steps.
     with (
-        UdpSimulator(SyntheticWorld(16_370, 16_370), port=0, profile=profile) as simulator,
-        player(simulator, profile, 1) as client,
+        UdpSimulator(SyntheticWorld(16_370, 16_370), port=0) as simulator,
+        player(simulator, DOCUMENT, 1) as client,
     ):
         client.reset(1)
         client.vote(1, np.zeros(16_370, np.float32))
-        assert len(client.read(85)) == (profile.datagram_limit or 21 + 4 * 16_370 + 2) - 2
-
-
-@pytest.mark.parametrize("spin", [False, True])
-def test_it_serves_whether_it_polls_or_sleeps(profile: Profile, spin: bool) -> None:
+        assert len(client.read(85)) == 21 + 4 * 16_370
+    # A server of the other kind cuts its datagrams.
     with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile, spin=spin) as simulator,
-        player(simulator, profile, 1) as client,
+        UdpSimulator(SyntheticWorld(1, 16_371), port=0, profile=NERD) as simulator,
+        player(simulator, NERD, 1) as client,
+    ):
+        client.reset(1)
+        client.vote(1, np.zeros(1, np.float32))
+        assert len(client.read(85)) == (NERD.datagram_limit or 0) - 2
+
+
+def test_it_serves_though_it_polls() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=0, spin=True) as simulator,
+        player(simulator, DOCUMENT, 1) as client,
     ):
         client.reset(1)
         for step in range(1, 51):
@@ -313,39 +307,23 @@ def test_it_serves_whether_it_polls_or_sleeps(profile: Profile, spin: bool) -> N
             assert outputs == expected(np.array([0.5], np.float32), step, 1, seed=1)
 
 
-def test_it_starts_once_and_stops_at_once() -> None:
+def test_it_starts_once_and_one_that_was_stopped_cannot_be_started_again() -> None:
     simulator = UdpSimulator(SyntheticWorld(1, 1), port=0).start()
     with pytest.raises(RuntimeError):
         simulator.start()
-    start = time.monotonic()
     simulator.stop()
     simulator.stop()
     simulator.stop_soon()
-    assert time.monotonic() - start < 5
-
-
-def test_one_that_was_stopped_cannot_be_started_again() -> None:
-    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        pass
     for again in (simulator.start, simulator.run, simulator.__enter__):
-        with pytest.raises(
-            SessionClosed, match=f"the simulator at {simulator.address} was stopped"
-        ) as caught:
+        with pytest.raises(SessionClosed, match=f"the simulator at {simulator.address} was stopped"):
             again()
-        assert caught.value.hint == "make a new one"
 
 
 @needs_ipv6
 def test_ipv6_is_served() -> None:
     simulator = UdpSimulator(SyntheticWorld(1, 1), host="::1", port=0)
     with simulator, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as client:
-        client.settimeout(2.0)
+        client.settimeout(30.0)
         client.sendto(struct.pack("<Bii", 5, 1, 1), (simulator.address.host, simulator.address.port))
         assert client.recv(100)[0] == 6
         assert str(simulator.address).startswith("[::1]:")
-
-
-@pytest.mark.parametrize("stall", [-0.1, 1.1, math.nan])
-def test_an_impossible_stall_is_refused(stall: float) -> None:
-    with pytest.raises(ConfigurationError, match="stall"):
-        UdpSimulator(SyntheticWorld(1, 1), port=0, stall=stall)
