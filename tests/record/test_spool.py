@@ -371,42 +371,6 @@ def test_what_gave_way_while_it_was_under_way_and_does_not_arrive_is_counted(
     assert (spool.figures.dropped, spool.figures.no_room) == (lost, lost)
 
 
-def test_what_is_taken_behind_it_or_finds_room_behind_it_changes_nothing_for_what_is_under_way(
-    tmp_path: Path,
-) -> None:
-    with Spool(tmp_path / "spool", limit=250) as spool:
-        put(spool, "a", "b")
-        under_way = spool.take(steps=10, size=ALL)
-        assert keys(spool, after=under_way[-1].seq) == ["b"]
-        with spool._lock:
-            spool.put("c", 10, bytes(100))
-            spool.put("d", 10, bytes(10))
-        assert spool.settle(30)
-        assert keys(spool, after=under_way[-1].seq) == ["b", "c", "d"]
-        put(spool, "e")
-        assert keys(spool, after=under_way[-1].seq) == ["c", "d", "e"]
-        assert spool.figures.dropped == 1
-        spool.forget(under_way)
-        spool.hand_back()
-        assert spool.figures.dropped == 1
-
-
-@both
-def test_what_arrives_while_it_gives_way_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Spool(tmp_path / "spool", limit=250) as spool:
-        put(spool, "a", "b")
-        # The other one that has arrived is in the file for as long as nothing comes.
-        monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 50.0)
-        while_written(monkeypatch, partial(spool.forget, spool.take(steps=ALL, size=ALL)))
-        assert spool.put("c", 10, bytes(100))
-        until(lambda: not spool.figures.unwritten)
-        assert keys(spool) == ["c"]
-        figures = spool.figures
-        assert (figures.entries, figures.bytes, figures.dropped) == (1, 100, 0)
-
-
 def test_what_is_handed_back_while_it_gives_way_for_nothing_is_counted_once_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

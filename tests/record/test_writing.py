@@ -116,16 +116,3 @@ def test_a_directory_that_the_disk_refuses_is_told(tmp_path: Path, monkeypatch: 
     with pytest.raises(ConfigurationError, match="cannot be recorded"):
         writer.write(episode())
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
-
-
-def test_many_files_are_brought_to_disk_with_one_look_at_their_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = refusing(monkeypatch, errno.EINVAL)
-    writer = EpisodeWriter(tmp_path)
-    for _ in range(5):
-        writer.put(episode())
-    writer.settle()
-    writer.settle()
-    assert len(recorded_files(tmp_path)) == 5
-    assert asked == [1]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ospbridge.errors import ConfigurationError, HubNotFound, WorldFailed
+from ospbridge.errors import ConfigurationError, WorldFailed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
 from ospbridge.simulator.gym_world import EPISODE_ENDED, GymWorld
@@ -180,14 +180,6 @@ def test_an_environment_that_cannot_be_made_says_why_and_what_to_install(
         GymWorld(["Broken-v0"])
     assert "Broken-v0" in refused.value.message
     assert hint in refused.value.hint
-
-
-def test_an_environment_of_ours_that_cannot_be_made_tells_its_own_way_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
-    with pytest.raises(HubNotFound):
-        GymWorld(["ospbridge:ospbridge/Agent-v0"])
 
 
 def test_a_finished_environment_stays_frozen_until_the_reset() -> None:

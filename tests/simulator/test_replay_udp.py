@@ -89,19 +89,6 @@ def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, 
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_trace_of_a_replay_is_replayed_in_turn(tmp_path: Path) -> None:
-    trace, again = tmp_path / "trace.jsonl", tmp_path / "again.jsonl"
-    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=NERD) as simulator:
-        seen = play(simulator.address, trace, episodes=1)
-    with replaying(trace) as (address, _, _):
-        play(address, again, episodes=1)
-    with replaying(again) as (address, _, told):
-        last = play(address, episodes=1)
-        assert differing(told) == []
-    assert [one.tobytes() for one in last] == [one.tobytes() for one in seen]
-
-
-@pytest.mark.usefixtures("patient")
 def test_a_loop_is_played_as_often_as_one_likes(tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:

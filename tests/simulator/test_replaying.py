@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ospbridge.errors import ConfigurationError, RemoteProtocolError
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     End,
     EndAck,
-    GetAgentInfo,
     GetValue,
     GetValueIds,
     InitAck,
@@ -33,7 +32,6 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import InitForm
-from ospbridge.simulator import replay_handler
 from ospbridge.simulator.replay_script import meaning, read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
 from tests.simulator.traced import Replayed, Traced, bytes_of, completed, replayed, vote
@@ -166,13 +164,6 @@ def test_a_question_asked_twice_at_one_place_has_its_answers_in_order() -> None:
     assert answers == [bytes_of(ValueContent(2, text)) for text in ("before", "after", "after")]
 
 
-def test_a_question_that_comes_too_early_has_the_answer_it_would_have_later() -> None:
-    replay = joined(
-        replayed(Traced().joined().step(0.5, 1.0).sent(GetValue(2)).received(ValueContent(2, "x")))
-    )
-    assert replay.ask(GetValue(2)) == bytes_of(ValueContent(2, "x"))
-
-
 def test_questions_that_were_asked_at_once_have_each_its_own_answer() -> None:
     trace = Traced().joined().sent(GetValue(1), GetValue(2))
     trace.received(ValueContent(1, "one"), ValueContent(2, "two"))
@@ -283,26 +274,6 @@ def test_a_loop_begins_again_with_the_first_reset() -> None:
     assert replay.of(What.OVER)[0].endswith("; a reset begins it again")
 
 
-def test_a_loop_answers_questions_from_the_beginning_too() -> None:
-    trace = Traced().joined().reset(1)
-    for text in ("one", "two"):
-        trace.sent(GetValue(2)).received(ValueContent(2, text))
-    replay = joined(replayed(trace.step(0.5, 1.0), loop=True))
-    for _ in range(2):
-        replay.ask(ResetSimulation(1))
-        assert [replay.ask(GetValue(2)) for _ in range(2)] == [
-            bytes_of(ValueContent(2, text)) for text in ("one", "two")
-        ]
-        replay.ask(vote(0.5))
-
-
-def test_a_reset_behind_a_step_that_never_ran_may_be_asked_for_again_and_again() -> None:
-    trace = Traced().joined().sent(vote(0.5)).sent(ResetSimulation(1)).received(ResetSimulationAck())
-    replay = joined(replayed(trace))
-    for _ in range(3):
-        assert replay.ask(ResetSimulation(1)) == bytes_of(ResetSimulationAck())
-
-
 def test_a_step_that_waits_for_other_agents_says_for_which() -> None:
     replay = joined(replayed(Traced().joined().step(0.5, 1.0, 1, 2, 3)))
     replay.ask(vote(0.5, 2))
@@ -337,42 +308,6 @@ def test_delays_are_the_recorded_ones_by_the_speed(speed: float, delay: float) -
     assert replay.wait(delay / 2) == bytes_of(completed(1.0))
 
 
-def test_whoever_leaves_has_the_delayed_answer_before_its_handler_closes() -> None:
-    replay = replayed(Traced().joined().sent(GetAgentInfo(1), End()).received(EndAck()), speed=1.0)
-    replay.join()
-    replay.wait(0.011)
-    assert replay.ask(End()) == []
-    assert replay.closed == []
-    assert replay.wait(0.011) == bytes_of(EndAck())
-    assert replay.closed == [replay.handler]
-
-
-def test_times_that_make_no_sense_delay_nothing_for_ever() -> None:
-    trace = Traced().joined().sent(GetValue(1))
-    trace.now = 1e300
-    trace.received(ValueContent(1, "x"))
-    trace.now = -1e300
-    trace.sent(GetValue(2)).received(ValueContent(2, "y"))
-    (script,) = read_scripts(trace.records)
-    delays = [question.answers[0].delay for asked in script.questions.values() for question in asked]
-    assert delays[0] == 3600.0
-    assert all(0.0 <= delay <= 3600.0 for delay in delays)
-
-
-def test_answers_that_wait_are_lost_beyond_a_limit_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_handler, "MOST_QUEUED", 3)
-    trace = Traced().joined().sent(GetValue(1)).received(ValueContent(1, "x"))
-    replay = replayed(trace, speed=1.0)
-    replay.join()
-    replay.wait(1.0)
-    for _ in range(5):
-        assert replay.ask(GetValue(1)) == []
-    assert replay.machine.problems["answer beyond the limit of those that wait"] == 2
-    assert replay.wait(1.0) == bytes_of(ValueContent(1, "x")) * 3
-    replay.ask(GetValue(1))
-    assert replay.wait(1.0) == bytes_of(ValueContent(1, "x"))
-
-
 # --- several clients ------------------------------------------------------------------------------------------------
 
 
@@ -383,24 +318,6 @@ def test_each_client_is_given_the_next_conversation_and_the_first_again_after_th
         assert replay.join(f"client {number}")
         assert replay.ask(vote(0.5))[1:] == bytes_of(completed(output))
     assert [told.conversation for told in replay.told if told.what is What.JOINED] == [1, 2, 1]
-
-
-def test_an_init_of_another_form_is_not_answered() -> None:
-    replay = replayed(Traced().joined().step(0.5, 1.0))
-    assert replay.join(form=InitForm.INTS) == []
-    replay.machine.receive_main(b"\x05\x01\x02", "peer", 0.0)
-    replay.machine.receive_main(b"x", "peer", 0.0)
-    assert replay.take() == []
-    assert dict(replay.machine.problems) == {
-        "INIT of another form or version": 2,
-        "no INIT on the main port": 1,
-    }
-
-
-def test_a_handler_that_was_left_at_once_is_no_conversation() -> None:
-    left = Traced("A", port=40002).joined().sent(End()).received(EndAck())
-    scripts = read_scripts([*left.records, *Traced("A").joined().step(0.5, 1.0).records])
-    assert [script.number for script in scripts] == [2]
 
 
 def test_at_the_limit_of_handlers_who_was_silent_for_longest_gives_way() -> None:
@@ -422,12 +339,6 @@ def test_at_the_limit_of_handlers_who_was_silent_for_longest_gives_way() -> None
 
 
 # --- untrusted ------------------------------------------------------------------------------------------------------
-
-
-def test_a_trace_without_the_beginning_of_a_conversation_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="nothing to replay") as caught:
-        read_scripts(Traced().step(0.5, 1.0).records)
-    assert "the beginning of its conversation" in caught.value.hint
 
 
 @given(

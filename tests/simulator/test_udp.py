@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
-import os
-import queue
 import socket
 import struct
 import threading
@@ -70,19 +67,6 @@ def test_a_host_that_does_not_exist_is_refused() -> None:
     # Another port would not help.
     assert "this host has no such address" in refused.value.hint
     assert "--port" not in refused.value.hint
-
-
-def test_an_address_of_a_kind_that_the_kernel_does_not_know_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refused_by_kernel(*_: object) -> Any:
-        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
-
-    # As where Linux was started with ipv6.disable=1.
-    monkeypatch.setattr(socket, "socket", refused_by_kernel)
-    with pytest.raises(ConfigurationError, match="cannot listen at ::1:0: Address family") as refused:
-        UdpSimulator(SyntheticWorld(1, 1), host="::1", port=0)
-    assert "no IPv6" in refused.value.hint
 
 
 def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profile) -> None:
@@ -173,25 +157,6 @@ def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
         client.step(1, 0.0)
     assert reports
     assert set(reports[0]) == {"unknown command"}
-
-
-@pytest.mark.parametrize("stops", [False, True])
-def test_what_is_ignored_right_behind_a_report_is_told_though_nothing_more_comes(
-    stops: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ospbridge.simulator.serving.REPORT_EVERY", 60.0 if stops else 0.05)
-    reports: queue.Queue[dict[str, int]] = queue.Queue()
-    simulator = UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT, report=reports.put)
-    with simulator, player(simulator, DOCUMENT, 1) as client:
-        client.send(b"\xff")
-        told = [reports.get(timeout=20)]
-        client.send(b"\xff")
-        client.info(1)
-        if not stops:
-            told.append(reports.get(timeout=20))
-    if stops:
-        told.append(reports.get(timeout=20))
-    assert told == [{"unknown command": 1}, {"unknown command": 2}]
 
 
 def test_a_late_completion_comes_through_the_timer(profile: Profile) -> None:

@@ -232,10 +232,13 @@ HUGE = f"1{'0' * 400}"
             f"time_step = {HUGE}\n{AGENT}",
             "time_step: expected a positive number of seconds, got an integer of 1329 bits",
         ),
-        ("values = 3\n" + AGENT, "values: expected a table, got 3"),
         (
-            f'{AGENT}[values]\n"/a b" = []\n',
+            f"{AGENT}[values]\n'/a b' = []\n",
             "values.'/a b': expected a text, a number, or true or false, got a list of 0",
+        ),
+        (
+            f"{AGENT}[world]\nkind = 'gym'\n",
+            'world.env: a gym world needs an environment (env = "CartPole-v1")',
         ),
         (
             f"{AGENT}[values]\n'/v' = {HUGE}\n",
@@ -245,16 +248,7 @@ HUGE = f"1{'0' * 400}"
             f"{AGENT}[values]\n'/Simulation/TimeStepSize' = 'nan'\n",
             "values.'/Simulation/TimeStepSize': 'nan' is no positive number of seconds",
         ),
-        (
-            f"{AGENT}[values]\n'/Simulation/TimeStepSize' = 'slow'\n",
-            "values.'/Simulation/TimeStepSize': 'slow' is no positive number of seconds",
-        ),
         (f'{AGENT}[randomise]\n"/m" = {{ low = 1, high = 1 }}\n', f"randomise.'/m': {RANGE}"),
-        (f'{AGENT}[randomise]\n"/m" = {{ low = -inf, high = 1 }}\n', f"randomise.'/m': {RANGE}"),
-        (
-            f'{AGENT}[world]\nkind = "gym"\n',
-            'world.env: a gym world needs an environment (env = "CartPole-v1")',
-        ),
         (
             f'{AGENT}[world]\nkind = "arena"\nrobot = 1\n',
             "world.robot: unknown key (did you mean 'robots'?)",
@@ -276,7 +270,6 @@ def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -
 @pytest.mark.parametrize(
     "text, mistake",
     [
-        ("match = 'cart'", "match: expected a table, got 'cart'"),
         ("env_id = 'cart'", "env_id: expected an id such as 'ospbridge/CartPole-v0', got 'cart'"),
         ("[agent.names]\nx = 'outputs:/x'", f"names.x: {SOURCES} 'outputs:/x' (did you mean 'output'?)"),
         (
@@ -292,30 +285,26 @@ def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -
             "[agent.names]\n_x = 'output:/x'",
             "names._x: no short name (letters, digits and single _, beginning with a letter)",
         ),
+        (
+            "[agent.action]\nkind = 'continuous'\nchoices = [[1]]",
+            'action.choices: belongs to discrete actions (kind = "discrete")',
+        ),
         ("[agent.action]\nkind = 'discrete'", f"action.choices: {CHOICES} a list of 0"),
         (
             "[agent.action]\nchoices = [[1], [1, 2]]",
             "action.choices[1]: has 2 inputs where the first choice has 1",
         ),
         (
-            "[agent.action]\nkind = 'continuous'\nchoices = [[1]]",
-            'action.choices: belongs to discrete actions (kind = "discrete")',
-        ),
-        (
             "[agent.action]\nchoices = [[1]]\nlow = 0",
             'action.low: belongs to continuous actions (kind = "continuous")',
         ),
         ("[agent.action]\nlow = nan", f"action.low: {NUMBERS} nan"),
-        (f"[agent.action]\nlow = {HUGE}", f"action.low: {NUMBERS} an integer of 1329 bits"),
         ("[agent.action]\nrate = [0.5, 0]", "action.rate: must be greater than 0"),
         ("[agent.observe]\noutputs = ['b', 'a', 'c', 'a']", "observe.outputs: 'a' stands there twice"),
-        ("[agent.observe]\nscale = 1", "observe.scale: expected true or false, got 1"),
-        ("[agent.observe.range]\nx = { low = 2 }", f"observe.range.x: {RANGE}"),
         (
             "[agent.observe.range]\nx = { lo = 0, high = 2 }",
             "observe.range.x.lo: unknown key (did you mean 'low'?)",
         ),
-        ("[agent.episode]\nreward = inf", "episode.reward: expected an expression as a text, got inf"),
         (
             "[agent.episode]\nterminated = 'x > 1'",
             "episode.terminated: unknown name 'x' ([agent.names] has none)",

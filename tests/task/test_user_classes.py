@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from ospbridge.errors import ScenarioInvalid, TaskError
-from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.task.scenario_task import ScenarioTask
 from tests.task.agents import outcome, task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ospbridge.task.base import Task
@@ -152,39 +151,6 @@ def test_what_a_class_of_the_users_returns_and_cannot_be_used_is_a_mistake_too(
     monkeypatch.setattr(Answering, "answers", {where: answer})
     with pytest.raises(TaskError, match=rf"Answering.{where} failed: .*{wrong}"):
         played(tried)
-
-
-class Deciding(ScenarioTask):
-    """A task that overrides what the bridge asks, and forgets to return it as it must be."""
-
-    made: Callable[[Feedback], Any] = staticmethod(lambda feedback: feedback)
-
-    def begin(self, outcome: Any, *, seed: int) -> Any:
-        return self.made(super().begin(outcome, seed=seed))
-
-    def evaluate(self, outcome: Any, *, seed: int) -> Any:
-        return self.made(super().evaluate(outcome, seed=seed))
-
-
-@pytest.mark.parametrize(
-    "made, wrong",
-    [
-        (lambda _: None, "it returned None, not the Feedback"),
-        (lambda made: Feedback(made.observation), "its info has no events, infos, osp_seed"),
-        (lambda made: replace(made, observation=made.observation[:1]), r"of shape \(1,\), not \(3,\)"),
-        (lambda made: replace(made, reward=float("inf")), "its reward is inf"),
-    ],
-    ids=["nothing", "no info", "too short", "infinite"],
-)
-def test_feedback_of_a_class_that_cannot_be_used_is_a_mistake_too(
-    made: Any, wrong: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = task(f'task = "{__name__}:Deciding"\n')
-    tried.begin(outcome(), seed=1)
-    monkeypatch.setattr(Deciding, "made", staticmethod(made))
-    for where in ("begin", "evaluate"):
-        with pytest.raises(TaskError, match=rf"Deciding.{where} failed: .*{wrong}"):
-            getattr(tried, where)(outcome(), seed=1)
 
 
 class Setting(ScenarioTask):
