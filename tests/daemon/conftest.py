@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.daemon import joining, keeping
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -33,3 +34,11 @@ def document() -> Iterator[UdpSimulator]:
 def spin(request: pytest.FixtureRequest) -> bool:
     """Whether a task of the hub may lead; all must be the same where none does."""
     return bool(request.param)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a simulator or for its agents, or sees to a session while nobody plays, looks very often."""
+    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE", "LONGEST_PAUSE_FOR_AGENTS"):
+        monkeypatch.setattr(joining, pause, 0.02)
+    monkeypatch.setattr(keeping, "LOOK_EVERY", 0.05)

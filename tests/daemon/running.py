@@ -1,4 +1,4 @@
-"""Daemons and environments in processes of their own."""
+"""Daemons and environments: in processes of their own, or a daemon in a thread of this one, which starts at once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,165 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pytest
+import structlog
+import trio
+from click.testing import CliRunner
+from structlog.testing import capture_logs
 
+from ospbridge.cli import main
+from ospbridge.daemon.service import serve
+from ospbridge.daemon.settings import Feeding, Settings
 from ospbridge.errors import OspBridgeError
+from ospbridge.interface import Endpoint
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import HubClient
+from ospbridge.session.hub_client import HubClient, default_hub
 from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping, Sequence
 
+    from click.testing import Result
     from numpy.typing import NDArray
 
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.overlook import Overlook
+    from ospbridge.daemon.service import Companion
     from ospbridge.hub.status import StatusReply
     from ospbridge.session.hub_seat import HubSeat
 
 PROGRAM = (sys.executable, "-m", "ospbridge")
+WITHIN = 30.0
+"""Seconds that anything may take on a busy machine."""
+
+
+def until(condition: Callable[[], object], why: Callable[[], object] = lambda: None) -> None:
+    """Look again and again; ``why`` tells what is wrong where it never comes."""
+    give_up = time.monotonic() + WITHIN
+    while not condition():
+        assert time.monotonic() < give_up, why()
+        time.sleep(0.005)
+
+
+class LocalDaemon:
+    """What ``ospbridge connect`` runs, in a thread: all but the command line, the signals and the death of a process.
+
+    ``changes`` are settings. Until it is left, it has what is logged.
+    """
+
+    def __init__(
+        self,
+        simulator: Endpoint,
+        *,
+        ready: bool = True,
+        companions: Sequence[Companion] = (),
+        feedings: Sequence[Feeding] = (),
+        **changes: Any,
+    ) -> None:
+        settings: dict[str, Any] = {"hub": default_hub(), "spin": False, **changes}
+        self._settings = Settings(simulator=simulator, **settings)
+        self.hub = f"unix:{self._settings.hub}"
+        self._ready = ready
+        self._companions = companions
+        self._feedings = feedings
+        self._begun = threading.Event()
+        self._send, self._signals = trio.open_memory_channel[int](10)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._stack = ExitStack()
+        self._logs: list[MutableMapping[str, Any]] = []
+        self.error: BaseException | None = None
+        """What it ended with."""
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._serve)
+        except BaseException as error:
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]  # noqa: PLW2901
+            self.error = error
+        finally:
+            self._begun.set()
+
+    async def _serve(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+
+        async def begun(overlook: Overlook) -> None:
+            self.overlook = overlook
+            self._begun.set()
+
+        companions = [begun, *self._companions]
+        await serve([self._settings], self._feedings, self._signals, companions=companions)
+
+    @property
+    def conductor(self) -> Conductor:
+        (conductor,) = self.overlook.conductors
+        return conductor
+
+    def __enter__(self) -> Self:
+        self._logs = self._stack.enter_context(capture_logs([structlog.contextvars.merge_contextvars]))
+        self._thread.start()
+        assert self._begun.wait(WITHIN)
+        if self._ready:
+            self.wait_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._stack:
+            self.end()
+
+    def wait_ready(self) -> StatusReply:
+        until(lambda: self.error or self.conductor.ready, lambda: self.conductor.connection)
+        if self.error is not None:
+            raise self.error
+        return self.status()
+
+    def status(self) -> StatusReply:
+        client = HubClient.connect(self.hub)
+        try:
+            return client.status()
+        finally:
+            client.close()
+
+    def wait_until(self, state: str, agent: str) -> None:
+        """Until that agent's driver is in that state."""
+        until(lambda: {a.name: a.state for a in self.status().agents}[agent] == state, self.status)
+
+    def rebuilt(self, times: int = 1) -> None:
+        """Until the session was lost and is there again."""
+        until(lambda: self.conductor.rebuilds >= times and self.conductor.ready)
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        return [{"level": line["log_level"], **line} for line in list(self._logs) if line["event"] == event]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        if self._thread.is_alive():
+            try:
+                self._token.run_sync_soon(self._send.send_nowait, number)
+            except trio.RunFinishedError:
+                pass
+        return self.wait()
+
+    def wait(self) -> int:
+        self._thread.join(WITHIN)
+        assert not self._thread.is_alive()
+        if self.error is None:
+            return 0
+        assert isinstance(self.error, OspBridgeError), repr(self.error)
+        return self.error.exit_code
+
+
+def run_here(*arguments: str) -> Result:
+    """An ``ospbridge`` command that ends by itself, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for changes_the_process in ("allow_many", "collect_seldom"):
+            patch.setattr(f"ospbridge.cli.connect.{changes_the_process}", lambda: None)
+        return CliRunner().invoke(main, arguments)
 
 
 class Daemon:

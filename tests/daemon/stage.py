@@ -1,22 +1,33 @@
-"""Agents, outcomes and a session that exist only in memory."""
+"""Agents, outcomes, a session and the conductor of it that exist only in memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import trio
+import trio.testing
 
-from ospbridge.daemon.attachment import Driver
-from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
+from ospbridge.daemon.attachment import Attachment, Driver, State
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.recording import Recording
+from ospbridge.daemon.settings import Settings
+from ospbridge.interface import AgentInterface, Endpoint, Feedback, InterfaceValue, StepOutcome
 from ospbridge.osp.client.clock import StepClock
+from ospbridge.osp.timing import Limits
+from ospbridge.record.reading import read_recording
+from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ospbridge.errors import OspBridgeError
+    from ospbridge.record.episode import RecordedEpisode
+    from ospbridge.session.trio_session import TrioSession
 
 ONE = Driver("one.py", 11)
 TWO = Driver("two.py", 22)
@@ -127,3 +138,101 @@ class FakeSession:
     def take_notices(self) -> list[Any]:
         notices, self.machine.notices = self.machine.notices, []
         return notices
+
+
+# --- at a conductor --------------------------------------------------------------------------------------------------
+
+
+def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
+    settings = Settings(
+        hub=Path("hub"), simulator=Endpoint("sim", 1), limits=Limits(step=30.0, reset=60.0), **changes
+    )
+    conductor = Conductor(settings)
+    conductor._keeper.session = cast("TrioSession", session)
+    conductor.lockstep.take_agents([PlainTask(agent(name), bounded=True) for name in session.names])
+    return conductor
+
+
+def attach(conductor: Conductor, name: str, driver: Driver = ONE) -> Attachment:
+    (attachment,) = conductor.attach([name], driver)
+    return attachment
+
+
+def told(attachment: Attachment) -> Feedback:
+    assert attachment.feedback is not None
+    return attachment.feedback
+
+
+async def play(conductor: Conductor, attachment: Attachment, value: float) -> Feedback:
+    await conductor.step([(attachment, inputs(value))])
+    return told(attachment)
+
+
+async def together(*calls: Callable[[], Awaitable[Any]]) -> None:
+    async def run(call: Callable[[], Awaitable[Any]]) -> None:
+        await call()
+
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(run, call)
+            await trio.testing.wait_all_tasks_blocked()
+
+
+async def alone(session: FakeSession, **changes: Any) -> tuple[Conductor, Attachment]:
+    """A conductor at which agent ``a`` plays, of seed 7."""
+    conductor = conductor_of(session, **changes)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    return conductor, a
+
+
+async def both_playing(conductor: Conductor) -> tuple[Attachment, Attachment]:
+    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
+    conductor.lockstep.quorum = 2
+    await together(lambda: conductor.reset([a], 1, 1), lambda: conductor.reset([b], 0, 2))
+    assert a.state is b.state is State.PLAYING
+    return a, b
+
+
+class Absent:
+    """Acts for an agent, and has no task that waits, as a connection of the hub."""
+
+    def __init__(self, conductor: Conductor, attachment: Attachment) -> None:
+        self.conductor = conductor
+        self.attachment = attachment
+        self.acting: Sequence[Attachment] = ()
+        self.asked = self.spent = 0.0
+        self.told: list[float | None] = []
+        """The observations that it was told of; None: there is none, but an error."""
+        self.called = trio.Event()
+
+    def act(self, value: float) -> bool:
+        self.acting = self.conductor.barrier.act([(self.attachment, inputs(value))])
+        return self.conductor.barrier.leave(self, trio.current_time())
+
+    def stepped(self) -> None:
+        """Who was called is told with the others, and again by its own task."""
+        if self.acting:
+            feedback = self.attachment.feedback
+            self.told.append(None if feedback is None else feedback.observation.item())
+        self.acting = ()
+
+    def call(self) -> None:
+        self.called.set()
+
+    async def wait(self) -> None:
+        await self.conductor.barrier.wait(self.acting, self.asked, self.spent)
+        self.stepped()
+
+
+@contextmanager
+def recorded(conductor: Conductor, directory: Path) -> Iterator[Recording]:
+    """All that ended is on disk behind this."""
+    with Recording(directory) as recording:
+        conductor.chronicle.listeners.append(recording)
+        yield recording
+        conductor.chronicle.close()
+
+
+def episodes(directory: Path, name: str = "a") -> list[RecordedEpisode]:
+    return [episode for episode in read_recording(directory) if episode.agent == name]

@@ -12,8 +12,7 @@ import trio
 from ospbridge.daemon.attachment import State
 from ospbridge.errors import LocalProtocolError, SessionLost, TaskError
 from ospbridge.osp.client.notices import Anomaly, WorldReset
-from tests.daemon.stage import ONE, TWO, FakeSession, inputs
-from tests.daemon.test_conductor import attach, conductor_of, play, told
+from tests.daemon.stage import ONE, TWO, FakeSession, attach, conductor_of, inputs, play, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

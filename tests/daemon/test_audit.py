@@ -11,9 +11,8 @@ import trio.testing
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import LocalProtocolError
-from tests.daemon.stage import FakeSession
+from tests.daemon.stage import FakeSession, attach, both_playing, conductor_of, play, told
 from tests.daemon.test_barrier import Absent
-from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, told
 from tests.daemon.test_recording import episodes, recorded
 
 if TYPE_CHECKING:

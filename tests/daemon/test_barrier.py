@@ -11,12 +11,9 @@ from ospbridge.daemon import barrier
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionLost
-from tests.daemon.stage import FakeSession, inputs
-from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, told
+from tests.daemon.stage import Absent, FakeSession, attach, both_playing, conductor_of, inputs, play, told
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trio.testing import MockClock
 
     from ospbridge.daemon.attachment import Attachment
@@ -28,37 +25,6 @@ pytestmark = pytest.mark.trio
 @pytest.fixture
 def session() -> FakeSession:
     return FakeSession("a", "b")
-
-
-class Absent:
-    """Acts for an agent, and has no task that waits."""
-
-    def __init__(self, conductor: Conductor, attachment: Attachment) -> None:
-        self.conductor = conductor
-        self.attachment = attachment
-        self.acting: Sequence[Attachment] = ()
-        self.asked = self.spent = 0.0
-        self.told: list[float | None] = []
-        """The observations that it was told of; None: there is none, but an error."""
-        self.called = trio.Event()
-
-    def act(self, value: float) -> bool:
-        self.acting = self.conductor.barrier.act([(self.attachment, inputs(value))])
-        return self.conductor.barrier.leave(self, trio.current_time())
-
-    def stepped(self) -> None:
-        """Who was called is told with the others, and again by its own task."""
-        if self.acting:
-            feedback = self.attachment.feedback
-            self.told.append(None if feedback is None else feedback.observation.item())
-        self.acting = ()
-
-    def call(self) -> None:
-        self.called.set()
-
-    async def wait(self) -> None:
-        await self.conductor.barrier.wait(self.acting, self.asked, self.spent)
-        self.stepped()
 
 
 async def one_has_acted(session: FakeSession, **changes: Any) -> tuple[Conductor, Absent, Attachment]:

@@ -47,52 +47,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.trio
 
 
-def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
-    settings = Settings(
-        hub=Path("hub"), simulator=Endpoint("sim", 1), limits=Limits(step=30.0, reset=60.0), **changes
-    )
-    conductor = Conductor(settings)
-    conductor._keeper.session = cast("TrioSession", session)
-    conductor.lockstep.take_agents([PlainTask(agent(name), bounded=True) for name in session.names])
-    return conductor
-
-
 @pytest.fixture
 def session() -> FakeSession:
     return FakeSession("a", "b")
-
-
-def attach(conductor: Conductor, name: str, driver: Driver = ONE) -> Attachment:
-    (attachment,) = conductor.attach([name], driver)
-    return attachment
-
-
-def told(attachment: Attachment) -> Feedback:
-    assert attachment.feedback is not None
-    return attachment.feedback
-
-
-async def play(conductor: Conductor, attachment: Attachment, value: float) -> Feedback:
-    await conductor.step([(attachment, inputs(value))])
-    return told(attachment)
-
-
-async def together(*calls: Callable[[], Awaitable[Any]]) -> None:
-    async def run(call: Callable[[], Awaitable[Any]]) -> None:
-        await call()
-
-    async with trio.open_nursery() as nursery:
-        for call in calls:
-            nursery.start_soon(run, call)
-            await trio.testing.wait_all_tasks_blocked()
-
-
-async def both_playing(conductor: Conductor) -> tuple[Attachment, Attachment]:
-    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
-    conductor.lockstep.quorum = 2
-    await together(lambda: conductor.reset([a], 1, 1), lambda: conductor.reset([b], 0, 2))
-    assert a.state is b.state is State.PLAYING
-    return a, b
 
 
 # --- one attachment ------------------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from ospbridge.errors import AgentNotFound, SessionLost, SimulatorNotFound
 from ospbridge.hub.replies import Kind
 from ospbridge.observe.recent import Recent
 from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import FakeSession, agent
-from tests.daemon.test_conductor import attach, conductor_of, play
+from tests.daemon.stage import FakeSession, agent, attach, conductor_of, play
 
 
 @pytest.fixture

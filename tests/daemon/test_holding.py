@@ -13,8 +13,7 @@ from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck
 from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import FakeSession, agent, inputs
-from tests.daemon.test_conductor import attach, conductor_of
+from tests.daemon.stage import FakeSession, agent, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment

@@ -20,8 +20,7 @@ from ospbridge.hub.replies import Kind, Moment
 from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
 from tests.daemon.running import Daemon, seat_of, values
-from tests.daemon.stage import FakeSession, agent, inputs
-from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, together
+from tests.daemon.stage import FakeSession, agent, attach, both_playing, conductor_of, inputs, play, together
 
 if TYPE_CHECKING:
     from pathlib import Path

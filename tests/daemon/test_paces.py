@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 from ospbridge.daemon.attachment import Attachment, HeldAgent
 from ospbridge.daemon.paces import MOST_TOLD, Paces
 from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import ONE, FakeSession, agent
-from tests.daemon.test_conductor import attach, conductor_of
+from tests.daemon.stage import ONE, FakeSession, agent, attach, conductor_of
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -17,8 +17,7 @@ from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, S
 from ospbridge.interface import DiscreteSpace
 from ospbridge.record.reading import read_recording
 from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
-from tests.daemon.test_conductor import attach, both_playing, conductor_of, play, together
+from tests.daemon.stage import ONE, TWO, FakeSession, agent, attach, both_playing, conductor_of, inputs, play, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,19 +34,6 @@ pytestmark = pytest.mark.trio
 @pytest.fixture
 def session() -> FakeSession:
     return FakeSession("a", "b")
-
-
-@contextmanager
-def recorded(conductor: Conductor, directory: Path) -> Iterator[Recording]:
-    """All that ended is on disk behind this."""
-    with Recording(directory) as recording:
-        conductor.chronicle.listeners.append(recording)
-        yield recording
-        conductor.chronicle.close()
-
-
-def episodes(directory: Path, name: str = "a") -> list[RecordedEpisode]:
-    return [episode for episode in read_recording(directory) if episode.agent == name]
 
 
 def ends(directory: Path, name: str = "a") -> list[tuple[int, str, str]]:

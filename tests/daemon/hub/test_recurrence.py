@@ -14,8 +14,7 @@ from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.framing import HEAD
 from ospbridge.hub.recurring import AgainFrame
 from ospbridge.hub.replies import Numbers
-from tests.daemon.stage import ONE, FakeSession, inputs
-from tests.daemon.test_conductor import conductor_of, told
+from tests.daemon.stage import ONE, FakeSession, conductor_of, inputs, told
 
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment

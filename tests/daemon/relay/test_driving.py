@@ -23,8 +23,7 @@ from ospbridge.rllink.timing import Limits
 from ospbridge.task.plain import PlainTask
 from ospbridge.transport.stream_addresses import parse_stream
 from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.stage import FakeSession, agent, inputs
-from tests.daemon.test_conductor import attach, conductor_of
+from tests.daemon.stage import FakeSession, agent, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

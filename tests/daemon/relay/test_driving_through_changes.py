@@ -24,8 +24,7 @@ from ospbridge.task.plain import PlainTask
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import HIDDEN, TinyLearner
 from tests.daemon.relay.test_driving import WITHIN, away, back, driven, until, upstream, world
-from tests.daemon.stage import FakeSession, agent
-from tests.daemon.test_conductor import attach
+from tests.daemon.stage import FakeSession, agent, attach
 
 if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor

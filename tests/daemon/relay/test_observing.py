@@ -35,8 +35,7 @@ from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.stream_addresses import parse_stream
 from tests.daemon.relay.sink_process import SinkProcess
-from tests.daemon.stage import ONE, TWO, FakeSession, inputs
-from tests.daemon.test_conductor import conductor_of
+from tests.daemon.stage import ONE, TWO, FakeSession, conductor_of, inputs
 from tests.record.episodes import play, whose
 
 if TYPE_CHECKING:

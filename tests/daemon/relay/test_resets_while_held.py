@@ -22,8 +22,7 @@ from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.relay.test_connect import drive, learning
 from tests.daemon.relay.test_driving import WITHIN, until, upstream
 from tests.daemon.running import Daemon
-from tests.daemon.stage import FakeSession, inputs
-from tests.daemon.test_conductor import attach, conductor_of
+from tests.daemon.stage import FakeSession, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, MutableMapping, Sequence

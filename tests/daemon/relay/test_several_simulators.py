@@ -22,8 +22,7 @@ from ospbridge.task.plain import PlainTask
 from tests.daemon.relay import test_driving
 from tests.daemon.relay.learner import TinyLearner
 from tests.daemon.relay.test_driving import WITHIN, away, back, until, upstream, world
-from tests.daemon.stage import FakeSession, agent, inputs
-from tests.daemon.test_conductor import attach, conductor_of
+from tests.daemon.stage import FakeSession, agent, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
