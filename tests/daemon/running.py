@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,7 +30,7 @@ from ospbridge.session.hub_client import HubClient, default_hub
 from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
+    from collections.abc import Callable, Iterator, MutableMapping, Sequence
 
     from click.testing import Result
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class LocalDaemon:
             trio.run(self._serve)
         except BaseException as error:
             while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]  # noqa: PLW2901
+                error = error.exceptions[0]
             self.error = error
         finally:
             self._begun.set()
@@ -117,6 +117,9 @@ class LocalDaemon:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         with self._stack:
             self.end()
 
@@ -141,16 +144,30 @@ class LocalDaemon:
         """Until the session was lost and is there again."""
         until(lambda: self.conductor.rebuilds >= times and self.conductor.ready)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """As if its process did not run."""
+        stands, goes_on = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            stands.set()
+            goes_on.wait(WITHIN)
+
+        self._token.run_sync_soon(stand)
+        assert stands.wait(WITHIN)
+        try:
+            yield
+        finally:
+            goes_on.set()
+
     def lines(self, event: str) -> list[dict[str, Any]]:
         return [{"level": line["log_level"], **line} for line in list(self._logs) if line["event"] == event]
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""
         if self._thread.is_alive():
-            try:
+            with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._send.send_nowait, number)
-            except trio.RunFinishedError:
-                pass
         return self.wait()
 
     def wait(self) -> int:

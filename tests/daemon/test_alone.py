@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from ospbridge.daemon.attachment import State
-from ospbridge.errors import LocalProtocolError, SessionLost, TaskError
-from ospbridge.osp.client.notices import Anomaly, WorldReset
-from tests.daemon.stage import ONE, TWO, FakeSession, attach, conductor_of, inputs, play, told
+from ospbridge.errors import LocalProtocolError, SessionLost
+from ospbridge.osp.client.notices import WorldReset
+from tests.daemon.stage import ONE, FakeSession, attach, conductor_of, inputs, play, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -150,25 +150,6 @@ async def test_while_it_takes_longer_others_see_a_step_under_way(
     assert conductor.measures.step_times.seconds == pytest.approx(5.0)
 
 
-async def test_one_who_leaves_while_it_takes_longer_is_told_nothing(
-    session: QuickSession, autojump_clock: object
-) -> None:
-    alone = await Alone.playing(session)
-    session.pauses, session.think = True, 5.0
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(alone.act, 0.25)
-        await trio.sleep(1.0)
-        alone.conductor.leave([alone.attachment])
-    assert alone.attachment.gone
-    # The next one begins where any other would.
-    after = attach(alone.conductor, "a")
-    session.pauses = False
-    await alone.conductor.reset([after], 8, 1)
-    assert alone.conductor.barrier.alone.may([after])
-    assert alone.conductor.barrier.alone.step([(after, inputs(0.5))], None)
-    assert told(after).observation.tolist() == [0.5]
-
-
 async def test_a_step_that_ends_the_episode_is_audited_and_judged_once(session: QuickSession) -> None:
     session.ending = {"a": 2}
     alone = await Alone.playing(session)
@@ -182,16 +163,6 @@ async def test_a_step_that_ends_the_episode_is_audited_and_judged_once(session: 
     assert not alone.may
 
 
-async def test_an_audit_that_disagrees_truncates_the_step_that_ended(session: QuickSession) -> None:
-    session.ending = {"a": 1}
-    session.audit_says = "one step too many"
-    alone = await Alone.playing(session)
-    await alone.act(0.25)
-    assert told(alone.attachment).truncated
-    assert told(alone.attachment).reason == "one step too many"
-    assert not told(alone.attachment).terminated
-
-
 async def test_a_reset_by_others_truncates_it(session: QuickSession) -> None:
     alone = await Alone.playing(session)
     session.machine.notices = [WorldReset("somebody reset the world")]
@@ -199,16 +170,6 @@ async def test_a_reset_by_others_truncates_it(session: QuickSession) -> None:
     assert told(alone.attachment).truncated
     assert alone.told == 1
     assert session.at_once == 1
-
-
-async def test_whatever_else_was_noticed_costs_it_nothing(session: QuickSession) -> None:
-    alone = await Alone.playing(session)
-    session.machine.notices = [Anomaly("a datagram came twice")]
-    assert not await alone.act(0.25)
-    assert not told(alone.attachment).truncated
-    assert session.machine.notices == []
-    assert await alone.act(0.5)
-    assert alone.attachment.steps == 2
 
 
 async def test_a_session_that_is_lost_on_the_way_cuts_the_episode(session: QuickSession) -> None:
@@ -231,29 +192,6 @@ async def test_inputs_that_cannot_be_sent_are_told_as_in_any_other_step(
     assert told(alone.attachment).truncated
     assert told(alone.attachment).reason == "one input"
     assert session.at_once == 0
-
-
-async def test_a_task_that_fails_over_the_action_fails_the_episode_and_leaves_nothing_begun(
-    session: QuickSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = await Alone.playing(session)
-    task = alone.attachment.held.task
-
-    def fails(_: object) -> NDArray[np.float32]:
-        raise TaskError("no inputs for that")
-
-    task.as_given = None
-    monkeypatch.setattr(task, "inputs", fails)
-    with pytest.raises(TaskError, match="no inputs"):
-        alone.conductor.barrier.alone.step([(alone.attachment, inputs(0.25))], None)
-    assert not alone.conductor.barrier.alone.begun
-    assert not alone.may
-    assert alone.attachment.state is State.DONE
-
-
-async def test_nobody_is_alone_where_other_agents_rest() -> None:
-    alone = await Alone.playing(QuickSession("a", "b"))
-    assert not alone.may
 
 
 async def test_who_drives_all_agents_is_alone_with_them() -> None:
@@ -279,13 +217,6 @@ async def test_who_drives_all_agents_is_alone_with_them() -> None:
     assert not conductor.barrier.alone.may(movers[:1])
 
 
-async def test_what_a_session_asks_for_beyond_votes_is_no_step_at_once(session: QuickSession) -> None:
-    alone = await Alone.playing(session)
-    assert alone.may
-    session.votes_at_once = ()
-    assert not alone.may
-
-
 async def test_nobody_is_alone_before_a_reset_or_where_another_environment_took_the_agent(
     session: QuickSession,
 ) -> None:
@@ -297,36 +228,3 @@ async def test_nobody_is_alone_before_a_reset_or_where_another_environment_took_
     await conductor.reset([second], 1, 1)
     assert not conductor.barrier.alone.may([first])
     assert conductor.barrier.alone.may([second])
-
-
-async def test_nobody_is_alone_while_the_world_is_held(session: QuickSession) -> None:
-    alone = await Alone.playing(session)
-    with alone.conductor.holding(TWO, 5.0, "weights"):
-        assert not alone.may
-    assert alone.may
-
-
-async def test_nobody_is_alone_who_is_looked_at(session: QuickSession) -> None:
-    alone = await Alone.playing(session)
-    onlooker = object()
-    alone.conductor.observers.join("a", onlooker)
-    assert not alone.may
-    alone.conductor.observers.leave(onlooker)
-    assert alone.may
-
-
-async def test_nobody_is_alone_without_a_session_or_with_one_that_was_given_up(
-    session: QuickSession,
-) -> None:
-    alone = await Alone.playing(session)
-    alone.conductor._keeper.broken = "silence"
-    assert not alone.may
-    alone.conductor._keeper.broken = ""
-    alone.conductor._keeper.session = None
-    assert not alone.may
-
-
-async def test_an_action_that_is_repeated_is_no_step_at_once(session: QuickSession) -> None:
-    alone = await Alone.playing(session)
-    alone.conductor.lockstep.action_repeat = 2
-    assert not alone.may

@@ -12,8 +12,8 @@ import trio
 
 from ospbridge.daemon.alone import Alone
 from ospbridge.daemon.hub import watch as hub_watch
-from ospbridge.hub.replies import Feedbacks, Refusal
-from ospbridge.hub.requests import Again, Attach, Reset, Step
+from ospbridge.hub.replies import Feedbacks
+from ospbridge.hub.requests import Again, Reset, Step
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hub.test_watch import acting, again, in_thread, observed, play, status, values, wanted
@@ -98,22 +98,6 @@ async def test_one_that_hangs_up_in_such_a_step_leaves_the_agent_to_the_next(
             assert conductor.rebuilds == 0
 
 
-async def test_what_is_said_behind_such_a_step_is_answered_behind_it(
-    profile: Profile, tmp_path: Path, taken: Counter[bool]
-) -> None:
-    path = tmp_path / "hub"
-    with UdpSimulator(world(think=0.003), port=0, profile=profile) as simulator:
-        async with serving(simulator, path, spin=True):
-            with closing(await in_thread(Line.playing, path, "agent")) as line:
-                for step in (1, 4, 7):
-                    line.say(*named(0.25), *again(0.5, 0.75), Attach(["nobody"]), *again(0.125))
-                    for number, behind in ((0.25, 0), (0.5, 1), (0.75, 2)):
-                        assert observed(await in_thread(line.hear)) == wanted(number, step + behind)
-                    # Behind an attempt to attach, agents are to be named anew.
-                    for _ in range(2):
-                        assert isinstance(await in_thread(line.hear), Refusal)
-
-
 async def test_who_drives_all_agents_has_their_steps_taken_at_once(
     document: UdpSimulator, tmp_path: Path, taken: Counter[bool]
 ) -> None:
@@ -134,48 +118,4 @@ async def test_who_drives_all_agents_has_their_steps_taken_at_once(
             assert [a.steps for a in conductor.lockstep.playing] == [0, 0]
         assert [held.lengths[-1] for held in conductor.lockstep.held.values()] == [49, 49]
         assert conductor.steps == 4 + 3 * 49
-    assert sum(taken.values()) > 10
-
-
-async def test_who_drives_all_agents_in_another_order_has_their_steps_all_the_same(
-    document: UdpSimulator, tmp_path: Path
-) -> None:
-    path = tmp_path / "hub"
-    named = Step([("agent2", values(0.25).tobytes()), ("agent1", values(0.5).tobytes())])
-    more = Again(values(0.5).tobytes() + values(0.75).tobytes())
-    async with serving(document, path, spin=True):
-        with closing(await in_thread(Line.playing, path, "*")) as line:
-
-            def episode() -> None:
-                assert isinstance(line.ask(named), Feedbacks)
-                for step in range(2, 50):
-                    assert observed(line.ask(more)) == [*wanted(0.5, step), *wanted(0.75, step)]
-
-            await in_thread(episode)
-
-
-async def test_beside_an_agent_that_rests_nothing_is_taken_at_once(
-    document: UdpSimulator, tmp_path: Path, taken: Counter[bool]
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=True):
-        await in_thread(play, path, "agent1", 20)
-    assert not taken
-
-
-async def test_a_reset_between_such_steps_begins_anew(
-    profile: Profile, tmp_path: Path, taken: Counter[bool]
-) -> None:
-    path = tmp_path / "hub"
-    with UdpSimulator(world(), port=0, profile=profile) as simulator:
-        async with serving(simulator, path, spin=True):
-            with closing(await in_thread(Line.playing, path, "agent")) as line:
-
-                def episode() -> None:
-                    for step, request in enumerate((*named(0.5), *again(*[0.5] * 50)), 1):
-                        assert observed(line.ask(request)) == wanted(0.5, step)
-                    assert isinstance(line.ask(Reset([], 5)), Feedbacks)
-
-                for _ in range(3):
-                    await in_thread(episode)
     assert sum(taken.values()) > 10

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.errors import AgentNotFound, AgentTaken, ConfigurationError, SimulatorNotFound
+from ospbridge.interface import Match
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.interface import Match
 from tests.daemon.running import LocalDaemon, all_free, free_port, run_here, seat_of, until, values
 
 if TYPE_CHECKING:

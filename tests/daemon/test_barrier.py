@@ -10,8 +10,8 @@ import trio
 from ospbridge.daemon import barrier
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionLost
-from tests.daemon.stage import Absent, FakeSession, attach, both_playing, conductor_of, inputs, play, told
+from ospbridge.errors import BarrierStuck, SessionLost
+from tests.daemon.stage import Absent, FakeSession, attach, both_playing, conductor_of, play
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -49,17 +49,6 @@ async def test_whoever_runs_the_step_tells_those_who_left_it_to_others(session: 
     assert not absent.called.is_set()
 
 
-async def test_the_last_one_to_act_makes_the_step_due_and_anybody_may_run_it(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    one, other = (Absent(conductor, each) for each in await both_playing(conductor))
-    one.act(0.25)
-    other.act(0.5)
-    assert conductor.barrier.due
-    await conductor.barrier.run()
-    assert (one.told, other.told) == ([0.25], [0.5])
-    assert len(session.steps) == 2
-
-
 async def test_one_who_left_it_to_others_is_summoned_to_run_what_is_due(session: FakeSession) -> None:
     conductor = conductor_of(session)
     one, other = (Absent(conductor, each) for each in await both_playing(conductor))
@@ -79,17 +68,6 @@ async def test_when_the_other_leaves_who_acted_is_summoned(session: FakeSession)
     conductor.leave([b])
     assert absent.called.is_set()
     await absent.wait()
-    assert absent.told == [0.25]
-
-
-async def test_a_wrong_action_is_refused_and_leaves_the_step_to_come_as_it_was(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    absent = Absent(conductor, a)
-    with pytest.raises(LocalProtocolError, match="1 number,"):
-        conductor.barrier.act([(a, b"12345678")])
-    absent.act(0.25)
-    await play(conductor, b, 0.5)
     assert absent.told == [0.25]
 
 
@@ -117,15 +95,6 @@ async def test_an_episode_that_another_one_ends_is_told_at_once(session: FakeSes
         await trio.testing.wait_all_tasks_blocked()
         assert absent.told == [0.0]
         nursery.cancel_scope.cancel()
-
-
-async def test_whoever_hung_up_is_told_nothing_and_runs_nothing(session: FakeSession) -> None:
-    conductor, absent, b = await one_has_acted(session)
-    absent.acting = ()
-    conductor.leave([absent.attachment])
-    await play(conductor, b, 0.5)
-    assert session.steps[-1] == {"a": 0.0, "b": 0.5}
-    assert not absent.called.is_set()
 
 
 async def test_where_the_others_take_long_it_waits_itself_and_drops_them_at_the_limit(
@@ -190,22 +159,6 @@ async def test_time_that_was_held_after_it_acted_is_not_its_own(
     assert absent.told == [0.25]
 
 
-async def test_time_that_was_held_before_it_acted_gives_the_others_none(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    with conductor.holding(Driver("relay", 1), 500.0, "weights"):
-        await trio.sleep(400)
-    absent = Absent(conductor, a)
-    begun = trio.current_time()
-    assert absent.act(0.25)
-    conductor.barrier.call_all()
-    await absent.wait()
-    assert trio.current_time() - begun == pytest.approx(30.0)
-    assert b.state is State.DONE
-
-
 async def test_who_has_just_acted_is_not_called_as_one_who_has_waited_for_long(
     session: FakeSession, autojump_clock: MockClock
 ) -> None:
@@ -218,11 +171,3 @@ async def test_who_has_just_acted_is_not_called_as_one_who_has_waited_for_long(
     conductor.barrier.call_all(before=trio.current_time() - barrier.LASTS)
     assert not a.called.is_set()
     assert not b.called.is_set()
-
-
-async def test_a_step_that_is_due_when_the_session_was_left_is_cut(session: FakeSession) -> None:
-    conductor, absent, b = await one_has_acted(session)
-    conductor._keeper.session = None
-    await play(conductor, b, 0.5)
-    assert absent.told == [0.0]
-    assert told(b).reason == "the daemon was stopped"

@@ -209,8 +209,3 @@ def test_who_wants_whole_episodes_has_them_although_another_takes_parts() -> Non
     played_on(whole, small)
     for listener in (whole, small):
         assert [(len(episode), episode.how) for episode in listener.episodes] == [(LAST, "lost")]
-
-
-def test_who_says_nothing_has_parts_of_64_mib() -> None:
-    chronicle, _, attachment, _ = stepped()
-    assert chronicle._collectors[attachment]._memory == MEMORY == 64 * 2**20

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pytest
@@ -13,10 +11,7 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Attachment, Driver, State
-from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.daemon.settings import Settings
-from ospbridge.daemon.withheld import withheld
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
@@ -25,24 +20,33 @@ from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
     SessionLost,
-    SimulatorNotFound,
     StepUncertain,
     TaskError,
     UsageError,
     ValueNotFound,
     ValueRejected,
 )
-from ospbridge.interface import DrawnSeed, Endpoint, Feedback
+from ospbridge.interface import DrawnSeed
 from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
-from ospbridge.osp.timing import Limits
 from ospbridge.session.attempts import BEGINNINGS
 from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import ONE, TWO, FakeSession, agent, inputs
+from tests.daemon.stage import (
+    ONE,
+    TWO,
+    FakeSession,
+    agent,
+    alone,
+    attach,
+    both_playing,
+    conductor_of,
+    inputs,
+    play,
+    together,
+    told,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ospbridge.session.trio_session import TrioSession
+    pass
 
 pytestmark = pytest.mark.trio
 
@@ -56,9 +60,7 @@ def session() -> FakeSession:
 
 
 async def test_a_reset_is_followed_by_one_neutral_step_whose_outcome_it_returns(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     assert session.seeds == [7]
     assert session.steps == [{"a": 0.0, "b": 0.0}]
     assert told(a).info["osp_seed"] == 7
@@ -67,9 +69,7 @@ async def test_a_reset_is_followed_by_one_neutral_step_whose_outcome_it_returns(
 
 
 async def test_agents_that_nobody_plays_rest_at_neutral(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     feedback = await play(conductor, a, 0.5)
     assert session.steps[-1] == {"a": 0.5, "b": 0.0}
     assert feedback.observation.tolist() == [0.5]
@@ -83,20 +83,11 @@ async def test_a_reset_without_a_seed_draws_one(session: FakeSession) -> None:
     assert told(a).info["osp_seed"] == session.seeds[0] > 0
 
 
-async def test_a_seed_below_zero_is_one_of_osps_as_any_other(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], -(2**31), 1)
-    assert told(a).info["osp_seed"] == -(2**31)
-
-
 async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do(
     session: FakeSession,
 ) -> None:
     session.ending = {"a": 2}
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     assert not (await play(conductor, a, 0.1)).terminated
     assert (await play(conductor, a, 0.2)).terminated
     assert session.audits == 1
@@ -115,9 +106,7 @@ async def test_a_step_before_any_reset_is_refused(session: FakeSession) -> None:
 
 @pytest.mark.parametrize("data", [b"", bytes(3), bytes(8), np.array([np.nan], "<f4").tobytes()])
 async def test_wrong_inputs_are_refused_and_cost_nobody_the_step(session: FakeSession, data: bytes) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     with pytest.raises(LocalProtocolError):
         await conductor.step([(a, data)])
     assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
@@ -152,18 +141,8 @@ async def test_a_step_waits_for_all_who_play_and_runs_once(
     assert told(b).observation.tolist() == [-0.5]
 
 
-async def test_one_message_may_act_for_several_agents(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a, b = conductor.attach(["*"], ONE)
-    await conductor.reset([a, b], 3, 1)
-    await conductor.step([(a, inputs(0.1)), (b, inputs(0.2))])
-    assert session.steps[-1] == pytest.approx({"a": 0.1, "b": 0.2})
-
-
 async def test_an_agent_named_twice_in_one_step_is_refused(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 3, 1)
+    conductor, a = await alone(session)
     with pytest.raises(LocalProtocolError, match="named twice"):
         await conductor.step([(a, inputs(0.1)), (a, inputs(0.2))])
     assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
@@ -184,15 +163,6 @@ async def test_a_quorum_that_is_not_met_in_time_says_so(session: FakeSession, au
     conductor = conductor_of(session, quorum=2)
     with pytest.raises(BarrierStuck, match="quorum is 2"):
         await conductor.reset([attach(conductor, "a")], 5, 1)
-
-
-async def test_a_simulator_that_is_not_joined_is_said_to_be_what_is_missing(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    stuck = withheld(conductor.lockstep, 60.0, not_joined="nothing listens at sim:1")
-    assert "the simulator is not joined: nothing listens at sim:1" in stuck.message
-    # No other client is to blame.
-    assert "start the simulator again" in stuck.hint
-    assert "restart-communication" not in stuck.hint
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -489,21 +459,6 @@ async def test_a_thread_that_waits_for_itself_is_told_so_soon(
     assert trio.current_time() - begun < 5.0
 
 
-async def test_a_reset_that_is_kept_for_those_who_could_ask_too_says_for_whom(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    session.ending = {"a": 1, "b": 1}
-    conductor = conductor_of(session)
-    conductor.settings = replace(conductor.settings, limits=Limits(step=30.0, reset=1.0))
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
-    with pytest.raises(
-        BarrierStuck, match=r"could still ask for it: a \(driven by one.py \(pid 11\)\)"
-    ) as caught:
-        await conductor.reset([b], 1, 2)
-    assert "--reset-timeout" in caught.value.hint
-
-
 async def test_two_threads_of_a_process_may_wait_for_each_other(
     session: FakeSession, autojump_clock: object
 ) -> None:
@@ -543,37 +498,12 @@ async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last
     await play(conductor, first, 0.5)
 
 
-async def test_whose_reset_another_environment_of_its_process_took_is_told_so_also_if_that_one_has_left(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session, quorum=2)
-    first, second = attach(conductor, "a"), attach(conductor, "a")
-
-    async def taken() -> None:
-        with pytest.raises(LocalProtocolError, match="was reset later"):
-            await conductor.reset([first], 1, 1)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(taken)
-        await trio.testing.wait_all_tasks_blocked()
-        conductor.lockstep.ask_reset([second], 1, 1, trio.current_time())
-        conductor.leave([second])
-
-
 async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: FakeSession) -> None:
     conductor = conductor_of(session)
     attach(conductor, "a", Driver("x", 0))
     for other in (Driver("x", 0), Driver("x", 0, process="2e")):
         with pytest.raises(AgentTaken):
             attach(conductor, "a", other)
-
-
-async def test_a_process_whose_id_is_not_known_is_known_by_what_it_says(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    attach(conductor, "a", Driver("x", 0, process="1f"))
-    attach(conductor, "a", Driver("twin of x", 0, process="1f"))
-    with pytest.raises(AgentTaken):
-        attach(conductor, "a", Driver("y", 0, process="2e"))
 
 
 async def test_processes_of_one_number_behind_one_address_are_told_apart_by_what_they_say(
@@ -614,22 +544,6 @@ async def test_attaching_is_all_or_nothing(session: FakeSession) -> None:
     assert attach(conductor, "a", TWO).name == "a"
     with pytest.raises(AgentNotFound, match="it has a, b"):
         conductor.attach(["c*"], ONE)
-
-
-async def test_a_misspelt_agent_is_answered_with_the_right_one() -> None:
-    conductor = conductor_of(FakeSession("left", "right"))
-    with pytest.raises(AgentNotFound, match="no agent 'lfet'; it has left, right") as caught:
-        conductor.attach(["lfet"], ONE)
-    assert caught.value.hint == "did you mean 'left'?"
-    with pytest.raises(AgentNotFound) as caught:
-        conductor.observers.join("lfet", object())
-    assert caught.value.hint == "did you mean 'left'?"
-
-
-async def test_before_the_simulator_is_joined_attaching_says_so() -> None:
-    conductor = Conductor(Settings(hub=Path("hub"), simulator=Endpoint("sim", 1)))
-    with pytest.raises(SimulatorNotFound, match="has not joined sim:1"):
-        conductor.attach([], ONE)
 
 
 # --- what goes wrong -----------------------------------------------------------------------------------------------
@@ -722,9 +636,7 @@ async def test_a_reset_whose_first_step_is_in_doubt_since_datagrams_come_twice_i
 async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeSession) -> None:
     session.ending = {"a": 1}
     session.audit_says = "1 steps were given, the clock shows 2"
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 9, 1)
+    conductor, a = await alone(session)
     feedback = await play(conductor, a, 0.5)
     assert (feedback.terminated, feedback.truncated) == (False, True)
     assert feedback.reason == session.audit_says
@@ -755,38 +667,8 @@ async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset(s
     assert await reset() == ("", "")
 
 
-@pytest.mark.parametrize("policy", list(ResetPolicy))
-async def test_one_request_that_abandons_several_episodes_in_doubt_is_told_of_each(
-    session: FakeSession, policy: ResetPolicy
-) -> None:
-    conductor = conductor_of(session, reset_policy=policy)
-    both = conductor.attach(["a", "b"], ONE)
-    await conductor.reset(both, 9, 1)
-    await conductor.step([(attachment, inputs(0.5)) for attachment in both])
-    session.audit_says = "2 steps were given, the clock shows 3"
-    await conductor.reset(both, 9, 1)
-    assert ["cannot be trusted" in told(attachment).reason for attachment in both] == [True, True]
-
-
-async def test_an_error_that_is_told_again_and_again_takes_no_more_room_each_time(
-    session: FakeSession,
-) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 9, 1)
-    session.step_errors = [BarrierStuck("others do not vote")]
-    frames = []
-    for _ in range(4):
-        with pytest.raises(BarrierStuck) as caught:
-            await play(conductor, a, 0.3)
-        frames.append(len(caught.traceback))
-    assert frames[1] == frames[2] == frames[3]
-
-
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 9, 1)
+    conductor, a = await alone(session)
     session.machine.notices = [WorldReset("the world was reset")]
     feedback = await play(conductor, a, 0.5)
     assert feedback.truncated
@@ -806,17 +688,6 @@ async def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset
     assert feedback.reason == "the world was reset"
     assert feedback.reward == 1.0
     assert conductor.barrier.steps == steps + 1
-
-
-async def test_an_action_whose_second_step_does_not_come_about_is_an_error(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    conductor.lockstep.held["a"].task.action_repeat = 4
-    a = attach(conductor, "a")
-    await conductor.reset([a], 9, 1)
-    session.step_errors = [BarrierStuck("the world waits for others")]
-    session.errors_behind = len(session.steps) + 1
-    with pytest.raises(BarrierStuck):
-        await play(conductor, a, 0.5)
 
 
 async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_again_and_counts_nothing(
@@ -864,15 +735,6 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
         await conductor.reset([b], 1, 1)
     conductor.leave([b])
     attach(conductor, "b", TWO)
-
-
-async def test_an_agent_that_came_back_with_a_range_that_is_none_is_the_same() -> None:
-    conductor = conductor_of(FakeSession("a"))
-    for _ in range(2):
-        conductor.lockstep.take_agents([PlainTask(agent("a", low=float("nan")), bounded=True)])
-        a = conductor.lockstep.attachments[0] if conductor.lockstep.attachments else attach(conductor, "a")
-        await conductor.reset([a], 1, 1)
-        assert a.state is State.PLAYING
 
 
 async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_it(
@@ -923,27 +785,3 @@ async def test_a_start_value_that_the_simulator_does_not_take_is_told_and_costs_
     assert conductor.ready
     await conductor.reset([a], 1, 1)
     assert session.seeds == [1]
-
-
-async def test_a_task_that_cannot_say_its_start_values_is_refused_its_reset_and_no_other(
-    session: FakeSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conductor = conductor_of(session)
-    conductor.lockstep.quorum = 2
-    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
-
-    def start_values(random: object) -> NoReturn:
-        raise TaskError("Mine.start_values failed: no gravity")
-
-    monkeypatch.setattr(conductor.lockstep.held["a"].task, "start_values", start_values)
-
-    async def refused() -> None:
-        with pytest.raises(TaskError, match="no gravity"):
-            await conductor.reset([a], 1, 1)
-
-    await together(refused, lambda: conductor.reset([b], 0, 2))
-    assert conductor.lockstep.playing == [b]
-    assert conductor.ready
-    conductor.leave([b])
-    await refused()
-    assert len(session.seeds) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import structlog
 import trio
 
 from ospbridge.daemon import dashboard_source as bounds
@@ -11,11 +10,10 @@ from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.dashboard_source import DashboardSource
 from ospbridge.daemon.overlook import Overlook
 from ospbridge.dashboard.source import Source
-from ospbridge.errors import AgentNotFound, SessionLost, SimulatorNotFound
+from ospbridge.errors import AgentNotFound, SimulatorNotFound
 from ospbridge.hub.replies import Kind
 from ospbridge.observe.recent import Recent
-from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import FakeSession, agent, attach, conductor_of, play
+from tests.daemon.stage import FakeSession, alone, attach, conductor_of, play
 
 
 @pytest.fixture
@@ -34,9 +32,7 @@ def as_the_dashboard_wants_it(source: DashboardSource) -> Source:
 
 @pytest.mark.trio
 async def test_an_agent_is_watched_from_now_on(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     with looking_at(conductor).watching("", "a") as watching:
         assert [name for name, _, _ in watching.description.outputs] == ["/out"]
         await play(conductor, a, 0.5)
@@ -71,9 +67,7 @@ async def test_who_looks_rarely_is_told_the_latest_only(
     session: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MOST_AT_ONCE", 3)
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     with looking_at(conductor).watching("", "a") as watching:
         for _ in range(10):
             await play(conductor, a, 0.5)
@@ -83,30 +77,9 @@ async def test_who_looks_rarely_is_told_the_latest_only(
 
 
 @pytest.mark.trio
-async def test_an_agent_that_becomes_another_one_is_lost(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    with looking_at(conductor).watching("", "a") as watching:
-        conductor.lockstep.take_agents(
-            [PlainTask(agent("a", low=-2.0), bounded=True), PlainTask(agent("b"), bounded=True)]
-        )
-        with pytest.raises(SessionLost):
-            await watching.moments()
-    assert conductor.observers.channels == {}
-
-
-@pytest.mark.trio
 async def test_what_is_not_there_is_said(session: FakeSession) -> None:
     source = looking_at(conductor_of(session))
     with pytest.raises(AgentNotFound), source.watching("", "nobody"):
         pass
     with pytest.raises(SimulatorNotFound), source.watching("elsewhere", "a"):
         pass
-
-
-def test_warnings_are_those_of_the_log() -> None:
-    recent = Recent()
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, recent, structlog.dev.ConsoleRenderer()]
-    )
-    structlog.get_logger().warning("slow")
-    assert [warned.event for warned in DashboardSource(Overlook([], [], []), recent).warnings()] == ["slow"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.errors import BarrierStuck, SessionLost
+from ospbridge.errors import AgentTaken, BarrierStuck, SessionLost
+from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from tests.daemon.running import Daemon, run_program, seat_of, values
+from tests.daemon.running import LocalDaemon, run_here, seat_of, until, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from ospbridge.simulator.udp import UdpSimulator
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("impatient")]
+RESTARTED = "the communication is restarted"
 
 
 @pytest.fixture
@@ -32,75 +33,76 @@ def vanished(simulator: UdpSimulator, tmp_path: Path) -> Iterator[BlockingSessio
 
 @pytest.mark.usefixtures("vanished")
 def test_without_a_word_of_the_user_nobody_is_disconnected(simulator: UdpSimulator) -> None:
-    done = run_program("connect", "--simulator", str(simulator.address), "--agent", "agent1")
-    assert done.returncode != 0
+    done = run_here("connect", "--simulator", str(simulator.address), "--agent", "agent1")
+    assert done.exit_code == AgentTaken.exit_code
     assert "agent1" in done.stderr
     assert "restart-communication" in done.stderr
 
 
 def test_an_agent_that_somebody_holds_is_taken_where_force_is_allowed(
-    simulator: UdpSimulator, vanished: BlockingSession, tmp_path: Path
+    simulator: UdpSimulator, vanished: BlockingSession
 ) -> None:
-    with Daemon(simulator.address, "--force-restart", "--agent", "agent1", directory=tmp_path) as daemon:
-        (said,) = daemon.lines("the communication is restarted")
+    with LocalDaemon(simulator.address, force_restart=True, agents=("agent1",)) as daemon:
+        (said,) = daemon.lines(RESTARTED)
         assert said["agents"] == ["agent1"]
         with closing(seat_of("agent1")) as seat:
             seat.reset(1)
             seat.step(values(0.1))
         with pytest.raises(SessionLost):
             vanished.reset(1)
-        assert daemon.end() == 0
 
 
 def test_agents_that_are_not_wanted_are_left_to_who_holds_them(
-    simulator: UdpSimulator, vanished: BlockingSession, tmp_path: Path
+    simulator: UdpSimulator, vanished: BlockingSession
 ) -> None:
-    with Daemon(simulator.address, "--force-restart", "--agent", "agent2", directory=tmp_path) as daemon:
-        assert not daemon.lines("the communication is restarted")
-        assert vanished.controlled == ("agent1",)
+    with LocalDaemon(simulator.address, force_restart=True, agents=("agent2",)) as daemon:
+        assert not daemon.lines(RESTARTED)
         vanished.agents()
-        assert daemon.end() == 0
+        assert vanished.controlled == ("agent1",)
+
+
+def test_nobody_is_disconnected_before_all_wanted_agents_are_there(
+    simulator: UdpSimulator, vanished: BlockingSession
+) -> None:
+    wanted = ("agent1", "agent9")
+    with LocalDaemon(simulator.address, ready=False, force_restart=True, agents=wanted, wait=0.0) as daemon:
+        until(lambda: daemon.error)
+        assert isinstance(daemon.error, AgentTaken)
+        vanished.agents()
+        assert vanished.controlled == ("agent1",)
 
 
 @pytest.mark.usefixtures("vanished")
-def test_a_world_that_waits_for_others_is_freed_where_force_is_allowed(
-    simulator: UdpSimulator, tmp_path: Path
-) -> None:
-    options = ("--force-restart", "--agent", "agent2", "--reset-timeout", "1")
-    with Daemon(simulator.address, *options, directory=tmp_path) as daemon:
+def test_a_world_that_waits_for_others_is_freed_where_force_is_allowed(simulator: UdpSimulator) -> None:
+    with LocalDaemon(
+        simulator.address, force_restart=True, agents=("agent2",), limits=Limits(reset=0.5)
+    ) as daemon:
         with closing(seat_of("agent2")) as seat:
             with pytest.raises(BarrierStuck, match="agent1"):
                 seat.reset(1)
-            give_up = time.monotonic() + 30
-            while not daemon.lines("the communication is restarted") or not daemon.status().ready:
-                assert time.monotonic() < give_up
-                time.sleep(0.05)
+            until(lambda: daemon.lines(RESTARTED) and daemon.conductor.ready)
             seat.reset(2)
             seat.step(values(0.1))
-        (said,) = daemon.lines("the communication is restarted")
+        (said,) = daemon.lines(RESTARTED)
         assert said["agents"] == ["agent1"]
-        assert daemon.end() == 0
 
 
-def test_those_who_come_back_are_not_disconnected_for_ever(simulator: UdpSimulator, tmp_path: Path) -> None:
+def test_those_who_come_back_are_not_disconnected_for_ever(
+    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two daemons that want the same agent would evict each other without end."""
-    options = ("--force-restart", "--agent", "agent1")
-    with (
-        Daemon(
-            simulator.address, *options, "--hub", f"unix:{tmp_path}/one", directory=tmp_path, wait=False
-        ) as one,
-        Daemon(
-            simulator.address, *options, "--hub", f"unix:{tmp_path}/two", directory=tmp_path, wait=False
-        ) as two,
-    ):
-        give_up = time.monotonic() + 40
-        logs = [one.log, two.log]
-        # Whoever is evicted last waits, or ends where it had never joined.
-        while not any(
-            "not restarted again so soon" in log.read_text() or "controlled by another" in log.read_text()
-            for log in logs
-        ):
-            assert time.monotonic() < give_up
-            time.sleep(0.1)
-        restarts = [log.read_text().count('"the communication is restarted"') for log in logs]
-        assert max(restarts) <= 4, restarts
+    monkeypatch.setattr("ospbridge.daemon.forcing.RESTARTS", 2)
+    refused = "the communication is not restarted again so soon"
+
+    with LocalDaemon(document.address, force_restart=True, agents=("agent1",)) as daemon:
+        for times in range(1, 4):
+            with ExitStack() as stack:
+                with daemon.stopped():
+                    with BlockingSession.connect(document.address) as other:
+                        other.restart_communication()
+                    other = stack.enter_context(BlockingSession.connect(document.address))
+                    other.register("agent1")
+                until(lambda times=times: len([*daemon.lines(RESTARTED), *daemon.lines(refused)]) == times)
+                if times < 3:
+                    daemon.rebuilt(times)
+        assert (len(daemon.lines(RESTARTED)), len(daemon.lines(refused))) == (2, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -12,8 +11,7 @@ from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck
-from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import FakeSession, agent, attach, conductor_of, inputs
+from tests.daemon.stage import FakeSession, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
@@ -39,17 +37,6 @@ def test_a_hold_that_lasts_longer_than_it_may_counts_no_further() -> None:
     assert (holds.left(40.0), holds.spent(40.0)) == (0.0, 5.0)
     holds.end("a", 50.0)
     assert holds.spent(60.0) == 5.0
-
-
-def test_each_hold_ends_at_a_time_of_its_own() -> None:
-    holds = Holds()
-    assert (holds.until("a"), holds.next_end(0.0)) == (0.0, math.inf)
-    holds.begin("a", 10.0, 5.0, "weights")
-    holds.begin("b", 10.0, 20.0, "others")
-    assert (holds.until("a"), holds.until("b")) == (15.0, 30.0)
-    assert [holds.next_end(now) for now in (12.0, 15.0, 30.0)] == [15.0, 30.0, math.inf]
-    holds.end("b", 16.0)
-    assert (holds.until("b"), holds.next_end(16.0)) == (0.0, math.inf)
 
 
 @pytest.fixture
@@ -100,40 +87,6 @@ async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
     assert not b.feedback.truncated
     assert not a.feedback.truncated
     assert told == [(500.0, "waits for weights")]
-
-
-@pytest.mark.trio
-async def test_a_shorter_hold_within_a_longer_one_cuts_nobodys_time_short(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, told = seated(session)
-    await both_play(conductor, a, b)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.step, [(b, inputs(0.5))])
-        await trio.sleep(1)
-        with conductor.holding(holder, 600.0, "waits for weights"):
-            await trio.sleep(100)
-            with conductor.holding(Driver("another relay", 3), 10.0, "waits for less"):
-                await trio.sleep(5)
-        await conductor.step([(a, inputs(0.25))])
-    assert told == [(600.0, "waits for weights"), (500.0, "waits for weights")]
-
-
-@pytest.mark.trio
-async def test_who_begins_to_wait_during_a_hold_is_told_what_is_left(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, told = seated(session)
-    await conductor.reset([a], 9, 1)
-    async with trio.open_nursery() as nursery:
-        with conductor.holding(holder, 500.0, "waits for weights"):
-            await trio.sleep(100)
-            # Waits for the episode of the agent that is held, beyond the reset limit of 60 s.
-            nursery.start_soon(conductor.reset, [b], 0, 2)
-            await trio.sleep(300)
-        conductor.rest([a], "its upstream is away")
-    assert told == [(400.0, "waits for weights")]
-    assert b.state is State.PLAYING
 
 
 @pytest.mark.trio
@@ -205,24 +158,6 @@ async def test_a_reset_waits_for_a_holder_whose_episode_is_over(
 
 
 @pytest.mark.trio
-async def test_who_waited_for_a_reset_before_the_hold_is_told_of_it_and_waits_on(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, told = seated(session)
-    await both_done(session, conductor, a, b)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 8, 2)
-        await trio.sleep(1)
-        with conductor.holding(holder, 500.0, "waits for weights"):
-            await trio.sleep(400)
-            assert b.state is State.WAITING
-        await conductor.reset([a], 0, 1)
-    assert session.seeds == [9, 8]
-    assert conductor.lockstep.playing == [a, b]
-    assert told == [(500.0, "waits for weights")]
-
-
-@pytest.mark.trio
 @pytest.mark.parametrize("hold, begins", [(50.0, 50.0), (300.0, 300.0), (0.5, 2.0)])
 async def test_a_reset_goes_on_without_who_holds_longer_than_it_may(
     session: FakeSession, hold: float, begins: float, autojump_clock: object
@@ -289,21 +224,6 @@ async def test_a_reset_does_not_wait_for_a_holder_that_has_no_episode_here(
 
 
 @pytest.mark.trio
-async def test_a_reset_does_not_wait_for_a_holder_whose_agent_is_gone(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, _ = seated(session)
-    await both_done(session, conductor, a, b)
-    with conductor.holding(holder, 500.0, "waits for weights"):
-        session.names = ("b",)
-        conductor.lockstep.take_agents([PlainTask(agent("b"), bounded=True)])
-        began = trio.current_time()
-        await conductor.reset([b], 8, 2)
-        assert trio.current_time() == began
-    assert conductor.lockstep.playing == [b]
-
-
-@pytest.mark.trio
 @pytest.mark.parametrize("of_a, of_c", [(50.0, 30.0), (30.0, 50.0)])
 async def test_of_several_holders_the_last_is_waited_for_and_each_no_longer_than_it_may_hold(
     of_a: float, of_c: float, autojump_clock: object
@@ -326,22 +246,6 @@ async def test_of_several_holders_the_last_is_waited_for_and_each_no_longer_than
     assert trio.current_time() - began == pytest.approx(50.0)
     assert conductor.lockstep.playing == [b]
     assert len(told) == 1
-
-
-@pytest.mark.trio
-async def test_a_reset_is_not_kept_until_a_hold_ends_that_is_not_waited_for(
-    autojump_clock: object,
-) -> None:
-    session = FakeSession("a", "b", "c")
-    conductor, holder, a, b, _ = seated(session)
-    resting = Driver("another relay", 3)
-    attach(conductor, "c", resting)
-    await both_done(session, conductor, a, b)
-    began = trio.current_time()
-    with conductor.holding(holder, 30.0, "one"), conductor.holding(resting, 500.0, "another"):
-        await conductor.reset([b], 8, 2)
-    assert trio.current_time() - began == pytest.approx(30.0)
-    assert conductor.lockstep.playing == [b]
 
 
 @pytest.mark.trio

@@ -13,7 +13,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import joining, keeping, service
+from ospbridge.daemon import keeping, service
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import (
@@ -25,7 +25,6 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.interface import Endpoint
-from ospbridge.session.absence import Absence
 from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
 from tests.daemon.stage import ONE
@@ -104,21 +103,6 @@ async def test_who_comes_before_the_agents_are_there_is_told_to_wait_for_the_sim
         assert attachment.name == "agent1"
 
 
-async def test_who_comes_while_the_simulator_is_lost_again_and_again_is_not_told_to_reset(
-    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lost(*_: object, **__: object) -> NoReturn:
-        raise SessionLost("it has gone again")
-
-    monkeypatch.setattr(joining, "_registered", lost)
-    async with running(document) as conductor:
-        await until(lambda: "gone again" in conductor.connection)
-        with pytest.raises(SimulatorNotFound, match="gone again") as caught:
-            conductor.attach(["agent1"], ONE)
-        assert "reset" not in caught.value.hint
-        assert "see its log" in caught.value.hint
-
-
 @pytest.mark.parametrize("kind", [SessionLost, QueryTimeout])
 async def test_a_simulator_that_is_lost_before_its_agents_are_there_is_joined_again(
     document: UdpSimulator, equipping: Equipping, kind: type[OspBridgeError]
@@ -130,66 +114,6 @@ async def test_a_simulator_that_is_lost_before_its_agents_are_there_is_joined_ag
         assert conductor.rebuilds == 2
         assert conductor.connection == "joined"
         assert len(conductor.attach(["*"], ONE)) == 2
-
-
-async def test_who_is_evicted_before_its_agents_are_there_lets_the_restart_settle_first(
-    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    away: list[bool] = []
-    known: list[list[bool]] = []
-
-    class Looked(Absence):
-        async def settle(self) -> bool:
-            away.append(await super().settle())
-            return away[-1]
-
-    async def evicted(session: TrioSession, tasks: Collection[Task]) -> None:
-        known.append(list(away))
-        if len(known) == 1:
-            async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
-                await other.restart_communication()
-            await session.agents()
-        await at_once(session, tasks)
-
-    monkeypatch.setattr(keeping, "Absence", Looked)
-    monkeypatch.setattr(TrioSession, "equip", evicted)
-    async with running(document) as conductor:
-        await until(lambda: conductor.ready)
-        assert known == [[], [False]]
-        assert conductor.rebuilds == 1
-
-
-async def test_how_late_a_simulator_is_needs_not_be_learned_again_when_it_is_joined_again(
-    document: UdpSimulator, equipping: Equipping
-) -> None:
-    equipping.may.set()
-    async with running(document) as conductor:
-        await until(lambda: conductor.ready)
-        before = conductor._keeper.session
-        assert before is not None
-        before.machine.lateness.came(3.0)
-        before.machine.lateness.reset_took = 4.0
-        before.machine.anomaly("a completion came twice", astray=True)
-        async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
-            await other.restart_communication()
-        await until(lambda: conductor.rebuilds == 1 and conductor.ready)
-        session = conductor._keeper.session
-        assert session is not None
-        assert session is not before
-        assert session.machine.lateness.behind == 3.0
-        assert session.machine.lateness.reset_took == 4.0
-        assert session.machine.guarded
-
-
-async def test_a_simulator_that_is_lost_so_again_and_again_is_given_up(
-    document: UdpSimulator, equipping: Equipping
-) -> None:
-    equipping.errors = [SessionLost("it fell silent", hint="wait") for _ in range(100)]
-    equipping.may.set()
-    with pytest.raises(ExceptionGroup) as caught:
-        async with running(document):
-            await trio.sleep_forever()
-    assert caught.group_contains(SessionLost, match="lost too often")
 
 
 async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again_after_a_while(
@@ -266,37 +190,6 @@ async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and
             assert conductor.rebuilds == 1
     (said,) = [line for line in logs if line["event"] == "the simulator came back otherwise"]
     assert (said["reason"], said["hint"]) == ("there is no such event", "name another")
-
-
-async def test_so_it_is_for_as_long_as_a_simulator_is_waited_for(
-    document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "UNFIT_PAUSE", 0.01)
-    equipping.may.set()
-
-    async def come_back() -> NoReturn:
-        async with running(document, wait=0.5) as conductor:
-            await until(lambda: conductor.ready)
-            equipping.errors = [ConfigurationError("there is no such event", hint="name another")] * 1000
-            async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
-                await other.restart_communication()
-            await trio.sleep_forever()
-        raise AssertionError("it ended")
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await come_back()
-    assert caught.group_contains(ConfigurationError, match="there is no such event")
-
-
-async def test_what_a_task_asks_for_in_vain_ends_the_daemon(
-    document: UdpSimulator, equipping: Equipping
-) -> None:
-    equipping.errors = [ConfigurationError("there is no such event", hint="name another")]
-    equipping.may.set()
-    with pytest.raises(ExceptionGroup) as caught:
-        async with running(document):
-            await trio.sleep_forever()
-    assert caught.group_contains(ConfigurationError, match="there is no such event")
 
 
 async def test_a_lack_of_descriptors_is_waited_out_and_told(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import gc
 import os
-import select
 import socket
-import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +25,6 @@ from ospbridge.session import hub_exchange
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport import lane
 from ospbridge.transport.lane import FILES, MOST, ClientLane, possible
 from ospbridge.transport.patient import LocalStream
 from tests.daemon.hubs import WITHIN, Line, serving
@@ -258,68 +253,6 @@ async def test_a_notice_that_the_world_is_held_reaches_who_waits_at_shared_memor
             await in_thread(each.close)
 
 
-async def test_a_notice_of_an_earlier_step_does_not_lengthen_the_next_one(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, quorum=2) as conductor:
-        one, other = await both_playing(path)
-        one._step_limit = 0.3
-        (driver,) = (a.driver for a in conductor.lockstep.playing if a.name == one.interface.name)
-        late = threading.Event()
-        answer = ClientLane.answer
-
-        assert one._client._exchange is not None
-        mine = one._client._exchange._lane
-
-        def only_then(self: ClientLane) -> memoryview | None:
-            # The answer is there before the client looks, and so it does not look at the socket.
-            if self is mine:
-                late.wait(WITHIN)
-            return answer(self)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(in_thread, one.step, values(0.5))
-            with trio.fail_after(WITHIN):
-                while not conductor.barrier._left:
-                    await trio.sleep(0.01)
-            with monkeypatch.context() as patch:
-                patch.setattr(ClientLane, "answer", only_then)
-                driver.on_held(WITHIN, "for this test")
-                await in_thread(other.step, values(0.5))
-                late.set()
-                await trio.sleep(0.05)
-        with pytest.raises(HubLost, match=r"no reply within 0\.3 s"):
-            with trio.fail_after(WITHIN / 2):
-                await in_thread(one.step, values(0.5))
-        await in_thread(other.close)
-
-
-async def test_two_threads_that_wait_at_one_memory_are_told_so_long_before_the_limit(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub_exchange, "LOOK_FOR_OTHERS", 0.05)
-    monkeypatch.setattr(lane, "LOOK_AGAIN", 0.05)
-    path = tmp_path / "hub"
-    async with serving(document, path, quorum=2, limits=Limits(step=2 * WITHIN)):
-        one, other = await both_playing(path)
-        told: list[OspBridgeError] = []
-
-        def step() -> None:
-            try:
-                one.step(values(0.5))
-            except OspBridgeError as error:
-                told.append(error)
-
-        with trio.fail_after(WITHIN):
-            async with trio.open_nursery() as nursery:
-                for _ in range(2):
-                    nursery.start_soon(in_thread, step)
-        assert any("two threads used the connection" in error.message for error in told)
-        for each in (one, other):
-            await in_thread(each.close)
-
-
 @pytest.mark.parametrize("how", ["close", "lose"])
 async def test_a_client_that_is_closed_while_it_waits_at_shared_memory_says_so(
     document: UdpSimulator, tmp_path: Path, how: str
@@ -436,29 +369,6 @@ async def test_requests_of_both_ways_are_answered_where_they_came_from(
         line.close()
 
 
-@pytest.mark.parametrize("what", ["a step", "a refused step"])
-@pytest.mark.parametrize("first", ["socket", "lane"])
-async def test_who_asks_both_ways_at_once_is_answered_on_both(
-    tmp_path: Path, spin: bool, first: str, what: str
-) -> None:
-    path = tmp_path / "hub"
-    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
-        async with serving(simulator, path, spin=spin):
-            line = await in_thread(LaneLine.sharing, path, "agent")
-            line.post(Step([("agent", values(0.5).tobytes())]))
-            assert isinstance(await in_thread(line.answer), Feedbacks)
-            for _ in range(5):
-                step = Again(values(0.25).tobytes() if what == "a step" else b"odd")
-                if first == "lane":
-                    line.post(step)
-                line.say(Status())
-                if first == "socket":
-                    line.post(step)
-                assert isinstance(await in_thread(line.answer), Numbers if what == "a step" else Refusal)
-                assert isinstance(await in_thread(line.hear), StatusReply)
-            line.close()
-
-
 async def test_what_is_no_request_dismisses_the_client(
     document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
@@ -479,14 +389,6 @@ async def refused(line: Line) -> bool:
     stream = LocalStream(line._socket)
     count, files = await in_thread(stream.receive_files, memoryview(bytearray(64)), WITHIN, FILES)
     return count > 0 and not files
-
-
-async def test_a_second_lane_is_not_given(document: UdpSimulator, tmp_path: Path) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path):
-        line = await in_thread(LaneLine.sharing, path, "agent1")
-        assert await refused(line)
-        line.close()
 
 
 async def test_who_has_no_agent_is_given_no_lane(document: UdpSimulator, tmp_path: Path) -> None:
@@ -516,60 +418,3 @@ async def test_nothing_is_left_of_clients_that_came_and_went(document: UdpSimula
         with trio.fail_after(WITHIN):
             while descriptors() > before:
                 await trio.sleep(0.01)
-
-
-async def test_a_host_out_of_descriptors_gives_no_lane_and_loses_none(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "memfd_create", lambda *_: os.open("/nowhere", 0))
-            seat = await in_thread(attached, path, "agent1")
-        await in_thread(seat.reset, 5)
-        assert not (await in_thread(seat.step, values(0.5))).truncated
-        await in_thread(seat.close)
-
-
-@pytest.mark.parametrize("call", ["watch", "send"])
-async def test_a_host_that_allows_no_more_gives_no_lane_and_the_daemon_goes_on(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    path = tmp_path / "hub"
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    class FullPoll:
-        """An epoll set that takes no eventfd."""
-
-        def __init__(self, poll: select.epoll) -> None:
-            self._poll = poll
-
-        def register(self, descriptor: int, mask: int) -> None:
-            if "eventfd" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
-                full()
-            self._poll.register(descriptor, mask)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._poll, name)
-
-    async with serving(document, path):
-        for _ in range(2):
-            before = descriptors()
-            with monkeypatch.context() as patch:
-                if call == "send":
-                    patch.setattr(socket, "send_fds", full)
-                else:
-                    (watch,) = (each for each in gc.get_objects() if type(each) is hub_watch.HubWatch)
-                    patch.setattr(watch, "_epoll", FullPoll(watch._epoll))
-                seat = await in_thread(attached, path, "agent1")
-                assert seat._client._exchange is not None
-                assert seat._client._exchange._lane is None
-            await in_thread(seat.reset, 5)
-            assert not (await in_thread(seat.step, values(0.5))).truncated
-            await in_thread(seat.close)
-            with trio.fail_after(WITHIN):
-                # The first one makes the bell, which stays.
-                while descriptors() > before + 2:
-                    await trio.sleep(0.01)

@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.daemon.attachment import HeldAgent
 from ospbridge.daemon.measures import Measures
-from ospbridge.errors import QueryTimeout, SessionEvicted
-from ospbridge.hub.status import RETURNS_KEPT, STEP_BOUNDS
-from ospbridge.observe.tally import Tally, by_name
-from ospbridge.osp.codes import Code
+from ospbridge.hub.status import STEP_BOUNDS
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.task.plain import PlainTask
 from tests.daemon.running import Daemon
-from tests.daemon.stage import agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,38 +32,6 @@ def test_a_step_is_counted_below_the_next_bound() -> None:
     assert times.counts[-2:] == (1, 1)
     assert sum(times.counts) == 5
     assert times.seconds == pytest.approx(2 * STEP_BOUNDS[-1] + 1 + 2.01 * STEP_BOUNDS[0])
-
-
-def test_datagrams_are_counted_by_the_names_of_their_codes() -> None:
-    tally = Tally()
-    tally.sent[Code.GET_VALUE] = 3
-    tally.sent[Code.NEXT_SIMULATION_STEP] = 1
-    tally.sent[255] = tally.sent[0] = 1
-    assert by_name(tally.sent) == {"GET_VALUE": 3, "NEXT_SIMULATION_STEP": 1, "other": 2}
-    assert by_name(tally.received) == {}
-
-
-def test_retries_of_sessions_that_are_over_stay() -> None:
-    measures = Measures()
-    measures.left(3)
-    measures.left(1)
-    assert measures.datagrams(2).retries == 6
-
-
-def test_rebuilds_are_counted_by_what_the_session_was_lost_to() -> None:
-    measures = Measures()
-    for error in (SessionEvicted("out"), QueryTimeout("silent"), SessionEvicted("out")):
-        measures.rebuilt(error)
-    assert measures.rebuilds == {"SessionEvicted": 2, "QueryTimeout": 1}
-
-
-def test_returns_of_the_latest_episodes_are_kept() -> None:
-    interface = agent("one")
-    held = HeldAgent(interface, PlainTask(interface, bounded=True))
-    for number in range(RETURNS_KEPT + 3):
-        held.ended(float(number), number)
-    assert list(held.returns) == [float(number) for number in range(3, RETURNS_KEPT + 3)]
-    assert list(held.lengths) == list(range(3, RETURNS_KEPT + 3))
 
 
 @pytest.mark.loopback

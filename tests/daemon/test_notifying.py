@@ -67,12 +67,6 @@ def test_an_abstract_socket_is_reached() -> None:
         assert manager.told() == [("STOPPING", "1")]
 
 
-def test_nobody_is_told_without_a_socket() -> None:
-    with Notifier({}) as notifier:
-        assert not notifier.asked
-        notifier.tell(READY=1)
-
-
 def test_a_manager_that_is_gone_or_slow_is_no_trouble(manager: Manager) -> None:
     with Notifier(dict(manager.variables)) as notifier:
         for _ in range(10_000):
@@ -143,17 +137,6 @@ async def test_a_step_that_never_ends_is_no_life(
         one._keeper.busy = False
         await supervised(notifier, Overlook([one], [], []), 1.0)
         assert ("WATCHDOG", "1") in manager.told()
-
-
-@pytest.mark.trio
-async def test_several_simulators_are_summed_up(tmp_path: Path) -> None:
-    one, two = conductor(tmp_path), conductor(tmp_path)
-    two._keeper.connection = "given up: lost too often"
-    text = Overlook([one, two], [], []).summary()
-    assert text == (
-        "0 of 2 simulators joined; 127.0.0.1:45454 not joined yet; 127.0.0.1:45454 given up: lost too often; "
-        "0 of 0 agents driven"
-    )
 
 
 def test_a_manager_learns_that_a_reload_is_over_even_where_it_fails(manager: Manager) -> None:

@@ -20,7 +20,16 @@ from ospbridge.hub.replies import Kind, Moment
 from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
 from tests.daemon.running import Daemon, seat_of, values
-from tests.daemon.stage import FakeSession, agent, attach, both_playing, conductor_of, inputs, play, together
+from tests.daemon.stage import (
+    FakeSession,
+    agent,
+    alone,
+    attach,
+    both_playing,
+    conductor_of,
+    play,
+    together,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +55,7 @@ def floats(data: bytes) -> list[float]:
 
 @pytest.mark.trio
 async def test_nothing_is_kept_while_nobody_observes(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
+    conductor, a = await alone(session)
     await play(conductor, a, 0.5)
     assert conductor.observers.channels == {}
     assert conductor.observers.join("a", ME)[1] == 0
@@ -97,26 +104,6 @@ async def test_an_end_that_no_step_brought_is_told_with_its_reason(session: Fake
     await play(conductor, b, 0.5)
     (cut,) = await seen(conductor, "b")
     assert (cut.kind, cut.truncated, cut.reason) == (Kind.END, True, "who knows")
-
-
-@pytest.mark.trio
-async def test_a_driver_that_leaves_in_the_step_ends_its_episode_once(
-    session: FakeSession, autojump_clock: trio.testing.MockClock
-) -> None:
-    session.think = 1.0
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
-    a, b = await both_playing(conductor)
-
-    async def leave() -> None:
-        await trio.sleep(0.0)
-        conductor.leave([a])
-
-    with trio.move_on_after(0.2):
-        await conductor.step([(a, inputs(0.5))])
-    await together(lambda: play(conductor, b, 0.25), leave)
-    kinds = [m.kind for m in await seen(conductor)]
-    assert kinds == [Kind.RESET, Kind.END]
 
 
 @pytest.mark.trio
@@ -188,29 +175,6 @@ async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) 
         await conductor.observers.since("a", ME, 0, 0.0)
     assert conductor.observers.join("a", ME)[1] == 0
     assert await seen(conductor) == []
-
-
-@pytest.mark.trio
-async def test_who_looked_on_at_a_replaced_agent_is_told_so_although_others_look_on_at_its_successor(
-    session: FakeSession,
-) -> None:
-    conductor = conductor_of(session)
-    observers, other = conductor.observers, object()
-    observers.join("a", ME)
-    conductor.lockstep.take_agents([PlainTask(agent("a", low=-2.0), bounded=True)])
-    observers.join("a", other)
-    with pytest.raises(SessionLost, match="another interface"):
-        await observers.since("a", ME, 0, 0.0)
-    observers.leave(other)
-    with pytest.raises(SessionLost, match="another interface"):
-        await observers.since("a", ME, 0, 0.0)
-    observers.join("a", ME)
-    assert await seen(conductor) == []
-    conductor.lockstep.take_agents([PlainTask(agent("a", low=-3.0), bounded=True)])
-    observers.join("a", other)
-    observers.leave(ME)
-    with pytest.raises(LocalProtocolError, match="does not observe"):
-        await observers.since("a", ME, 0, 0.0)
 
 
 @pytest.mark.loopback

@@ -46,15 +46,6 @@ async def test_a_reset_after_which_they_play_together_says_so_once() -> None:
     assert of_pace(logs) == [("warning", {"a": 1, "b": 4}, 4)]
 
 
-def test_each_combination_is_told_once() -> None:
-    paces = Paces()
-    with capture_logs() as logs:
-        for _ in range(2):
-            for others in ([player("b", 1)], [player("b", 2)], [player("b", 2), player("c", 3)], []):
-                paces.began([player("a", 1), *others])
-    assert of_pace(logs) == [("warning", {"a": 1, "b": 2}, 2), ("warning", {"a": 1, "b": 2, "c": 3}, 3)]
-
-
 def test_agents_that_come_and_go_for_weeks_do_not_fill_the_log() -> None:
     paces = Paces()
     with capture_logs() as logs:

@@ -33,18 +33,6 @@ async def test_pauses_double_up_to_the_longest(autojump_clock: trio.testing.Mock
     assert pauses == pytest.approx([1.0, 2.0, 4.0, 5.0, 5.0])
 
 
-async def test_what_is_looked_for_at_a_price_has_longer_pauses(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    patience = Patience(None, first=1.0, longest=2.0, say=Said())
-    pauses = []
-    for longest in (None, None, None, 5.0, 5.0, None, None):
-        before = trio.current_time()
-        await patience.after(ABSENT, longest=longest)
-        pauses.append(trio.current_time() - before)
-    assert pauses == pytest.approx([1.0, 2.0, 2.0, 2.0, 4.0, 5.0, 2.0])
-
-
 async def test_one_reason_is_said_at_once_and_then_ever_more_rarely(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -61,14 +49,6 @@ async def test_one_reason_is_said_at_once_and_then_ever_more_rarely(
             420.0,
         ),
     ]
-
-
-async def test_another_reason_is_said_at_once_too(autojump_clock: trio.testing.MockClock) -> None:
-    said = Said()
-    patience = Patience(None, first=1.0, longest=1.0, say=said)
-    for number in (1, 2, 1, 2):
-        await patience.after(SimulatorNotFound(f"reason {number}"))
-    assert said.all == [("reason 1", 0.0), ("reason 2", 1.0)]
 
 
 async def test_reasons_that_differ_each_time_are_not_all_said(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,21 +11,24 @@ import pytest
 import trio
 
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.daemon.recording import Recording
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, StepUncertain
-from ospbridge.interface import DiscreteSpace
-from ospbridge.record.reading import read_recording
-from ospbridge.task.plain import PlainTask
-from tests.daemon.stage import ONE, TWO, FakeSession, agent, attach, both_playing, conductor_of, inputs, play, together
+from tests.daemon.stage import (
+    ONE,
+    TWO,
+    FakeSession,
+    attach,
+    both_playing,
+    conductor_of,
+    episodes,
+    play,
+    recorded,
+    together,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.record.episode import RecordedEpisode
 
 pytestmark = pytest.mark.trio
 
@@ -67,21 +69,6 @@ async def test_a_row_is_what_the_environment_gave_and_was_told(session: FakeSess
     assert second.truncated.tolist() == [True]
 
 
-async def test_every_agent_has_files_of_its_own(
-    session: FakeSession, autojump_clock: object, tmp_path: Path
-) -> None:
-    session.ending = {"a": 1, "b": 2}
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a, b = await both_playing(conductor)
-        await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
-        await play(conductor, b, -0.5)
-    (one,) = episodes(tmp_path, "a")
-    (other,) = episodes(tmp_path, "b")
-    assert (one.actions.tolist(), other.actions.tolist()) == ([[0.25]], [[0.5], [-0.5]])
-    assert one.how == other.how == "terminated"
-
-
 async def test_repeated_actions_are_one_step_with_the_sum_of_their_rewards(
     session: FakeSession, tmp_path: Path
 ) -> None:
@@ -93,30 +80,6 @@ async def test_repeated_actions_are_one_step_with_the_sum_of_their_rewards(
         await play(conductor, a, 0.5)
         conductor.leave([a])
     assert episodes(tmp_path)[0].rewards.tolist() == [3.0]
-
-
-async def test_of_discrete_actions_the_choice_is_recorded(session: FakeSession, tmp_path: Path) -> None:
-    class Choosing(PlainTask):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.action_space = DiscreteSpace(3)
-
-        def inputs(self, action: Any) -> NDArray[np.float32]:
-            return np.array([(action - 1) / 2], np.float32)
-
-    conductor = conductor_of(session)
-    conductor.lockstep.held = {}
-    conductor.lockstep.take_agents([Choosing(agent(name), bounded=True) for name in "ab"])
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        for choice in (2, 0):
-            await play(conductor, a, choice)
-        conductor.leave([a])
-    (episode,) = episodes(tmp_path)
-    assert episode.actions.dtype == np.int64
-    assert episode.actions.tolist() == [2, 0]
-    assert episode.observations.tolist() == [[0.0], [0.5], [-0.5]]
 
 
 # --- how episodes end ------------------------------------------------------------------------------------------------
@@ -215,19 +178,6 @@ async def test_a_step_that_raises_loses_the_episode(session: FakeSession, tmp_pa
     assert episodes(tmp_path)[0].truncated.tolist() == [True]
 
 
-async def test_a_wrong_action_changes_nothing(session: FakeSession, tmp_path: Path) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        for bad in (b"", inputs(np.nan)):
-            with pytest.raises(LocalProtocolError):
-                await conductor.step([(a, bad)])
-        await play(conductor, a, 0.5)
-        conductor.leave([a])
-    assert episodes(tmp_path)[0].actions.tolist() == [[0.5]]
-
-
 async def test_the_step_in_which_an_environment_dies_is_not_of_its_episode(
     autojump_clock: object, tmp_path: Path
 ) -> None:
@@ -276,19 +226,6 @@ async def test_what_is_told_with_the_next_step_is_recorded_with_it(
     assert episode.truncated.tolist() == [False, True]
 
 
-@pytest.mark.parametrize("action", [b"", inputs(np.inf)], ids=["no number", "infinite"])
-async def test_an_impossible_action_is_not_recorded_even_then(
-    session: FakeSession, autojump_clock: object, tmp_path: Path, action: bytes
-) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        b = await too_slow(conductor)
-        await conductor.step([(b, action)])
-    ((steps, how, reason),) = ends(tmp_path, "b")
-    assert (steps, how) == (1, "truncated")
-    assert "not acted for" in reason
-
-
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "resets"])
 async def test_who_is_never_told_has_a_truncated_episode_all_the_same(
     session: FakeSession, autojump_clock: object, tmp_path: Path, leaves: bool
@@ -323,23 +260,6 @@ async def test_any_both_sides_of_an_abandoned_episode_are_recorded(
         conductor.leave([a, b])
     assert ends(tmp_path, "a") == [(1, "abandoned", "reset before its end")]
     assert ends(tmp_path, "b") == [(2, "truncated", told.reason)]
-
-
-async def test_any_whose_reset_abandons_all_of_their_episodes_have_abandoned_ones(
-    session: FakeSession, autojump_clock: object, tmp_path: Path
-) -> None:
-    conductor = conductor_of(session, reset_policy=ResetPolicy.ANY)
-    with recorded(conductor, tmp_path):
-        both = conductor.attach(["a", "b"], ONE)
-        for _ in range(2):
-            await conductor.reset(both, 7, 1)
-            await conductor.step([(attachment, inputs(0.5)) for attachment in both])
-        conductor.leave(both)
-    for name in ("a", "b"):
-        assert ends(tmp_path, name) == [
-            (1, "abandoned", "reset before its end"),
-            (1, "abandoned", "closed before its end"),
-        ]
 
 
 async def test_what_is_under_way_when_it_closes_is_written(

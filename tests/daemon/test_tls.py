@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -19,7 +15,6 @@ import pytest
 
 import ospbridge
 from ospbridge.errors import (
-    AgentNotFound,
     AgentTaken,
     ConfigurationError,
     HubLost,
@@ -120,26 +115,6 @@ sys.stdin.readline()
 """
 
 
-def test_processes_of_two_containers_behind_one_address_are_not_taken_for_one(
-    document: UdpSimulator, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = authority.issue("environment")
-    with listening(document, tmp_path, authority.issue("daemon")) as (_, bridge):
-        files = (str(mine.cert), str(mine.key), str(mine.ca))
-        with subprocess.Popen(
-            [sys.executable, "-c", AS_IN_A_CONTAINER, bridge, *files],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as other:
-            await_line(other, "attached")
-            monkeypatch.setattr(os, "getpid", lambda: 1)
-            with pytest.raises(AgentTaken, match=r"pid 1 on 127\.0\.0\.1"):
-                HubClient.connect(bridge, tls=mine).attach("agent1")
-            monkeypatch.undo()
-            other.communicate("\n", timeout=20)
-
-
 def test_a_hub_whose_name_nobody_looks_up_yet_is_waited_for(
     document: UdpSimulator, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,17 +138,6 @@ def test_a_hub_whose_name_nobody_looks_up_yet_is_waited_for(
         missing[:] = [socket.EAI_NONAME]
         with pytest.raises(ConfigurationError, match="does not resolve: so it is"):
             HubClient.connect(bridge, tls=mine, wait=10.0)
-
-
-def test_messages_longer_than_a_record_of_tls_come_whole(
-    document: UdpSimulator, authority: Authority, tmp_path: Path
-) -> None:
-    mine = authority.issue("environment")
-    with listening(document, tmp_path, authority.issue("daemon")) as (_, bridge):
-        client = HubClient.connect(bridge, tls=mine)
-        with pytest.raises(AgentNotFound) as caught:
-            client.attach("x" * 300_000)
-        assert caught.value.message.count("x") == 300_000
 
 
 def test_an_environment_killed_in_the_barrier_frees_its_agent(
@@ -301,24 +265,6 @@ def test_a_daemon_with_an_old_tls_is_refused(authority: Authority) -> None:
     ):
         HubClient.connect(bridge, timeout=5.0, tls=authority.issue("environment"))
     assert bridge in caught.value.message
-
-
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_an_environment_with_an_old_tls_is_refused(
-    document: UdpSimulator, authority: Authority, tmp_path: Path
-) -> None:
-    context = old(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(authority.path)
-    with listening(document, tmp_path, authority.issue("daemon")) as (daemon, bridge):
-        place = ("127.0.0.1", int(bridge.rpartition(":")[2]))
-        with (
-            socket.create_connection(place, 5) as plain,
-            pytest.raises(ssl.SSLError, match=r"(?i)protocol.version"),
-        ):
-            context.wrap_socket(plain, server_hostname="127.0.0.1")
-        assert daemon.status().ready
-        (line,) = refused(daemon, 1)
-        assert "no TLS of version 1.2 or later" in json.dumps(line)
 
 
 def old(protocol: int) -> ssl.SSLContext:

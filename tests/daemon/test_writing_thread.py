@@ -9,16 +9,14 @@ import time
 from stat import S_ISDIR
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.writing_thread import WritingThread
-from ospbridge.errors import ConfigurationError
 from ospbridge.observe import sparing
 from ospbridge.record.collecting import Collected, EpisodeCollector
 from ospbridge.record.reading import read_recording
-from tests.record.episodes import feedback, play, whose
+from tests.record.episodes import play, whose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,49 +70,6 @@ def test_all_that_was_put_is_written_before_it_closes(tmp_path: Path) -> None:
             thread.put(made_up(seed))
     assert (thread.recorded, thread.dropped) == (29, 0)
     assert sorted(seeds(tmp_path / "new")) == list(range(1, 30))
-
-
-def test_what_a_policy_said_of_each_action_counts_as_memory_too(tmp_path: Path, disk: Disk) -> None:
-    disk.moves.clear()
-    noted = made_up(1)
-    noted.columns.logps.extend([0.0] * 10)
-    noted.columns.dist_inputs.extend(bytes(4 * 10 * 1000))
-    with WritingThread(tmp_path, largest=60_000) as thread:
-        thread.put(made_up(2))
-        assert disk.reached.wait(20)
-        for episode in (noted, noted, made_up(3)):
-            thread.put(episode)
-        assert thread.dropped == 1
-        disk.moves.set()
-    assert sorted(seeds(tmp_path)) == [1, 2, 3]
-
-
-def test_room_in_memory_does_not_grow_with_the_episodes_that_were_annotated(
-    tmp_path: Path, disk: Disk
-) -> None:
-    """As where an upstream is observed too: a daemon writes millions of them."""
-
-    def annotated() -> Collected:
-        found: list[Collected] = []
-        collector = EpisodeCollector(whose(), found.append)
-        collector.begin(feedback(0))
-        for number in range(100):
-            collector.step(0, feedback(number), logp=-1.0, dist_inputs=np.zeros(2, np.float32))
-        collector.close()
-        return found[0]
-
-    with WritingThread(tmp_path, largest=20_000) as thread:
-        for count in range(1, 101):
-            thread.put(annotated())
-            await_counts(thread, recorded=count, dropped=0)
-        disk.moves.clear()
-        disk.reached.clear()
-        thread.put(annotated())
-        assert disk.reached.wait(20)
-        for _ in range(4):
-            thread.put(annotated())
-        assert thread.dropped == 3
-        disk.moves.set()
 
 
 def test_an_episode_counts_as_recorded_once_its_name_is_on_disk_too(
@@ -213,17 +168,6 @@ def test_a_directory_that_vanishes_is_used_again_when_it_is_back(tmp_path: Path)
     assert [entry["log_level"] for entry in logs] == ["error", "info", "info"]
 
 
-def test_whatever_goes_wrong_with_one_episode_the_next_is_written(tmp_path: Path, disk: Disk) -> None:
-    with capture_logs() as logs, WritingThread(tmp_path) as thread:
-        disk.error = MemoryError("too much")
-        thread.put(made_up(1))
-        await_counts(thread, recorded=0, dropped=1)
-        disk.error = None
-        thread.put(made_up(2))
-    assert seeds(tmp_path) == [2]
-    assert "MemoryError: too much" in logs[0]["reason"]
-
-
 def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(tmp_path: Path, disk: Disk) -> None:
     disk.moves.clear()
     thread = WritingThread(tmp_path)
@@ -240,9 +184,3 @@ def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(tmp_path: Pat
     # The one that the disk was busy with may come through after all.
     assert seeds(tmp_path) == [1]
     assert "did not take them" in next(e for e in logs if e["log_level"] == "warning")["reason"]
-
-
-def test_a_directory_that_cannot_serve_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="cannot be recorded"):
-        WritingThread(tmp_path / "file")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Feedbacks, Refusal
@@ -107,14 +106,6 @@ async def test_a_reset_by_a_client_without_agents_is_refused(
         line.close()
 
 
-async def test_a_step_for_nobody_is_answered(document: UdpSimulator, tmp_path: Path, spin: bool) -> None:
-    path = tmp_path / "hub.sock"
-    async with serving(document, path, spin=spin):
-        line = await at_rest(await IN_THREAD(Line.playing, path, "agent1"))
-        assert await IN_THREAD(line.ask, Step([])) == Feedbacks([])
-        line.close()
-
-
 @pytest.mark.parametrize(
     "request_", [Step([("nobody", ACTION)]), Status()], ids=["refused steps", "questions"]
 )
@@ -140,25 +131,6 @@ async def test_whoever_says_much_at_once_gives_way_to_others(
             nursery.cancel_scope.cancel()
         line.close()
     assert turns >= FLOOD / 2
-
-
-async def test_whoever_holds_the_world_is_not_dropped_for_it(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub.sock"
-    async with serving(document, path, spin=spin, quorum=2) as conductor:
-        lines = [Line(path), Line(path)]
-        async with trio.open_nursery() as nursery:
-            for line, agent in zip(lines, ("agent1", "agent2"), strict=True):
-                await IN_THREAD(line.ask, Hello(VERSION, "line"))
-                await IN_THREAD(line.ask, Attach([agent]))
-                nursery.start_soon(IN_THREAD, line.ask, Reset([], 5))
-        with conductor.holding(Driver("relay", 1), 500.0, "weights"):
-            lines[0].say(Step([("agent1", ACTION)]))
-            await trio.sleep(0.3)
-            assert len(conductor.lockstep.playing) == 2
-        for line in lines:
-            line.close()
 
 
 @pytest.mark.parametrize("agents", [["agent"], ["agent1", "agent2"]], ids=["alone", "one of two"])

@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 from ospbridge.daemon.hub import connection as hub_connection
 from ospbridge.daemon.hub import server as hub_server
 from ospbridge.daemon.hub.answers import MOST_PATTERNS
-from ospbridge.daemon.hub.connection import LONGEST_NAME
 from ospbridge.daemon.hub.server import HubServer
 from ospbridge.errors import AgentTaken, HubError, HubNotFound, LocalProtocolError, OspBridgeError
 from ospbridge.hub.decoding import VERSION
@@ -204,22 +203,6 @@ async def test_a_host_that_shows_no_certificates_again_and_again_keeps_no_other_
             client.close()
 
 
-async def test_whoever_is_turned_away_again_and_again_does_not_fill_the_log(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub_server, "MOST_CLIENTS", 1)
-    path = tmp_path / "hub"
-    with capture_logs() as logs:
-        async with serving(document, path):
-            first = await connected(path)
-            for _ in range(5):
-                with pytest.raises(HubError):
-                    await connected(path)
-            first.close()
-    (told,) = [line for line in logs if line["event"] == "an environment is turned away"]
-    assert told["turned_away"] == 1
-
-
 class Denying:
     """A listener whose host denies the first connections, as a firewall or a security module does."""
 
@@ -267,16 +250,3 @@ async def test_a_request_that_names_too_many_agents_is_refused(
         client = await connected(path)
         with pytest.raises(LocalProtocolError, match="the limit is"):
             await trio.to_thread.run_sync(client.attach_all, ["agent1"] * (MOST_PATTERNS + 1))
-
-
-async def test_of_a_long_name_the_beginning_is_kept(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub_client, "program", lambda: "x" * 1_000_000)
-    path = tmp_path / "hub"
-    async with serving(document, path) as conductor:
-        client = await connected(path)
-        await trio.to_thread.run_sync(client.attach_all, ["agent1"])
-        (attachment,) = conductor.lockstep.attachments
-        assert attachment.driver.name == "x" * LONGEST_NAME
-        client.close()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ospbridge.daemon.attachment import State
-from ospbridge.daemon.hub.recurrence import LONG, Recurrence
+from ospbridge.daemon.hub.recurrence import Recurrence
 from ospbridge.errors import LocalProtocolError, TaskError
 from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.framing import HEAD
@@ -71,16 +71,6 @@ async def test_one_step_more_is_that_of_the_same_agent(conductor: Conductor) -> 
         assert recurrence.lone == (attachments[0], frame.head, len(frame.frame))
 
 
-async def test_inputs_that_need_no_change_stay_the_bytes_that_came(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a")
-    moves = moves_of(attachments, 0.5)
-    assert conductor.barrier.act(moves) == attachments
-    assert conductor.lockstep.actions["a"] is moves[0][1]
-    for wrong in (float("nan"), float("inf")):
-        with pytest.raises(LocalProtocolError, match=f"is {wrong}"):
-            conductor.barrier.act(moves_of(attachments, wrong))
-
-
 async def test_one_step_more_of_several_is_read_with_their_inputs(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b", "c")
     recurrence = learned(moves_of(attachments, 0, 0, 0))
@@ -107,19 +97,6 @@ async def test_one_step_more_has_actions_of_the_same_sizes(size: int, conductor:
     attachments = await playing(conductor, "a", "b")
     with pytest.raises(LocalProtocolError, match=f"have {size} bytes, those before had 8"):
         learned(moves_of(attachments, 0, 0)).moves(bytes(size))
-
-
-async def test_actions_that_tasks_take_as_they_are_are_not_read_one_by_one(
-    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Any) -> Any:
-        raise AssertionError
-
-    attachments = await playing(conductor, "a", "b")
-    for attachment in attachments:
-        monkeypatch.setattr(attachment.held.task, "inputs", fail)
-    recurrence = learned(moves_of(attachments, 0, 0))
-    assert numbers_of(more(recurrence, moves_of(attachments, 0.25, 7.5))[1]) == [[0.25], [7.5]]
 
 
 async def test_a_number_beyond_what_one_task_takes_as_it_is_is_for_the_tasks(
@@ -164,25 +141,6 @@ async def test_where_a_task_cannot_read_one_they_are_read_one_by_one(
     assert one_by_one(recurrence, moves) == moves
 
 
-async def test_an_agent_that_is_named_twice_is_read_one_by_one(conductor: Conductor) -> None:
-    attachments = 2 * await playing(conductor, "a")
-    moves = one_by_one(learned(moves_of(attachments, 0, 0)), moves_of(attachments, 0.25, 0.5))
-    with pytest.raises(LocalProtocolError, match="named twice"):
-        conductor.barrier.act(moves)
-
-
-async def test_actions_of_a_wrong_size_are_read_one_by_one(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a", "b")
-    moves = [(attachment, bytes(8)) for attachment in attachments]
-    assert one_by_one(learned(moves), moves) == moves
-
-
-async def test_what_is_no_row_of_numbers_is_read_one_by_one(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a", "b")
-    moves = [(attachment, bytes(3)) for attachment in attachments]
-    assert one_by_one(learned(moves), moves) == moves
-
-
 async def test_other_agents_begin_anew(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b", "c")
     moves = moves_of(attachments, 0.25, 0.5, 1)
@@ -195,19 +153,6 @@ async def test_other_agents_begin_anew(conductor: Conductor) -> None:
     longer = [(attachment, bytes(8)) for attachment, _ in moves[1:]]
     recurrence.learn(longer)
     assert more(recurrence, longer)[0] == longer
-
-
-async def test_very_long_observations_are_told_as_messages(
-    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attachments = await playing(conductor, "a")
-    moves = moves_of(attachments, 0.5)
-    await conductor.step(moves)
-    recurrence = learned(moves)
-    monkeypatch.setattr(attachments[0], "observation", np.zeros(LONG + 1, np.float32))
-    assert recurrence.reply() is None
-    monkeypatch.undo()
-    assert recurrence.reply() is not None
 
 
 @pytest.mark.parametrize("names", ["a", "abc"])

@@ -18,10 +18,9 @@ from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Feedbacks, HubReply, Numbers, Refusal
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Status, Step
 from ospbridge.hub.status import StatusReply
-from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.hub_client import HubClient
-from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.synthetic import expected
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hubs import Line, serving
 
@@ -108,42 +107,6 @@ async def test_one_environment_after_the_other_steps_without_anybody_waiting(
         assert conductor.steps == 602
 
 
-async def test_environments_in_lock_step_share_each_step(tmp_path: Path, spin: bool) -> None:
-    path = tmp_path / "hub"
-    with UdpSimulator(SyntheticWorld(2, 3, agents=8), port=0, profile=DOCUMENT) as simulator:
-        async with serving(simulator, path, spin=spin, quorum=8) as conductor:
-            async with trio.open_nursery() as nursery:
-                for number in range(1, 9):
-                    nursery.start_soon(in_thread, play, path, f"agent{number}", 100)
-            assert conductor.steps == 101
-
-
-async def test_others_are_served_while_steps_come_thick_and_fast(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=spin) as conductor:
-        done = False
-        asked = 0
-
-        def ask() -> None:
-            nonlocal asked
-            while not done:
-                status(path)
-                asked += 1
-
-        async def step() -> None:
-            nonlocal done
-            await in_thread(play, path, "agent1", 500)
-            done = True
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(in_thread, ask)
-            nursery.start_soon(step)
-        assert conductor.steps == 501
-        assert asked > 1
-
-
 async def test_a_step_whose_barrier_stays_shut_leaves_the_hub_open(
     document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
@@ -171,33 +134,6 @@ async def test_a_step_whose_barrier_stays_shut_leaves_the_hub_open(
             await in_thread(each.close)
 
 
-async def test_a_step_that_comes_in_pieces_is_taken_when_it_is_whole(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
-        step = 0
-        for request in (*acting(0.25), *again(0.5), *again(0.75)):
-            whole = line.frame(request)
-            for at in (1, 5, len(whole) - 1):
-                line.say_bytes(whole[:at])
-                await trio.sleep(0.05)
-                line.say_bytes(whole[at:])
-                step += 1
-                number = np.frombuffer(whole[-4:], "<f4").item()
-                assert observed(await in_thread(line.hear)) == wanted(number, step)
-
-
-async def test_steps_that_are_said_at_once_are_answered_one_after_the_other(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
-        for first, say in ((1, acting), (6, again), (11, acting), (16, again)):
-            numbers = [number / 64 for number in range(first, first + 5)]
-            line.say(*say(*numbers))
-            for step, number in enumerate(numbers, first):
-                assert observed(await in_thread(line.hear)) == wanted(number, step)
-
-
 async def test_what_is_said_before_the_reply_to_a_step_is_answered_behind_it(
     document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
@@ -221,18 +157,6 @@ async def test_what_is_said_before_the_reply_to_a_step_is_answered_behind_it(
         assert refused.kind == "AgentNotFound"
         line.close()
         other.close()
-
-
-async def test_a_wrong_action_is_refused_and_the_next_one_is_taken(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
-        await in_thread(line.ask, *acting(0.25))
-        for wrong in (Step([("agent1", b"1234")]), Step([("agent2", b"12345678")]), *acting(float("nan"))):
-            refused = await in_thread(line.ask, wrong)
-            assert isinstance(refused, Refusal)
-            assert refused.kind == LocalProtocolError.__name__
-        assert observed(await in_thread(line.ask, *acting(0.5))) == wanted(0.5, 2)
 
 
 async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
@@ -291,18 +215,6 @@ async def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
         assert refused.kind == LocalProtocolError.__name__
         assert "there was none before" in refused.message
         assert conductor.steps == steps
-
-
-@pytest.mark.parametrize("steps", [0, 1, 5])
-async def test_whoever_hangs_up_between_steps_leaves_its_agent_free(
-    document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
-) -> None:
-    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
-        for number in range(steps):
-            await in_thread(line.ask, *(again if number else acting)(0.25))
-        line.close()
-        while conductor.lockstep.attachments:
-            await trio.sleep(0.01)
 
 
 @pytest.mark.parametrize("steps", [1, 5])
