@@ -57,8 +57,10 @@ def until(condition: Callable[[], object], why: Callable[[], object] = lambda: N
 class LocalDaemon:
     """What ``ospbridge connect`` runs, in a thread: all but the command line, the signals and the death of a process.
 
-    ``changes`` are settings. Until it is left, it has what is logged.
+    ``changes`` are settings. Until it is left, it has what is logged; one within another's context shares that.
     """
+
+    _captured: list[MutableMapping[str, Any]] | None = None
 
     def __init__(
         self,
@@ -79,14 +81,13 @@ class LocalDaemon:
         self._send, self._signals = trio.open_memory_channel[int](10)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._stack = ExitStack()
-        self._logs: list[MutableMapping[str, Any]] = []
         self.error: BaseException | None = None
         """What it ended with."""
 
     def _run(self) -> None:
         try:
             trio.run(self._serve)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is told to who waits
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
             self.error = error
@@ -109,7 +110,12 @@ class LocalDaemon:
         return conductor
 
     def __enter__(self) -> Self:
-        self._logs = self._stack.enter_context(capture_logs([structlog.contextvars.merge_contextvars]))
+        if LocalDaemon._captured is None:
+            LocalDaemon._captured = self._stack.enter_context(
+                capture_logs([structlog.contextvars.merge_contextvars])
+            )
+            self._stack.callback(setattr, LocalDaemon, "_captured", None)
+        self._logs = LocalDaemon._captured
         self._thread.start()
         assert self._begun.wait(WITHIN)
         if self._ready:

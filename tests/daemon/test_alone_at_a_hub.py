@@ -16,8 +16,7 @@ from ospbridge.hub.replies import Feedbacks
 from ospbridge.hub.requests import Again, Reset, Step
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.hub.test_watch import acting, again, in_thread, observed, play, status, values, wanted
-from tests.daemon.hubs import Line, serving
+from tests.daemon.hubs import Line, acting, again, in_thread, observed, play, serving, status, values, wanted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,14 +58,14 @@ async def test_every_step_brings_what_the_simulator_computes_whatever_others_ask
         async with serving(simulator, path, spin=True) as conductor:
 
             def now_and_then(number: int) -> None:
-                if number % 50 == 0:
+                if number % 30 == 0:
                     status(path)
 
             for _ in range(2):
-                await in_thread(play, path, "agent", 300, now_and_then)
-            assert conductor.steps == 602
-            assert sum(conductor.measures.step_times.counts) == 600
-    assert sum(taken.values()) > 300
+                await in_thread(play, path, "agent", 100, now_and_then)
+            assert conductor.steps == 202
+            assert sum(conductor.measures.step_times.counts) == 200
+    assert sum(taken.values()) > 50
 
 
 async def test_steps_of_a_simulator_that_thinks_are_begun_at_once_and_run_to_their_end(
@@ -75,18 +74,18 @@ async def test_steps_of_a_simulator_that_thinks_are_begun_at_once_and_run_to_the
     path = tmp_path / "hub"
     with UdpSimulator(world(think=0.004), port=0, profile=profile) as simulator:
         async with serving(simulator, path, spin=True) as conductor:
-            await in_thread(play, path, "agent", 100)
-            assert conductor.steps == 101
-    assert taken[False] > 20
+            await in_thread(play, path, "agent", 50)
+            assert conductor.steps == 51
+    assert taken[False] > 10
 
 
 async def test_one_that_hangs_up_in_such_a_step_leaves_the_agent_to_the_next(
     profile: Profile, tmp_path: Path, taken: Counter[bool]
 ) -> None:
     path = tmp_path / "hub"
-    with UdpSimulator(world(think=0.05), port=0, profile=profile) as simulator:
+    with UdpSimulator(world(think=0.02), port=0, profile=profile) as simulator:
         async with serving(simulator, path, spin=True) as conductor:
-            for _ in range(5):
+            for _ in range(3):
                 with closing(await in_thread(Line.playing, path, "agent")) as line:
                     for request in (*named(0.5), *again(0.25)):
                         await in_thread(line.ask, request)

@@ -9,12 +9,11 @@ import trio
 
 from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.hub.decoding import VERSION
-from ospbridge.hub.requests import Attach, Hello, Reset, Step
-from tests.daemon.hubs import Line, serving
+from ospbridge.hub.requests import Attach, Hello
+from tests.daemon.hubs import Line, acting, in_thread, left, serving
 from tests.kept import uncollected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from ospbridge.simulator.udp import UdpSimulator
@@ -22,47 +21,45 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 
-def greets(line: Line) -> None:
+def plays(path: Path) -> Line:
+    line = Line.playing(path, "agent1")
+    line.ask(*acting(0.5))
+    return line
+
+
+def greets(path: Path) -> Line:
+    line = Line(path)
     line.ask(Hello(VERSION, "line"))
+    return line
 
 
-def plays(line: Line) -> None:
-    greets(line)
-    line.ask(Attach(["agent1"]))
-    line.ask(Reset([], 5))
-    line.ask(Step([("agent1", bytes(8))]))
-    line.ask(Step([("agent1", bytes(8))]))
-
-
-def breaks_off(line: Line) -> None:
-    greets(line)
+def breaks_off(path: Path) -> Line:
+    line = greets(path)
     line.say_bytes(line.frame(Attach(["agent1"]))[:-3])
+    return line
 
 
-def speaks_another_version(line: Line) -> None:
+def speaks_another_version(path: Path) -> Line:
+    line = Line(path)
     line.ask(Hello(VERSION + 1, "line"))
+    return line
 
 
-def talks_nonsense(line: Line) -> None:
-    greets(line)
+def talks_nonsense(path: Path) -> Line:
+    line = greets(path)
     line.say_bytes(b"\x02\x00\x00\x00\xc1\xc1")
     line.hear()
+    return line
 
 
-@pytest.mark.parametrize("client", [greets, plays, breaks_off, speaks_another_version, talks_nonsense])
-async def test_whoever_is_gone_is_freed_with_its_buffers(
-    document: UdpSimulator, tmp_path: Path, client: Callable[[Line], None]
-) -> None:
+async def test_whoever_is_gone_is_freed_with_its_buffers(document: UdpSimulator, tmp_path: Path) -> None:
     path = tmp_path / "hub"
-
-    def come_and_go() -> None:
-        line = Line(path)
-        client(line)
-        line.close()
-
     with uncollected(HubConnection) as connections:
-        async with serving(document, path):
-            await trio.to_thread.run_sync(come_and_go)
+        async with serving(document, path) as conductor:
+            for client in (greets, plays, breaks_off, speaks_another_version, talks_nonsense):
+                line = await in_thread(client, path)
+                line.close()
+                await left(conductor)
             # Within the time of ``serving``.
             while connections():
-                await trio.sleep(0.01)
+                await trio.sleep(0.05)

@@ -5,34 +5,33 @@ from __future__ import annotations
 import random
 from functools import partial
 from threading import Event, get_native_id
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import trio
 
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.hub.decoding import VERSION
-from ospbridge.hub.replies import Attached, Feedbacks, HubReply, Refusal
-from ospbridge.hub.requests import Attach, Hello, Reset, Status, Step
+from ospbridge.hub.replies import Attached, Feedbacks, Refusal
+from ospbridge.hub.requests import Attach, Hello, Reset, Status
 from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
-from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.hubs import Line, serving
+from tests.daemon.hubs import Line, acting, again, at_once, in_thread, left, observed, serving, wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from ospbridge.hub.replies import AgentFeedback
+    from ospbridge.hub.requests import HubRequest
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 AGENTS = ("agent1", "agent2", "agent3")
 STEPS = 60
-EPISODES = 6
+EPISODES = 4
 
 
 @pytest.fixture(params=[0.0, 0.002], ids=["at once", "2 ms"])
@@ -43,21 +42,9 @@ def three(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
         yield running
 
 
-async def all_of(*calls: Callable[[], object]) -> None:
-    """Each in a thread of its own."""
-    async with trio.open_nursery() as nursery:
-        for call in calls:
-            nursery.start_soon(trio.to_thread.run_sync, call)
-
-
-def step(agent: str, number: float) -> Step:
-    return Step([(agent, np.full(2, number, "<f4").tobytes())])
-
-
-def only(reply: HubReply) -> AgentFeedback:
-    assert isinstance(reply, Feedbacks), reply
-    (feedback,) = reply.agents
-    return feedback
+def step(agent: str, number: float) -> HubRequest:
+    (request,) = acting(number, agent=agent)
+    return request
 
 
 def talk(path: Path, agent: str) -> None:
@@ -68,7 +55,8 @@ def talk(path: Path, agent: str) -> None:
     done = 0
     while done < STEPS:
         some = numbers[done : done + chance.choice([1, 1, 1, 2, 5])]
-        data = b"".join(line.frame(step(agent, number)) for number in some)
+        recurs = done > 0 and chance.random() < 0.5
+        data = b"".join(line.frame(*again(n)) if recurs else line.frame(step(agent, n)) for n in some)
         asks = chance.random() < 0.1
         data += line.frame(Status()) if asks else b""
         at = chance.randrange(1, len(data)) if chance.random() < 0.4 else len(data)
@@ -76,8 +64,7 @@ def talk(path: Path, agent: str) -> None:
         line.say_bytes(data[at:])
         for number in some:
             done += 1
-            wanted = expected(np.full(2, number, np.float32), done + 1, 3, 5)
-            assert np.frombuffer(only(line.hear()).observation, "<f4").tolist() == wanted.tolist()
+            assert observed(line.hear()) == wanted(number, done)
         if asks:
             assert isinstance(line.hear(), StatusReply)
     line.close()
@@ -94,7 +81,7 @@ def come_and_go(path: Path, over: Event) -> None:
             line.close()
 
 
-@pytest.mark.parametrize("linger", [0.0, 0.001, None])
+@pytest.mark.parametrize("linger", [0.001, None], ids=["leading", "never leading"])
 async def test_every_reply_is_that_of_its_own_step(
     three: UdpSimulator, tmp_path: Path, linger: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,14 +89,10 @@ async def test_every_reply_is_that_of_its_own_step(
         monkeypatch.setattr(hub_watch, "LINGER", linger)
     path, over = tmp_path / "hub", Event()
     async with serving(three, path, spin=linger is not None, quorum=3) as conductor:
-
-        async def talking() -> None:
-            await all_of(*(partial(talk, path, agent) for agent in AGENTS))
-            over.set()
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.to_thread.run_sync, come_and_go, path, over)
-            nursery.start_soon(talking)
+            nursery.start_soon(in_thread, come_and_go, path, over)
+            await at_once(*(partial(talk, path, agent) for agent in AGENTS))
+            over.set()
         assert conductor.steps == STEPS + 1
         assert conductor.rebuilds == 0
 
@@ -119,10 +102,11 @@ def play_and_leave(path: Path, agent: str) -> None:
     chance = random.Random(agent)
     for _ in range(EPISODES):
         line = attached(path, agent)
-        only(line.ask(Reset([], 5, get_native_id())))
+        observed(line.ask(Reset([], 5, get_native_id())))
         for _ in range(chance.randrange(30)):
             reply = line.ask(step(agent, 0.5))
-            if only(reply).truncated:
+            assert isinstance(reply, Feedbacks)
+            if reply.agents[0].truncated:
                 break
         if chance.random() < 0.7:
             line.say(step(agent, 0.5))
@@ -142,15 +126,12 @@ def attached(path: Path, agent: str) -> Line:
         line.close()
 
 
-@pytest.mark.parametrize("policy", ResetPolicy)
-@pytest.mark.parametrize("spin", [True, False], ids=["leading", "never leading"])
+@pytest.mark.parametrize("policy, spin", [(ResetPolicy.ALL, False), (ResetPolicy.ANY, True)])
 async def test_nobody_waits_for_those_who_hang_up(
-    three: UdpSimulator, tmp_path: Path, policy: ResetPolicy, spin: bool
+    document: UdpSimulator, tmp_path: Path, policy: ResetPolicy, spin: bool
 ) -> None:
     path = tmp_path / "hub"
-    changes: dict[str, Any] = {"reset_policy": policy, "limits": Limits(step=20.0)}
-    async with serving(three, path, spin=spin, **changes) as conductor:
-        await all_of(*(partial(play_and_leave, path, agent) for agent in AGENTS))
-        while conductor.lockstep.attachments:
-            await trio.sleep(0.01)
+    async with serving(document, path, spin=spin, reset_policy=policy, limits=Limits(step=20.0)) as conductor:
+        await at_once(*(partial(play_and_leave, path, agent) for agent in AGENTS[:2]))
+        await left(conductor)
         assert conductor.rebuilds == 0

@@ -3,133 +3,104 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import stat
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError
-from ospbridge.hub.decoding import VERSION, decode_reply
-from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.replies import HubReply, Refusal
-from ospbridge.hub.requests import Attach, Hello, HubRequest, Status
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Refusal
+from ospbridge.hub.requests import Attach, Hello, Status
 from ospbridge.session.hub_client import default_hub
-from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.unix import connect_unix
-from tests.daemon.running import Daemon, run_program, seat_of, values
+from tests.daemon.hubs import Line
+from tests.daemon.running import LocalDaemon, run_here, seat_of, until, values
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from ospbridge.simulator.udp import UdpSimulator
 
 pytestmark = pytest.mark.loopback
 
 
-def talk(*requests: HubRequest | bytes) -> list[HubReply]:
-    """What the daemon answers until it hangs up or falls silent."""
-    replies: list[HubReply] = []
-    with connect_unix(default_hub()) as sock:
-        sock.settimeout(1.0)
-        for request in requests:
-            frame = bytearray(request) if isinstance(request, bytes) else bytearray()
-            if not isinstance(request, bytes):
-                encode(request, frame)
-            sock.sendall(frame)
-        incoming = Incoming()
-        try:
-            while count := sock.recv_into(incoming.space()):
-                incoming.received(count)
-                while (message := incoming.next_message()) is not None:
-                    replies.append(decode_reply(message))
-        except TimeoutError:
-            pass
-    return replies
+def refusal(*said: Hello | Attach | bytes) -> Refusal:
+    """The last answer to these, one after the other."""
+    with closing(Line(default_hub())) as line:
+        for each in said:
+            line.say_bytes(each if isinstance(each, bytes) else line.frame(each))
+            answer = line.hear()
+    assert isinstance(answer, Refusal)
+    return answer
 
 
-@pytest.mark.parametrize(
-    "request_bytes, words",
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", "was announced"),
-        (b"\x05\x00\x00\x00hello", "expected a request"),
-        ((64 * 1024 * 1024 + 1).to_bytes(4, "little"), "the limit is"),
-        (b"\x00\x00\x00\x00", "truncated"),
-    ],
-    ids=["http", "garbage", "oversize", "empty"],
-)
-def test_garbage_is_answered_with_what_was_expected(
-    document: UdpSimulator, tmp_path: Path, request_bytes: bytes, words: str
-) -> None:
-    with Daemon(document.address, directory=tmp_path) as daemon:
-        for before in ((), (Hello(VERSION, "test"),)):
-            *_, last = talk(*before, request_bytes)
-            assert isinstance(last, Refusal)
-            assert words in last.message
-        seat = seat_of("agent1")
+def test_garbage_is_answered_with_what_was_expected(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address) as daemon, closing(seat_of("agent1")) as seat:
         seat.reset(1)
-        seat.close()
-        assert len(daemon.lines("a client was dismissed")) == 2
+        for garbage, words in (
+            (b"GET / HTTP/1.1\r\n\r\n", "was announced"),
+            (b"\x05\x00\x00\x00hello", "expected a request"),
+            ((64 * 1024 * 1024 + 1).to_bytes(4, "little"), "the limit is"),
+            (b"\x00\x00\x00\x00", "truncated"),
+        ):
+            assert words in refusal(garbage).message
+            assert words in refusal(Hello(VERSION, "test"), garbage).message
+            assert not seat.step(values(0.5)).truncated
+        until(lambda: len(daemon.lines("a client was dismissed")) == 8)
 
 
-def test_another_version_is_refused_with_both_numbers(document: UdpSimulator, tmp_path: Path) -> None:
-    with Daemon(document.address, directory=tmp_path):
-        (refused,) = talk(Hello(99, "later"))
-        assert isinstance(refused, Refusal)
+def test_another_version_is_refused_with_both_numbers(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address):
+        refused = refusal(Hello(99, "later"))
         assert "version 99" in refused.message
+        assert str(VERSION) in refused.message.replace("99", "")
         assert "same version" in refused.hint
-        (refused,) = talk(Attach([]))
-        assert isinstance(refused, Refusal)
-        assert "expected a hello" in refused.message
+        assert "expected a hello" in refusal(Attach([])).message
 
 
-def test_the_socket_is_for_owner_and_group_only(document: UdpSimulator, tmp_path: Path) -> None:
-    with Daemon(document.address, directory=tmp_path):
+def test_the_socket_is_for_owner_and_group_only(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address):
         assert stat.S_IMODE(default_hub().stat().st_mode) == 0o660
 
 
-def test_a_second_daemon_on_the_same_hub_is_refused(document: UdpSimulator, tmp_path: Path) -> None:
-    with Daemon(document.address, "--agent", "agent1", directory=tmp_path) as first:
-        done = run_program("connect", "--simulator", str(document.address))
-        assert done.returncode == 78
+def test_a_second_daemon_on_the_same_hub_is_refused(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address, agents=("agent1",)) as first:
+        done = run_here("connect", "--simulator", str(document.address))
+        assert done.exit_code == 78
         assert f"another daemon listens at {default_hub()}" in done.stderr
         assert "--hub" in done.stderr
         assert first.status().ready
 
 
-def test_the_socket_of_a_dead_daemon_is_replaced(document: UdpSimulator, tmp_path: Path) -> None:
-    with Daemon(document.address, directory=tmp_path) as first:
-        first.process.kill()
-        first.process.wait(10)
-    assert default_hub().exists()
-    with Daemon(document.address, directory=tmp_path) as second:
+def test_the_socket_of_a_dead_daemon_is_replaced(document: UdpSimulator) -> None:
+    default_hub().parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(default_hub()))
+    default_hub().with_name(default_hub().name + ".lock").touch()
+    with LocalDaemon(document.address) as second:
         assert second.end() == 0
     assert list(default_hub().parent.glob("hub*")) == []
 
 
-def test_wrong_inputs_of_one_environment_cost_no_other_the_step(
-    document: UdpSimulator, tmp_path: Path
-) -> None:
-    with Daemon(document.address, directory=tmp_path):
-        seat = seat_of("agent1")
+def test_wrong_inputs_of_one_environment_cost_no_other_the_step(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address), closing(seat_of("agent1")) as seat:
         seat.reset(1)
         for wrong in (np.zeros(3, np.float32), np.array([0, np.nan], np.float32), "text"):
             with pytest.raises(LocalProtocolError):
                 seat.step(wrong)
         assert not seat.step(values(0.5)).truncated
-        seat.close()
 
 
-def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator, tmp_path: Path) -> None:
-    frame = bytearray()
-    encode(Hello(VERSION, "flood"), frame)
-    ask = bytearray()
-    encode(Status(), ask)
-    with Daemon(document.address, directory=tmp_path), connect_unix(default_hub()) as flood:
-        flood.sendall(frame)
+def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address), connect_unix(default_hub()) as flood:
+        flood.sendall(Line.frame(Hello(VERSION, "flood")))
         stopping = threading.Event()
 
         def pour() -> None:
-            many = bytes(ask) * 1000
+            many = Line.frame(Status()) * 1000
             flood.settimeout(0.2)
             with contextlib.suppress(OSError):
                 while not stopping.is_set():
@@ -139,10 +110,8 @@ def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator, tmp_pa
 
         thread = threading.Thread(target=pour)
         thread.start()
-        seat = seat_of("agent1")
-        seat.reset(1)
-        for _ in range(20):
-            assert not seat.step(values(0.5)).truncated
-        seat.close()
+        with closing(seat_of("agent1")) as seat:
+            seat.reset(1)
+            assert not any(seat.step(values(0.5)).truncated for _ in range(20))
         stopping.set()
         thread.join(10)

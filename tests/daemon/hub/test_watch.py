@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,49 +14,32 @@ from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.decoding import VERSION
-from ospbridge.hub.replies import Feedbacks, HubReply, Numbers, Refusal
+from ospbridge.hub.replies import Refusal
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Status, Step
 from ospbridge.hub.status import StatusReply
 from ospbridge.osp.timing import Limits
-from ospbridge.session.hub_client import HubClient
-from ospbridge.simulator.synthetic import expected
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.hubs import Line, serving
+from tests.daemon.hubs import (
+    Line,
+    acting,
+    again,
+    in_thread,
+    observed,
+    play,
+    seat,
+    serving,
+    status,
+    values,
+    wanted,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.session.hub_seat import HubSeat
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
-
-
-def seat(path: Path, name: str) -> HubSeat:
-    return HubClient.connect(f"unix:{path}").attach(name)
-
-
-def status(path: Path) -> None:
-    client = HubClient.connect(f"unix:{path}")
-    client.status()
-    client.close()
-
-
-def values(number: float) -> Any:
-    return np.full(2, number, np.float32)
-
-
-def play(path: Path, name: str, steps: int, meanwhile: Callable[[int], object] = lambda _: None) -> None:
-    """Steps of an agent whose number stands in its inputs; what they bring is what the simulator computes."""
-    mine = seat(path, name)
-    mine.reset(5)
-    for number in range(1, steps + 1):
-        meanwhile(number)
-        feedback = mine.step(values(number / 1024))
-        assert not feedback.truncated, feedback.reason
-        np.testing.assert_array_equal(feedback.observation, expected(values(number / 1024), number + 1, 3, 5))
-    mine.close()
 
 
 @asynccontextmanager
@@ -71,30 +53,6 @@ async def playing(
             yield conductor, line
         finally:
             line.close()
-
-
-def acting(*numbers: float, agent: str = "agent1") -> list[HubRequest]:
-    return [Step([(agent, values(number).tobytes())]) for number in numbers]
-
-
-def again(*numbers: float) -> list[HubRequest]:
-    return [Again(values(number).tobytes()) for number in numbers]
-
-
-def observed(reply: HubReply) -> list[float]:
-    assert isinstance(reply, (Feedbacks, Numbers)), reply
-    data = reply.observations if isinstance(reply, Numbers) else reply.agents[0].observation
-    found: list[float] = np.frombuffer(data, "<f4").tolist()
-    return found
-
-
-def wanted(number: float, step: int) -> list[float]:
-    found: list[float] = expected(values(number), step + 1, 3, 5).tolist()
-    return found
-
-
-async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
-    return await trio.to_thread.run_sync(partial(call, *arguments))
 
 
 async def test_one_environment_after_the_other_steps_without_anybody_waiting(
