@@ -81,7 +81,7 @@ def made(bridge: str, files: TlsFiles, agent: str) -> gymnasium.Env[Any, Any]:
     )
 
 
-# --- those who may -----------------------------------------------------------------------------------------------------
+# --- those who may ---------------------------------------------------------------------------------------------------
 
 
 def test_an_environment_plays_over_tls_as_beside_the_daemon(
@@ -143,7 +143,7 @@ def test_an_environment_killed_in_the_barrier_frees_its_agent(
             assert not seat.step(values(0.5)).truncated
 
 
-# --- those who may not ---------------------------------------------------------------------------------------------------
+# --- those who may not -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case, words", [("stranger", "unknown ca"), ("expired", "certificate expired")])
@@ -223,7 +223,7 @@ def test_a_daemon_whose_certificate_does_not_hold_is_refused(
     assert "tls_ca" in caught.value.hint
 
 
-# --- those who are no hub ------------------------------------------------------------------------------------------------
+# --- those who are no hub --------------------------------------------------------------------------------------------
 
 
 def old(protocol: int) -> ssl.SSLContext:
