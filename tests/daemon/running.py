@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.service import Companion
     from ospbridge.hub.status import StatusReply
     from ospbridge.session.hub_seat import HubSeat
+    from tests.daemon.forked import ForkedSimulator
 
 PROGRAM = (sys.executable, "-m", "ospbridge")
 WITHIN = 30.0
@@ -310,7 +311,7 @@ def seat_of(agent: str | None, *, wait: float = 10.0) -> HubSeat:
     return HubClient.connect(wait=wait).attach(agent)
 
 
-def all_free(simulator: UdpSimulator) -> bool:
+def all_free(simulator: UdpSimulator | ForkedSimulator) -> bool:
     with BlockingSession.connect(str(simulator.address), reclaim_stale=False) as session:
         return all(entry.available for entry in session.agents())
 

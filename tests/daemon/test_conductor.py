@@ -60,7 +60,7 @@ def session() -> FakeSession:
 
 
 async def test_a_reset_is_followed_by_one_neutral_step_whose_outcome_it_returns(session: FakeSession) -> None:
-    conductor, a = await alone(session)
+    _, a = await alone(session)
     assert session.seeds == [7]
     assert session.steps == [{"a": 0.0, "b": 0.0}]
     assert told(a).info["osp_seed"] == 7

@@ -1,8 +1,10 @@
-"""A simulator that is killed and started again twenty times while an environment plays, directly and at the hub."""
+"""A simulator that is killed and started again while an environment plays, directly and at the hub: twenty times.
+
+Without `--whole`, four of them.
+"""
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from dataclasses import dataclass, field
@@ -13,24 +15,21 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.session.blocking import BlockingSession
+from ospbridge.interface import Endpoint
 from tests.daemon.forked import ForkedSimulator
 from tests.daemon.processes import descriptors
-from tests.daemon.running import Daemon
+from tests.daemon.running import WITHIN, LocalDaemon, all_free
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
 assert ospbridge.__version__
-pytestmark = [pytest.mark.loopback, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.loopback
 ROUNDS = 20
 THINK = 0.02
 """Seconds that a step takes, so that a simulator can be killed in one."""
 AWAY = (0.15, 0.0, 0.3, 0.05)
 """Seconds for which the simulator stays away, in turn."""
-NOTICED = 0.1
-NOTICED_IN_STEP = 0.4
-REBUILT = 2.0
 
 
 @dataclass
@@ -41,7 +40,7 @@ class Seen:
     noticed_in_step: list[float] = field(default_factory=list)
     rebuilt: list[float] = field(default_factory=list)
     open: list[int] = field(default_factory=list)
-    """Descriptors of whoever has the session."""
+    """Descriptors of this process, which has the session."""
 
 
 def act(env: gymnasium.Env[Any, Any]) -> str:
@@ -53,11 +52,14 @@ def act(env: gymnasium.Env[Any, Any]) -> str:
     return str(info["reason"])
 
 
-def killed_again_and_again(env: gymnasium.Env[Any, Any], simulator: ForkedSimulator, pid: int | str) -> Seen:
+def killed_again_and_again(
+    env: gymnasium.Env[Any, Any], simulator: ForkedSimulator, rounds: Iterable[int] = range(ROUNDS)
+) -> Seen:
+    """Even rounds kill it between two steps, odd ones in a step."""
     seen = Seen()
     env.reset(seed=1)
-    for number in range(ROUNDS):
-        for _ in range(5):
+    for number in rounds:
+        for _ in range(3):
             assert not act(env)
         if number % 2:
             killer = threading.Timer(THINK / 2, simulator.kill)
@@ -80,39 +82,35 @@ def killed_again_and_again(env: gymnasium.Env[Any, Any], simulator: ForkedSimula
         rebuilt = time.monotonic()
         returned.join(10)
         seen.rebuilt.append(rebuilt - simulator.started_at)
-        seen.open.append(descriptors(pid))
+        seen.open.append(descriptors())
     assert not act(env)
     return seen
 
 
+@pytest.fixture
+def rounds(sample: Callable[..., list[int]]) -> list[int]:
+    """Of both kinds equally many."""
+    return sorted(sample(range(0, ROUNDS, 2), 2) + sample(range(1, ROUNDS, 2), 2))
+
+
 def judge(seen: Seen) -> None:
-    # Of a busy machine some rounds may be late, but not most.
-    assert statistics.median(seen.noticed) < NOTICED, seen
-    assert statistics.median(seen.noticed_in_step) < NOTICED_IN_STEP, seen
-    assert sorted(seen.rebuilt)[ROUNDS * 9 // 10] < REBUILT, seen
+    assert max(*seen.noticed, *seen.noticed_in_step, *seen.rebuilt) < WITHIN
     assert max(seen.open[2:]) <= min(seen.open[2:]), seen
 
 
-def all_free(simulator: ForkedSimulator) -> bool:
-    with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
-        return all(entry.available for entry in session.agents())
-
-
-def test_a_direct_environment_survives_twenty_deaths_of_its_simulator() -> None:
+def test_a_direct_environment_survives_twenty_deaths_of_its_simulator(rounds: list[int]) -> None:
     with ForkedSimulator(think=THINK) as simulator:
         env = gymnasium.make("ospbridge/Agent-v0", simulator=simulator.address)
-        seen = killed_again_and_again(env, simulator, "self")
+        judge(killed_again_and_again(env, simulator, rounds))
         env.close()
         assert all_free(simulator)
-    judge(seen)
 
 
-def test_an_environment_at_the_hub_survives_twenty_deaths_of_its_simulator(tmp_path: Path) -> None:
-    with ForkedSimulator(think=THINK) as simulator, Daemon(simulator.address, directory=tmp_path) as daemon:
-        env = gymnasium.make("ospbridge/Agent-v0")
-        seen = killed_again_and_again(env, simulator, daemon.process.pid)
-        assert daemon.status().rebuilds == ROUNDS
-        env.close()
-        assert daemon.end() == 0
+def test_an_environment_at_the_hub_survives_twenty_deaths_of_its_simulator(rounds: list[int]) -> None:
+    with ForkedSimulator(think=THINK) as simulator:
+        with LocalDaemon(Endpoint("127.0.0.1", simulator.port)) as daemon:
+            env = gymnasium.make("ospbridge/Agent-v0")
+            judge(killed_again_and_again(env, simulator, rounds))
+            assert daemon.status().rebuilds == len(rounds)
+            env.close()
         assert all_free(simulator)
-    judge(seen)

@@ -21,7 +21,7 @@ from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import PROGRAM, Daemon
+from tests.daemon.running import PROGRAM, Daemon, LocalDaemon
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +110,7 @@ def an_environment_is_stopped(directory: Path) -> None:
     with (
         Ledger(path) as ledger,
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=DOCUMENT, ledger=ledger) as simulator,
-        Daemon(simulator.address, "--hub", hub, "--quorum", "2", directory=directory, hub=hub) as daemon,
+        LocalDaemon(simulator.address, hub=directory / "e", quorum=2) as daemon,
     ):
         other = subprocess.Popen([sys.executable, "-c", PLAYER, hub, str(STEPS)])
         try:
@@ -126,7 +126,6 @@ def an_environment_is_stopped(directory: Path) -> None:
     assert ran(path, "agent2")[:STEPS] == GIVEN
 
 
-@pytest.mark.slow
 def test_a_process_that_does_not_run_for_five_seconds_costs_no_step(runtime_directory: Path) -> None:
     cases = (a_simulator_is_stopped, a_daemon_is_stopped, an_environment_is_stopped)
     with ThreadPoolExecutor(len(cases)) as pool:
