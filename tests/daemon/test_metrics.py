@@ -12,22 +12,25 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import pytest
 import trio
 from structlog.testing import capture_logs
 
-import ospbridge
+from ospbridge.cli.dashboard import dashboard
 from ospbridge.daemon import metrics_server
 from ospbridge.daemon.metrics import METRICS
 from ospbridge.daemon.overlook import Overlook
+from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.daemon.settings import Feeding
 from ospbridge.hub.status import STEP_BOUNDS
 from ospbridge.interface import Endpoint
+from ospbridge.observe.recent import Recent
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import Daemon, free_port
+from ospbridge.transport.stream_addresses import StreamAddress
+from tests.daemon.running import LocalDaemon, free_port, seat_of, until
 
 pytest.importorskip("h11", reason="h11 is not installed: pip install 'ospbridge[metrics]'")
 parser = pytest.importorskip(
@@ -38,7 +41,6 @@ parser = pytest.importorskip(
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
@@ -53,27 +55,27 @@ def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
         return answer.status, answer.getheader("Content-Type") or "", answer.read().decode()
 
 
+AGENT = 'one "and" \\only'
+
+
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
+def daemon(tmp_path: Path) -> Iterator[LocalDaemon]:
     # An upstream that nobody listens at: what is told of it is told all the same.
-    upstream = ("--rllink", f"127.0.0.1:{free_port()}", "--rllink-mode", "observe")
-    world = SyntheticWorld(1, 1, 0, names=['one "and" \\only'])
+    upstream = Upstream(address=StreamAddress(Endpoint("127.0.0.1", free_port())), unannotated=True)
     with (
-        UdpSimulator(world, port=0, profile=DOCUMENT) as simulator,
-        Daemon(
+        UdpSimulator(SyntheticWorld(1, 1, 0, names=[AGENT]), port=0, profile=DOCUMENT) as simulator,
+        LocalDaemon(
             simulator.address,
-            "--metrics",
-            "0",
-            "--record",
-            str(tmp_path / "recorded"),
-            *upstream,
-            directory=tmp_path,
+            companions=[metrics_server.metrics_server(Endpoint("127.0.0.1", 0))],
+            feedings=[Feeding(upstream)],
+            record=tmp_path / "recorded",
         ) as running,
     ):
         yield running
 
 
-def url_of(daemon: Daemon) -> str:
+def url_of(daemon: LocalDaemon) -> str:
+    until(lambda: daemon.lines("metrics open"))
     (line,) = daemon.lines("metrics open")
     return str(line["url"])
 
@@ -82,16 +84,13 @@ def families(text: str) -> dict[str, Any]:
     return {family.name: family for family in parser.text_string_to_metric_families(text)}
 
 
-def test_prometheus_reads_what_a_daemon_counted(daemon: Daemon) -> None:
-    env = gymnasium.make("ospbridge/Agent-v0", annotates=True, max_episode_steps=None)
-    unwrapped: Any = env.unwrapped
-    for _ in range(2):
-        env.reset()
-        for _ in range(5):
-            unwrapped.annotate(action_logp=0.0, action_dist_inputs=np.zeros(2, np.float32))
-            env.step(np.zeros(1, np.float32))
-    status, kind, text = get(url_of(daemon))
-    env.close()
+def test_prometheus_reads_what_a_daemon_counted(daemon: LocalDaemon) -> None:
+    with closing(seat_of(AGENT)) as seat:
+        for _ in range(2):
+            seat.reset(1)
+            for _ in range(5):
+                seat.step(np.zeros(1, np.float32))
+        status, kind, text = get(url_of(daemon))
     assert status == 200
     assert kind.startswith("text/plain; version=")
     found = families(text)
@@ -108,7 +107,7 @@ def test_prometheus_reads_what_a_daemon_counted(daemon: Daemon) -> None:
     assert values == sorted(values)
     assert values[-1] == 10
     (length,) = found["ospbridge_episode_steps"].samples
-    assert (length.labels["agent"], length.value) == ('one "and" \\only', 5)
+    assert (length.labels["agent"], length.value) == (AGENT, 5)
     (connected,) = found["ospbridge_upstream_connected"].samples
     assert connected.value == 0
     codes = {s.labels["code"] for s in found["ospbridge_datagrams"].samples}
@@ -116,13 +115,13 @@ def test_prometheus_reads_what_a_daemon_counted(daemon: Daemon) -> None:
     assert found["process_resident_memory_bytes"].samples[0].value > 1e6
 
 
-def test_a_newer_prometheus_gets_the_form_it_asks_for(daemon: Daemon) -> None:
+def test_a_newer_prometheus_gets_the_form_it_asks_for(daemon: LocalDaemon) -> None:
     _, kind, text = get(url_of(daemon), Accept="application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith("# EOF\n")
 
 
-def test_other_requests_are_refused(daemon: Daemon) -> None:
+def test_other_requests_are_refused(daemon: LocalDaemon) -> None:
     url = url_of(daemon)
     root = url.removesuffix("metrics")
     assert get(root)[0] == 200
@@ -139,7 +138,7 @@ def test_other_requests_are_refused(daemon: Daemon) -> None:
 
 
 def test_at_a_loopback_address_a_name_that_an_attacker_has_resolve_to_this_host_is_not_answered(
-    daemon: Daemon,
+    daemon: LocalDaemon,
 ) -> None:
     url = url_of(daemon)
     for ours in ("localhost:9464", "127.0.0.1", "[::1]:9464", socket.gethostname()):
@@ -155,16 +154,32 @@ def test_at_a_loopback_address_a_name_that_an_attacker_has_resolve_to_this_host_
         assert sock.recv(64).startswith(b"HTTP/1.1 200")
 
 
-def test_a_taken_address_is_told_and_the_daemon_goes_on(tmp_path: Path) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT) as simulator,
-        Daemon(simulator.address, "--metrics", str(taken.getsockname()[1]), directory=tmp_path) as daemon,
-    ):
-        (line,) = daemon.lines("metrics are not served")
-        assert line["level"] == "warning"
-        assert "in use" in line["reason"]
-        assert "--metrics" in line["hint"]
+def test_a_taken_address_is_told_and_the_daemon_goes_on(document: UdpSimulator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        metrics = metrics_server.metrics_server(Endpoint("127.0.0.1", taken.getsockname()[1]))
+        with LocalDaemon(document.address, companions=[metrics]) as daemon:
+            until(lambda: daemon.lines("metrics are not served"))
+            (line,) = daemon.lines("metrics are not served")
+            assert line["level"] == "warning"
+            assert "in use" in line["reason"]
+            assert "--metrics" in line["hint"]
+            assert daemon.status().ready
+
+
+def test_they_ask_for_no_token_also_beside_a_dashboard_that_does(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    pytest.importorskip("hypercorn", reason="hypercorn is not installed: pip install 'ospbridge[dashboard]'")
+    token = tmp_path / "token"
+    token.write_text("a-token-of-some-length")
+    token.chmod(0o600)
+    anywhere = Endpoint("127.0.0.1", 0)
+    companions = [metrics_server.metrics_server(anywhere), dashboard(anywhere, Recent(), token=token)]
+    with LocalDaemon(document.address, companions=companions) as daemon:
+        assert get(url_of(daemon))[0] == 200
+        until(lambda: daemon.lines("dashboard open"))
+        (line,) = daemon.lines("dashboard open")
+        assert get(line["url"])[0] == 401
 
 
 @asynccontextmanager
