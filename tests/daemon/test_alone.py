@@ -135,21 +135,6 @@ async def test_a_step_that_takes_longer_is_run_to_its_end_and_given_once(session
     assert await alone.act(0.5)
 
 
-async def test_while_it_takes_longer_others_see_a_step_under_way(
-    session: QuickSession, autojump_clock: object
-) -> None:
-    alone = await Alone.playing(session)
-    session.pauses, session.think = True, 5.0
-    conductor, began = alone.conductor, trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(alone.act, 0.25)
-        await trio.sleep(1.0)
-        assert conductor.busy_since == began
-        assert not alone.may
-    assert conductor.busy_since is None
-    assert conductor.measures.step_times.seconds == pytest.approx(5.0)
-
-
 async def test_a_step_that_ends_the_episode_is_audited_and_judged_once(session: QuickSession) -> None:
     session.ending = {"a": 2}
     alone = await Alone.playing(session)
@@ -179,19 +164,6 @@ async def test_a_session_that_is_lost_on_the_way_cuts_the_episode(session: Quick
     await alone.act(0.25)
     assert told(alone.attachment).reason == "the handler is gone"
     assert alone.conductor._keeper.broken == "the handler is gone"
-
-
-async def test_inputs_that_cannot_be_sent_are_told_as_in_any_other_step(
-    session: QuickSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = await Alone.playing(session)
-    task = alone.attachment.held.task
-    task.as_given = None
-    monkeypatch.setattr(task, "inputs", lambda _: np.zeros(3, np.float32))
-    assert not await alone.act(0.25)
-    assert told(alone.attachment).truncated
-    assert told(alone.attachment).reason == "one input"
-    assert session.at_once == 0
 
 
 async def test_who_drives_all_agents_is_alone_with_them() -> None:

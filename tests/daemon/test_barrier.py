@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+import trio.testing
 
-from ospbridge.daemon import barrier
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.errors import BarrierStuck, SessionLost
-from tests.daemon.stage import Absent, FakeSession, attach, both_playing, conductor_of, play
+from ospbridge.errors import BarrierStuck, LocalProtocolError
+from tests.daemon.stage import (
+    Absent,
+    FakeSession,
+    attach,
+    both_playing,
+    conductor_of,
+    episodes,
+    play,
+    recorded,
+    told,
+)
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -78,14 +89,6 @@ async def test_an_error_of_the_step_is_told_too(session: FakeSession) -> None:
         await play(conductor, b, 0.5)
     assert absent.told == [None]
     assert isinstance(absent.attachment.not_playing(), BarrierStuck)
-
-
-async def test_a_lost_session_cuts_those_who_left_it_to_others(session: FakeSession) -> None:
-    conductor, absent, b = await one_has_acted(session)
-    session.step_errors.append(SessionLost("gone"))
-    await play(conductor, b, 0.5)
-    assert absent.told == [0.0]
-    assert absent.attachment.state is State.DONE
 
 
 async def test_an_episode_that_another_one_ends_is_told_at_once(session: FakeSession) -> None:
@@ -159,15 +162,65 @@ async def test_time_that_was_held_after_it_acted_is_not_its_own(
     assert absent.told == [0.25]
 
 
-async def test_who_has_just_acted_is_not_called_as_one_who_has_waited_for_long(
-    session: FakeSession, autojump_clock: MockClock
+# --- while the clock is read at the end of an episode --------------------------------------------------
+
+
+class Slow(FakeSession):
+    """Whose clock takes a second to be read; the first episode of ``a`` ends with its first step."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(*names)
+        self.ending = {"a": 1}
+
+    async def audit(self) -> str:
+        await trio.sleep(1.0)
+        return await super().audit()
+
+
+async def test_nobody_is_told_of_a_step_before_it_is_known_what_it_is_worth(
+    autojump_clock: MockClock,
 ) -> None:
+    session = Slow("a", "b", "c")
+    session.audit_says = "a step too many"
     conductor = conductor_of(session)
-    await trio.sleep(100)
-    a, b = (Absent(conductor, each) for each in await both_playing(conductor))
-    a.act(0.25)
-    b.act(0.5)
-    assert conductor.barrier.due
-    conductor.barrier.call_all(before=trio.current_time() - barrier.LASTS)
-    assert not a.called.is_set()
-    assert not b.called.is_set()
+    c = attach(conductor, "c", Driver("third", 33))
+    a, b = await both_playing(conductor)
+    reasons = []
+
+    class Listening(Absent):
+        def stepped(self) -> None:
+            reasons.append(told(a).reason)
+            super().stepped()
+
+    Listening(conductor, a).act(0.25)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(play, conductor, b, 0.5)
+        await trio.sleep(0.5)
+        # Somebody else hangs up, which makes all look again.
+        conductor.leave([c])
+        assert reasons == []
+    assert reasons == ["a step too many"]
+
+
+async def test_whose_agent_another_environment_of_its_process_takes_meanwhile_is_told_nothing_that_is_not_recorded(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    session = Slow("a")
+    session.ending = {"a": 2}
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        first, second = attach(conductor, "a"), attach(conductor, "a")
+        await conductor.reset([first], 1, 1)
+        await play(conductor, first, 0.5)
+        absent = Absent(conductor, first)
+        absent.act(0.25)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conductor.barrier.run)
+            await trio.sleep(0.5)
+            nursery.start_soon(conductor.reset, [second], 1, 2)
+        assert absent.told == [None]
+    with pytest.raises(LocalProtocolError, match="was reset later"):
+        raise first.not_playing()
+    (abandoned,) = episodes(tmp_path)
+    assert abandoned.actions.tolist() == [[0.5]]
+    assert list(first.held.returns) == [1.0]

@@ -11,7 +11,7 @@ import pytest
 
 from ospbridge.daemon.attachment import Attachment
 from ospbridge.daemon.chronicle import Chronicle
-from ospbridge.interface import BoxSpace, DiscreteSpace, Feedback
+from ospbridge.interface import BoxSpace, Feedback
 from ospbridge.record.collecting import MEMORY, TOGETHER, Collected
 from ospbridge.record.episode import RecordedEpisode
 
@@ -107,17 +107,6 @@ def test_a_step_is_written_down_as_it_was_before_what_comes_next(what: str) -> N
     check(episode)
 
 
-def test_the_action_to_come_does_not_replace_the_one_that_ran() -> None:
-    chronicle, playing, attachment, listening = stepped()
-    playing.action = np.float32(0.125).tobytes()
-    playing.sees(1.0)
-    chronicle.stepped([attachment])
-    chronicle.close()
-    (episode,) = listening.episodes
-    assert episode.actions.tolist() == [[0.25], [0.125]]
-    assert episode.observations.tolist() == [[0.0], [0.5], [1.0]]
-
-
 def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
     chronicle, playing, attachment, listening = stepped()
     for number in range(2, LAST + 1):
@@ -135,50 +124,6 @@ def test_many_steps_are_written_down_in_order_whatever_weights_acted() -> None:
     assert episode.action_logp is not None
     assert episode.action_logp[1:].tolist() == [-number for number in numbers[1:]]
     assert episode.weights_seq_no == LAST // 40
-
-
-def cut(action: bytes, *, choices: int = 0) -> RecordedEpisode:
-    """An episode that was cut behind its first step; with the news of that ``action`` was answered."""
-    chronicle, playing, listening = Chronicle(simulator="here"), Playing(), Listening()
-    if choices:
-        task = SimpleNamespace(observation_space=ONE, action_space=DiscreteSpace(choices), info_names=[])
-        playing.held = SimpleNamespace(task=task)
-    chronicle.listeners.append(listening)
-    attachment = cast("Attachment", playing)
-    chronicle.began([attachment])
-    playing.action = np.float32(1.0).tobytes()
-    playing.sees(0.5)
-    chronicle.stepped([attachment])
-    playing.cut = "gone"
-    chronicle.ended(attachment, "truncated", "gone")
-    assert not listening.episodes
-    playing.action = action
-    playing.sees(0.5)
-    playing.feedback.truncated = True
-    playing.feedback.reason = "gone"
-    chronicle.told(attachment)
-    (episode,) = listening.episodes
-    assert (episode.how, episode.reason) == ("truncated", "gone")
-    return episode
-
-
-@pytest.mark.parametrize("choices", [0, 3], ids=["numbers", "choices"])
-def test_an_action_that_is_answered_by_the_end_of_its_episode_is_its_last_step(choices: int) -> None:
-    for action in (0.0, 2.0):
-        episode = cut(np.float32(action).tobytes(), choices=choices)
-        assert episode.actions.ravel().tolist() == [1.0, action]
-        assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
-        assert episode.truncated.tolist() == [False, True]
-
-
-@pytest.mark.parametrize(
-    "numbers, choices",
-    [([np.nan], 0), ([np.inf], 0), ([], 0), ([1.0, 1.0], 0), ([-1.0], 3), ([3.0], 3), ([], 3)],
-)
-def test_of_what_is_no_action_no_step_is_written_down(numbers: list[float], choices: int) -> None:
-    episode = cut(np.array(numbers, np.float32).tobytes(), choices=choices)
-    assert episode.actions.ravel().tolist() == [1.0]
-    assert episode.truncated.tolist() == [True]
 
 
 # --- parts of long episodes ------------------------------------------------------------------------------------------

@@ -97,13 +97,6 @@ async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do
     assert "call reset" in caught.value.hint
 
 
-async def test_a_step_before_any_reset_is_refused(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    with pytest.raises(LocalProtocolError):
-        await play(conductor, attach(conductor, "a"), 0.0)
-    assert session.steps == []
-
-
 @pytest.mark.parametrize("data", [b"", bytes(3), bytes(8), np.array([np.nan], "<f4").tobytes()])
 async def test_wrong_inputs_are_refused_and_cost_nobody_the_step(session: FakeSession, data: bytes) -> None:
     conductor, a = await alone(session)
@@ -139,13 +132,6 @@ async def test_a_step_waits_for_all_who_play_and_runs_once(
     assert session.steps[1:] == [{"a": 0.25, "b": -0.5}]
     assert told(a).observation.tolist() == [0.25]
     assert told(b).observation.tolist() == [-0.5]
-
-
-async def test_an_agent_named_twice_in_one_step_is_refused(session: FakeSession) -> None:
-    conductor, a = await alone(session)
-    with pytest.raises(LocalProtocolError, match="named twice"):
-        await conductor.step([(a, inputs(0.1)), (a, inputs(0.2))])
-    assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
 
 
 async def test_the_first_reset_waits_for_the_quorum(session: FakeSession, autojump_clock: object) -> None:
@@ -242,26 +228,6 @@ async def test_a_seed_that_was_drawn_gives_way_to_one_that_was_given(
     assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 5
 
 
-@pytest.mark.parametrize("gives_up", [False, True])
-async def test_the_seed_of_who_waits_no_longer_is_forgotten(
-    session: FakeSession, autojump_clock: object, *, gives_up: bool
-) -> None:
-    conductor = conductor_of(session, quorum=2)
-    a, b, c = attach(conductor, "a"), attach(conductor, "b", TWO), attach(conductor, "a")
-
-    async def waits_in_vain() -> None:
-        with pytest.raises(OspBridgeError, match="quorum is 2" if gives_up else "given back"):
-            await conductor.reset([a], 7, 1)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(waits_in_vain)
-        await trio.testing.wait_all_tasks_blocked()
-        if not gives_up:
-            conductor.leave([a])
-    await together(lambda: conductor.reset([b], DrawnSeed(9), 2), lambda: conductor.reset([c], 0, 1))
-    assert session.seeds == [9]
-
-
 async def test_the_seed_of_who_joins_a_reset_under_way_is_not_kept_for_the_next(
     autojump_clock: object,
 ) -> None:
@@ -333,23 +299,6 @@ async def test_whoever_leaves_after_acting_takes_its_inputs_along(
         conductor.leave([a])
     await play(conductor, b, 0.5)
     assert session.steps[-1] == {"a": 0.0, "b": 0.5}
-
-
-async def test_one_can_attach_while_a_step_is_under_way(autojump_clock: object) -> None:
-    session = FakeSession("a", "b", think=5.0)
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 1, 1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(play, conductor, a, 0.25)
-        await trio.sleep(1)
-        b = attach(conductor, "b", TWO)
-        nursery.start_soon(conductor.reset, [b], 0, 2)
-        await trio.sleep(10)
-        assert told(a).observation.tolist() == [0.25]
-        assert conductor.lockstep.waiting == [b]
-        conductor.leave([a])
-    assert b.state is State.PLAYING
 
 
 # --- reset policies ------------------------------------------------------------------------------------------------
@@ -457,20 +406,6 @@ async def test_a_thread_that_waits_for_itself_is_told_so_soon(
     with pytest.raises(AgentsInUse, match="same thread"):
         await conductor.reset([b], 1, thread)
     assert trio.current_time() - begun < 5.0
-
-
-async def test_two_threads_of_a_process_may_wait_for_each_other(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    session.ending = {"a": 1}
-    conductor = conductor_of(session)
-    a, b = attach(conductor, "a"), attach(conductor, "b")
-    await conductor.reset([a], 1, 1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 0, 2)
-        await trio.sleep(10)
-        assert (await play(conductor, a, 0.5)).terminated
-    assert b.state is State.PLAYING
 
 
 # --- attaching -----------------------------------------------------------------------------------------------------
@@ -595,24 +530,6 @@ async def test_a_reset_on_a_lost_session_is_tried_again_once_it_is_rebuilt(
         conductor._keeper.broken = ""
         conductor._changed()
     assert session.seeds == [9]
-
-
-async def test_a_second_failed_reset_is_the_error_of_those_who_wait(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    session.reset_errors = [SessionLost("once"), SessionLost("twice")]
-    a = attach(conductor, "a")
-
-    async def fails() -> None:
-        with pytest.raises(SessionLost, match="twice"):
-            await conductor.reset([a], 9, 1)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(fails)
-        await trio.sleep(1)
-        conductor._keeper.broken = ""
-        conductor._changed()
 
 
 async def test_a_reset_whose_first_step_is_in_doubt_since_datagrams_come_twice_is_tried_more_often(

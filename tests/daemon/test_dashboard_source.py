@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import trio
 
 from ospbridge.daemon import dashboard_source as bounds
 from ospbridge.daemon.conductor import Conductor
@@ -13,7 +12,7 @@ from ospbridge.dashboard.source import Source
 from ospbridge.errors import AgentNotFound, SimulatorNotFound
 from ospbridge.hub.replies import Kind
 from ospbridge.observe.recent import Recent
-from tests.daemon.stage import FakeSession, alone, attach, conductor_of, play
+from tests.daemon.stage import FakeSession, alone, conductor_of, play
 
 
 @pytest.fixture
@@ -42,24 +41,6 @@ async def test_an_agent_is_watched_from_now_on(session: FakeSession) -> None:
         await play(conductor, a, 0.25)
         assert [m.step for m in (await watching.moments()).moments] == [3]
     assert conductor.observers.channels == {}
-
-
-@pytest.mark.trio
-async def test_who_waits_is_told_as_soon_as_something_happens(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    told: list[int] = []
-    with looking_at(conductor).watching("", "a") as watching:
-
-        async def wait() -> None:
-            told.append(len((await watching.moments()).moments))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not told
-            await conductor.reset([a], 7, 1)
-    assert told == [1]
 
 
 @pytest.mark.trio

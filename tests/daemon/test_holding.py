@@ -31,14 +31,6 @@ def test_time_that_was_held_is_counted_once_however_many_hold() -> None:
     assert (holds.left(30.0), holds.spent(30.0), holds.reason) == (0.0, 14.0, "")
 
 
-def test_a_hold_that_lasts_longer_than_it_may_counts_no_further() -> None:
-    holds = Holds()
-    holds.begin("a", 10.0, 5.0, "weights")
-    assert (holds.left(40.0), holds.spent(40.0)) == (0.0, 5.0)
-    holds.end("a", 50.0)
-    assert holds.spent(60.0) == 5.0
-
-
 @pytest.fixture
 def session() -> FakeSession:
     return FakeSession("a", "b")
@@ -207,20 +199,6 @@ async def test_a_reset_goes_on_at_once_without_a_holder_that_will_not_ask(
             assert bool(conductor.lockstep.playing) is (how != "lets go")
         await trio.testing.wait_all_tasks_blocked()
         assert conductor.lockstep.playing == [b]
-
-
-@pytest.mark.trio
-async def test_a_reset_does_not_wait_for_a_holder_that_has_no_episode_here(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, told = seated(session)
-    began = trio.current_time()
-    with conductor.holding(holder, 500.0, "waits for weights"):
-        await conductor.reset([b], 8, 2)
-    assert trio.current_time() == began
-    assert conductor.lockstep.playing == [b]
-    assert a.state is State.ATTACHED
-    assert told == [(500.0, "waits for weights")]
 
 
 @pytest.mark.trio

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +23,6 @@ from ospbridge.errors import (
     SimulatorNotFound,
     StepUncertain,
 )
-from ospbridge.interface import Endpoint
 from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
 from tests.daemon.stage import ONE
@@ -86,21 +84,6 @@ async def running(simulator: UdpSimulator, **settings: Any) -> AsyncIterator[Con
 async def until(condition: Callable[[], object]) -> None:
     while not condition():
         await trio.sleep(0.005)
-
-
-async def test_who_comes_before_the_agents_are_there_is_told_to_wait_for_the_simulator(
-    document: UdpSimulator, equipping: Equipping
-) -> None:
-    async with running(document) as conductor:
-        await equipping.reached.wait()
-        assert not conductor.ready
-        assert conductor.connection != "joined"
-        with pytest.raises(SimulatorNotFound):
-            conductor.attach(["agent1"], ONE)
-        equipping.may.set()
-        await until(lambda: conductor.ready)
-        (attachment,) = conductor.attach(["agent1"], ONE)
-        assert attachment.name == "agent1"
 
 
 @pytest.mark.parametrize("kind", [SessionLost, QueryTimeout])
@@ -217,34 +200,3 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told(
             may.set()
             await until(lambda: conductor.ready)
     assert [line for line in logs if "Too many open files" in line.get("reason", "")]
-
-
-async def test_a_host_whose_name_nobody_looks_up_yet_is_waited_for_as_a_simulator_is(
-    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the daemon starts sooner than its host has a network."""
-    resolving = socket.getaddrinfo
-    missing = [1, 2]
-
-    def looked_up(*given: Any, **kind: Any) -> Any:
-        if missing:
-            missing.pop()
-            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return resolving(*given, **kind)
-
-    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
-    with capture_logs() as logs:
-        async with running(document) as conductor:
-            await until(lambda: conductor.ready)
-    (waiting,) = [line for line in logs if line["event"] == "waiting for the simulator"]
-    assert "Temporary failure" in waiting["reason"]
-
-
-async def test_who_comes_to_a_simulator_that_is_given_up_is_told_so_and_not_to_wait_for_it() -> None:
-    conductor = Conductor(Settings(hub=Path("hub"), simulator=Endpoint("127.0.0.1", 45454)))
-    conductor._keeper.give_up(SessionLost("it fell silent", hint="wait"))
-    conductor._keeper.ended(SessionLost("it was lost too often", hint="start the daemon again"))
-    with pytest.raises(SimulatorNotFound, match="given up: it was lost too often") as caught:
-        conductor.attach(["agent1"], ONE)
-    assert caught.value.hint == "start the daemon again"
-    assert not conductor.ready

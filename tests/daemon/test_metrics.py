@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import json
-import os
 import re
 import socket
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,33 +191,6 @@ async def served() -> AsyncIterator[list[Any]]:
                 await trio.sleep(0.01)
             yield logs
             nursery.cancel_scope.cancel()
-
-
-@pytest.mark.trio
-async def test_a_connection_that_the_host_denies_costs_the_daemon_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    accept = trio.SocketListener.accept
-    denied = [errno.EPERM, errno.EPROTO]
-
-    async def denying(listener: trio.SocketListener) -> trio.SocketStream:
-        stream = await accept(listener)
-        if denied:
-            await stream.aclose()
-            number = denied.pop()
-            raise OSError(number, os.strerror(number))
-        return stream
-
-    monkeypatch.setattr(trio.SocketListener, "accept", denying)
-    monkeypatch.setattr(metrics_server, "AGAIN_AFTER", 0.01)
-    async with served() as logs:
-        answered = 0
-        while answered != 200:
-            with suppress(OSError, http.client.HTTPException):
-                answered, _, _ = await trio.to_thread.run_sync(get, logs[0]["url"])
-            await trio.sleep(0.01)
-    told = [(line["event"], line.get("reason", "")) for line in logs[1:]]
-    assert told == [("metrics are opened again", str(OSError(errno.EPROTO, os.strerror(errno.EPROTO))))]
 
 
 @pytest.mark.trio

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, StepUncertain
 from tests.daemon.stage import (
     ONE,
@@ -133,21 +132,6 @@ async def test_whoever_takes_the_agent_over_abandons_the_others_episode(
     ]
 
 
-async def test_a_mismatch_at_the_audit_is_recorded_as_it_is_told(
-    session: FakeSession, tmp_path: Path
-) -> None:
-    session.ending, session.audit_says = {"a": 2}, "a step too many"
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        for _ in range(2):
-            await play(conductor, a, 0.5)
-    assert ends(tmp_path) == [(2, "truncated", "a step too many")]
-    (episode,) = episodes(tmp_path)
-    assert (episode.terminated.tolist(), episode.truncated.tolist()) == ([False, False], [False, True])
-
-
 async def test_a_lost_step_is_recorded_as_the_last_observation_again(
     session: FakeSession, tmp_path: Path
 ) -> None:
@@ -244,22 +228,6 @@ async def test_who_is_never_told_has_a_truncated_episode_all_the_same(
     assert (steps, how) == (1, "truncated")
     assert "not acted for" in reason
     assert later == ([] if leaves else [(1, "abandoned", "closed before its end")])
-
-
-async def test_any_both_sides_of_an_abandoned_episode_are_recorded(
-    session: FakeSession, autojump_clock: object, tmp_path: Path
-) -> None:
-    conductor = conductor_of(session, reset_policy=ResetPolicy.ANY)
-    with recorded(conductor, tmp_path):
-        a, b = await both_playing(conductor)
-        await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(conductor.reset, [a], 0, 1)
-            await trio.testing.wait_all_tasks_blocked()
-            told = await play(conductor, b, 0.75)
-        conductor.leave([a, b])
-    assert ends(tmp_path, "a") == [(1, "abandoned", "reset before its end")]
-    assert ends(tmp_path, "b") == [(2, "truncated", told.reason)]
 
 
 async def test_what_is_under_way_when_it_closes_is_written(

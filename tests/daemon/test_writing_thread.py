@@ -111,12 +111,6 @@ def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(tmp_path:
     assert (last["recorded"], last["dropped"]) == (101 - dropped, dropped)
 
 
-def test_an_episode_larger_than_all_room_is_written_when_nothing_waits(tmp_path: Path) -> None:
-    with WritingThread(tmp_path, largest=1) as thread:
-        thread.put(made_up(1))
-    assert seeds(tmp_path) == [1]
-
-
 def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room_again(
     tmp_path: Path, disk: Disk
 ) -> None:
@@ -154,18 +148,6 @@ def test_trouble_that_comes_and_goes_is_told_at_most_once_a_minute(
         disk.error = OSError(errno.ENOSPC, "No space left on device")
         thread.put(made_up(4))
     assert [entry["dropped"] for entry in logs if entry["log_level"] == "error"] == [1, 4]
-
-
-def test_a_directory_that_vanishes_is_used_again_when_it_is_back(tmp_path: Path) -> None:
-    directory = tmp_path / "mounted"
-    with capture_logs() as logs, WritingThread(directory) as thread:
-        directory.rmdir()
-        thread.put(made_up(1))
-        await_counts(thread, recorded=0, dropped=1)
-        directory.mkdir()
-        thread.put(made_up(2))
-    assert seeds(directory) == [2]
-    assert [entry["log_level"] for entry in logs] == ["error", "info", "info"]
 
 
 def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(tmp_path: Path, disk: Disk) -> None:

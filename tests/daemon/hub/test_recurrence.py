@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.daemon.attachment import State
 from ospbridge.daemon.hub.recurrence import Recurrence
-from ospbridge.errors import LocalProtocolError, TaskError
+from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.decoding import decode_reply
 from ospbridge.hub.framing import HEAD
-from ospbridge.hub.recurring import AgainFrame
 from ospbridge.hub.replies import Numbers
 from tests.daemon.stage import ONE, FakeSession, conductor_of, inputs, told
 
@@ -61,16 +59,6 @@ def numbers_of(given: Any) -> list[list[float]]:
     return [np.frombuffer(each, "<f4").tolist() for each in given]
 
 
-async def test_one_step_more_is_that_of_the_same_agent(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a")
-    recurrence = learned(moves_of(attachments, 0.5))
-    assert recurrence.lone is None
-    for value in (0.25, 0.75):
-        assert more(recurrence, moves_of(attachments, value)) == (moves_of(attachments, value), None)
-        frame = AgainFrame(1)
-        assert recurrence.lone == (attachments[0], frame.head, len(frame.frame))
-
-
 async def test_one_step_more_of_several_is_read_with_their_inputs(conductor: Conductor) -> None:
     attachments = await playing(conductor, "a", "b", "c")
     recurrence = learned(moves_of(attachments, 0, 0, 0))
@@ -80,23 +68,6 @@ async def test_one_step_more_of_several_is_read_with_their_inputs(conductor: Con
     assert numbers_of(known[1]) == [[0.25], [0.5], [-1]]
     assert conductor.barrier.act(*known) == attachments
     assert numbers_of(conductor.lockstep.actions.values()) == [[0.25], [0.5], [-1]]
-
-
-async def test_without_a_step_there_is_not_one_more(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a", "b")
-    recurrence = learned(moves_of(attachments, 0, 0))
-    recurrence.forget()
-    for none in (Recurrence(), recurrence, learned([])):
-        with pytest.raises(LocalProtocolError, match="there was none before"):
-            none.moves(bytes(8))
-        assert none.reply() is None
-
-
-@pytest.mark.parametrize("size", [0, 4, 7, 12])
-async def test_one_step_more_has_actions_of_the_same_sizes(size: int, conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a", "b")
-    with pytest.raises(LocalProtocolError, match=f"have {size} bytes, those before had 8"):
-        learned(moves_of(attachments, 0, 0)).moves(bytes(size))
 
 
 async def test_a_number_beyond_what_one_task_takes_as_it_is_is_for_the_tasks(
@@ -117,42 +88,6 @@ async def test_what_is_no_action_is_read_one_by_one(conductor: Conductor, number
     moves = one_by_one(learned(moves_of(attachments, 0, 0)), moves_of(attachments, 0.25, number))
     with pytest.raises(LocalProtocolError, match="number 0 of an action of agent 'b'"):
         conductor.barrier.act(moves)
-
-
-async def test_where_one_plays_no_more_they_are_read_one_by_one(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a", "b")
-    recurrence = learned(moves_of(attachments, 0, 0))
-    attachments[1].state = State.DONE
-    moves = moves_of(attachments, 0.25, 0.5)
-    assert one_by_one(recurrence, moves) == moves
-
-
-async def test_where_a_task_cannot_read_one_they_are_read_one_by_one(
-    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Any) -> Any:
-        raise TaskError("its expression fails")
-
-    attachments = await playing(conductor, "a", "b")
-    monkeypatch.setattr(attachments[1].held.task, "as_given", None)
-    recurrence = learned(moves_of(attachments, 0, 0))
-    monkeypatch.setattr(attachments[1].held.task, "inputs", fail)
-    moves = moves_of(attachments, 0.25, 0.5)
-    assert one_by_one(recurrence, moves) == moves
-
-
-async def test_other_agents_begin_anew(conductor: Conductor) -> None:
-    attachments = await playing(conductor, "a", "b", "c")
-    moves = moves_of(attachments, 0.25, 0.5, 1)
-    recurrence = learned(moves)
-    assert more(recurrence, moves)[0] == moves
-    recurrence.learn(moves[:2])
-    assert more(recurrence, moves[:2])[0] == moves[:2]
-    recurrence.learn(moves[1:])
-    assert more(recurrence, moves[1:])[0] == moves[1:]
-    longer = [(attachment, bytes(8)) for attachment, _ in moves[1:]]
-    recurrence.learn(longer)
-    assert more(recurrence, longer)[0] == longer
 
 
 @pytest.mark.parametrize("names", ["a", "abc"])

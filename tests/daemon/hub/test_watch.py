@@ -17,7 +17,6 @@ from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Refusal
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Status, Step
 from ospbridge.hub.status import StatusReply
-from ospbridge.osp.timing import Limits
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hubs import (
     Line,
@@ -26,10 +25,7 @@ from tests.daemon.hubs import (
     in_thread,
     observed,
     play,
-    seat,
     serving,
-    status,
-    values,
     wanted,
 )
 
@@ -63,33 +59,6 @@ async def test_one_environment_after_the_other_steps_without_anybody_waiting(
         await in_thread(play, path, "agent1", 300)
         await in_thread(play, path, "agent2", 300)
         assert conductor.steps == 602
-
-
-async def test_a_step_whose_barrier_stays_shut_leaves_the_hub_open(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=spin, quorum=2, limits=Limits(step=0.4)) as conductor:
-        told: list[Any] = []
-        one, other = await in_thread(seat, path, "agent1"), await in_thread(seat, path, "agent2")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(in_thread, one.reset, 5)
-            nursery.start_soon(in_thread, other.reset, 5)
-
-        async def step() -> None:
-            told.append(await in_thread(one.step, values(0.5)))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(step)
-            await in_thread(status, path)
-            assert not told
-        assert not told[0].truncated
-        late = await in_thread(other.step, values(0.5))
-        assert late.truncated
-        assert "was not acted for within 0.4 s, while agent1 waited" in late.reason
-        assert conductor.steps == 2
-        for each in (one, other):
-            await in_thread(each.close)
 
 
 async def test_what_is_said_before_the_reply_to_a_step_is_answered_behind_it(
@@ -207,38 +176,6 @@ async def test_who_does_not_read_the_replies_is_dismissed_and_its_agent_is_free(
         while conductor.lockstep.attachments:
             await trio.sleep(0.01)
         await in_thread(play, path, "agent1", 5)
-
-
-async def test_whoever_leads_gives_way_at_bounded_intervals(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "hub"
-    led = 0
-    lead = hub_watch.HubWatch.lead
-
-    async def counted(self: hub_watch.HubWatch, mine: hub_watch.Watched) -> None:
-        nonlocal led
-        before = self._barrier.steps
-        await lead(self, mine)
-        led += self._barrier.steps - before
-
-    monkeypatch.setattr(hub_watch.HubWatch, "lead", counted)
-    async with serving(document, path, spin=True) as conductor:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
-            await in_thread(play, path, "agent1", 500)
-            nursery.cancel_scope.cancel()
-        assert conductor.steps == 501
-        assert turns > 10
-    assert led > 0
 
 
 async def test_an_action_that_comes_while_the_leader_gives_way_is_stepped_at_once(
