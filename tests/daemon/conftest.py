@@ -1,4 +1,4 @@
-"""Simulators to join, in either profile."""
+"""Simulators to join, in either profile, and a session of one that exists only in memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ospbridge.daemon import joining, keeping
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.stage import FakeSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,12 @@ def simulator(profile: Profile) -> Iterator[UdpSimulator]:
 def document() -> Iterator[UdpSimulator]:
     with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as running:
         yield running
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    """Of two agents, in memory."""
+    return FakeSession("a", "b")
 
 
 @pytest.fixture(params=[True, False], ids=["leading", "never leading"])

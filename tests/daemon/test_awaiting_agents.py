@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_a_named_agent_that_is_not_there_is_waited_for_and_told_with_what_is(doc
 
 @pytest.mark.parametrize("changes", [{}, {"agents": ("agent1",)}, {"quorum": 2}], ids=str)
 def test_agents_that_other_clients_control_are_taken_once_they_are_free(
-    simulator: UdpSimulator, changes: dict[str, object]
+    simulator: UdpSimulator, changes: dict[str, Any]
 ) -> None:
     with BlockingSession.connect(simulator.address) as other:
         other.register("agent1", "agent2")

@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.trio
 
 
-@pytest.fixture
-def session() -> FakeSession:
-    return FakeSession("a", "b")
-
-
 async def one_has_acted(session: FakeSession, **changes: Any) -> tuple[Conductor, Absent, Attachment]:
     """Of two that play one has acted, with 0.25; the other is missing."""
     conductor = conductor_of(session, **changes)

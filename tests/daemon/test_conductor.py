@@ -51,11 +51,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.trio
 
 
-@pytest.fixture
-def session() -> FakeSession:
-    return FakeSession("a", "b")
-
-
 # --- one attachment ------------------------------------------------------------------------------------------------
 
 

@@ -15,11 +15,6 @@ from ospbridge.observe.recent import Recent
 from tests.daemon.stage import FakeSession, alone, conductor_of, play
 
 
-@pytest.fixture
-def session() -> FakeSession:
-    return FakeSession("a", "b")
-
-
 def looking_at(conductor: Conductor) -> DashboardSource:
     return DashboardSource(Overlook([conductor], [], []), Recent())
 

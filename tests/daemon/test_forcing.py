@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,6 +95,9 @@ def test_those_who_come_back_are_not_disconnected_for_ever(
     monkeypatch.setattr("ospbridge.daemon.forcing.RESTARTS", 2)
     refused = "the communication is not restarted again so soon"
 
+    def done(times: int) -> bool:
+        return len([*daemon.lines(RESTARTED), *daemon.lines(refused)]) == times
+
     with LocalDaemon(document.address, force_restart=True, agents=("agent1",)) as daemon:
         for times in range(1, 4):
             with ExitStack() as stack:
@@ -102,7 +106,7 @@ def test_those_who_come_back_are_not_disconnected_for_ever(
                         other.restart_communication()
                     other = stack.enter_context(BlockingSession.connect(document.address))
                     other.register("agent1")
-                until(lambda times=times: len([*daemon.lines(RESTARTED), *daemon.lines(refused)]) == times)
+                until(partial(done, times))
                 if times < 3:
                     daemon.rebuilt(times)
         assert (len(daemon.lines(RESTARTED)), len(daemon.lines(refused))) == (2, 1)

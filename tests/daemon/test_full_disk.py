@@ -76,32 +76,6 @@ def fill(disk: Path) -> Path:
             return filler
 
 
-def test_recording_goes_on_once_there_is_room_again(big: UdpSimulator, small_disk: Path) -> None:
-    directory = small_disk / "recorded"
-    with LocalDaemon(big.address, make_task=SHORT, record=directory) as daemon:
-        env = gymnasium.make("ospbridge/Agent-v0")
-        filler = fill(small_disk)
-        play(env, 3)
-        until(lambda: _recording(daemon).dropped == 3)
-        until(lambda: daemon.lines("episodes are not recorded"))
-        (line,) = daemon.lines("episodes are not recorded")
-        assert "No space left" in line["reason"]
-        filler.unlink()
-        play(env, 1)
-        until(lambda: _recording(daemon).recorded == 1)
-        until(lambda: len(daemon.lines("episodes are recorded again")) == 1)
-        env.close()
-        assert daemon.end() == 0
-    assert len(list(directory.glob("*.npz"))) == 1
-    assert not list(directory.glob(".*.part"))
-
-
-def _recording(daemon: LocalDaemon) -> Any:
-    found = daemon.status().recording
-    assert found is not None
-    return found
-
-
 def test_what_finds_no_room_in_the_spool_waits_in_memory_until_there_is(
     big: UdpSimulator, small_disk: Path
 ) -> None:

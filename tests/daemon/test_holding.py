@@ -31,11 +31,6 @@ def test_time_that_was_held_is_counted_once_however_many_hold() -> None:
     assert (holds.left(30.0), holds.spent(30.0), holds.reason) == (0.0, 14.0, "")
 
 
-@pytest.fixture
-def session() -> FakeSession:
-    return FakeSession("a", "b")
-
-
 class Seated(NamedTuple):
     """Who holds, on agent a, and who waits, on agent b; ``told`` is what the latter hears of holds."""
 
@@ -224,31 +219,3 @@ async def test_of_several_holders_the_last_is_waited_for_and_each_no_longer_than
     assert trio.current_time() - began == pytest.approx(50.0)
     assert conductor.lockstep.playing == [b]
     assert len(told) == 1
-
-
-@pytest.mark.trio
-async def test_a_drivers_reset_waits_for_another_driver_of_this_process(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    one, two = Driver("relay one", 1), Driver("relay two", 1)
-    a, b = attach(conductor, "a", one), attach(conductor, "b", two)
-    session.ending = {"a": 1, "b": 2}
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 0, 0)
-        await conductor.reset([a], 9, 0)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.step, [(b, inputs(0.5))])
-        await conductor.step([(a, inputs(0.25))])
-    async with trio.open_nursery() as nursery:
-        # The other one plays on, waits for weights, and ends its episode later; then it waits for weights again.
-        nursery.start_soon(conductor.reset, [a], 8, 0)
-        for _ in range(2):
-            with conductor.holding(two, 500.0, "waits for weights"):
-                await trio.sleep(100)
-            if b.state is State.PLAYING:
-                await conductor.step([(b, inputs(0.5))])
-        assert a.state is State.WAITING
-        await conductor.reset([b], 0, 0)
-    assert session.seeds == [9, 8]
-    assert conductor.lockstep.playing == [a, b]

@@ -88,15 +88,6 @@ def test_what_the_daemon_starts_does_not_speak_for_it(manager: Manager) -> None:
     assert variables == {"HOME": "/"}
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}],
-)
-def test_no_watchdog_waits_for_us(variables: dict[str, str]) -> None:
-    with Notifier(variables) as notifier:
-        assert notifier.watchdog is None
-
-
 async def supervised(notifier: Notifier, overlook: Any, seconds: float) -> None:
     with trio.move_on_after(seconds):
         await supervise(notifier, overlook)

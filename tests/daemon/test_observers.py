@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 ME = object()
 
 
-@pytest.fixture
-def session() -> FakeSession:
-    return FakeSession("a", "b")
-
-
 async def seen(conductor: Conductor, name: str = "a", after: int = 0) -> list[Moment]:
     return (await conductor.observers.since(name, ME, after, 0.0)).moments
 

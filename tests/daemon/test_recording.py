@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import trio
 
-from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, StepUncertain
+from ospbridge.errors import BarrierStuck, LocalProtocolError, StepUncertain
 from tests.daemon.stage import (
     ONE,
     TWO,
@@ -30,11 +29,6 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
 
 pytestmark = pytest.mark.trio
-
-
-@pytest.fixture
-def session() -> FakeSession:
-    return FakeSession("a", "b")
 
 
 def ends(directory: Path, name: str = "a") -> list[tuple[int, str, str]]:
@@ -103,16 +97,6 @@ async def test_a_reset_or_a_close_before_the_end_abandons(session: FakeSession, 
     ]
 
 
-async def test_an_episode_without_a_step_is_not_written(session: FakeSession, tmp_path: Path) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        await conductor.reset([a], 7, 1)
-        conductor.leave([a])
-    assert episodes(tmp_path) == []
-
-
 async def test_whoever_takes_the_agent_over_abandons_the_others_episode(
     session: FakeSession, tmp_path: Path
 ) -> None:
@@ -160,27 +144,6 @@ async def test_a_step_that_raises_loses_the_episode(session: FakeSession, tmp_pa
             await play(conductor, a, 0.25)
     assert ends(tmp_path) == [(1, "lost", "nobody moves")]
     assert episodes(tmp_path)[0].truncated.tolist() == [True]
-
-
-async def test_the_step_in_which_an_environment_dies_is_not_of_its_episode(
-    autojump_clock: object, tmp_path: Path
-) -> None:
-    session = FakeSession("a", "b", think=1.0)
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        await play(conductor, a, 0.5)
-        async with trio.open_nursery() as nursery:
-
-            async def dies() -> None:
-                with pytest.raises(OspBridgeError, match="given back"):
-                    await play(conductor, a, 0.25)
-
-            nursery.start_soon(dies)
-            await trio.sleep(0.5)
-            conductor.leave([a], "gone")
-    assert ends(tmp_path) == [(1, "abandoned", "gone")]
 
 
 # --- episodes that are cut while their environment is silent ---------------------------------------------------------

@@ -169,28 +169,3 @@ def test_after_kill_9_every_episode_that_was_recorded_can_be_read(
     half = [file.name for file in out.iterdir() if file not in recorded_files(out)]
     assert len(half) <= 1
     assert all(name.startswith(".") and name.endswith(".part") for name in half)
-
-
-def test_a_disk_that_fails_costs_episodes_but_not_the_daemon(document: UdpSimulator, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with LocalDaemon(document.address, record=out) as daemon, closing(seat_of("agent1")) as seat:
-
-        def dropped() -> int:
-            recording = daemon.status().recording
-            assert recording is not None
-            return recording.dropped
-
-        out.rmdir()
-        for seed in range(1, 4):
-            seat.reset(seed)
-            assert not seat.step(values(0.5)).truncated
-        until(lambda: dropped() == 2)
-        (error,) = daemon.lines("episodes are not recorded")
-        assert (error["level"], error["dropped"]) == ("error", 1)
-        assert str(out) in error["reason"]
-        assert error["hint"]
-        out.mkdir()
-        seat.reset(4)
-        until(lambda: daemon.lines("episodes are recorded again"))
-        assert dropped() == 2
-    assert [episode.seed for episode in read_recording(out)] == [3]

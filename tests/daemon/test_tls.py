@@ -104,31 +104,6 @@ def test_an_environment_plays_over_tls_as_beside_the_daemon(
         assert daemon.status().agents[0].state == "free"
 
 
-def test_a_hub_whose_name_nobody_looks_up_yet_is_waited_for(
-    document: UdpSimulator, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = authority.issue("environment")
-    with hub(document, authority.issue("daemon")) as (_, bridge):
-        resolving = socket.getaddrinfo
-        missing: list[int] = []
-
-        def looked_up(*given: Any, **kind: Any) -> Any:
-            if missing:
-                raise socket.gaierror(missing.pop(), "so it is")
-            return resolving(*given, **kind)
-
-        monkeypatch.setattr(socket, "getaddrinfo", looked_up)
-        missing[:] = [socket.EAI_AGAIN] * 2
-        HubClient.connect(bridge, tls=mine, wait=10.0).close()
-        missing[:] = [socket.EAI_AGAIN]
-        with pytest.raises(HubNotFound, match="does not resolve: so it is") as caught:
-            HubClient.connect(bridge, tls=mine)
-        assert "name server" in caught.value.hint
-        missing[:] = [socket.EAI_NONAME]
-        with pytest.raises(ConfigurationError, match="does not resolve: so it is"):
-            HubClient.connect(bridge, tls=mine, wait=10.0)
-
-
 def test_an_environment_killed_in_the_barrier_frees_its_agent(
     document: UdpSimulator, authority: Authority
 ) -> None:

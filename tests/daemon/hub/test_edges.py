@@ -40,7 +40,7 @@ async def test_a_step_before_any_hello_costs_its_own_connection_and_no_other(
     path = tmp_path / "hub.sock"
     async with serving(document, path, spin=spin):
         with closing(Line(path)) as line:
-            await refused(line, *acting(0.25), "expected a hello, got Step")
+            await refused(line, Step([("agent1", ACTION)]), "expected a hello, got Step")
         with closing(await in_thread(Line.playing, path, "agent1")) as other:
             assert isinstance(await in_thread(other.ask, *acting(0.25)), Feedbacks)
 
