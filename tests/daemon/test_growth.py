@@ -53,6 +53,7 @@ async def test_episodes_that_are_over_leave_nothing_behind(tmp_path: Path) -> No
                 await trio.sleep(0.005)
             gc.collect()
             found.append((sys.getallocatedblocks(), descriptors(), threads()))
-    (_, *_), before, after = found
+    _, before, after = found
     assert after[0] - before[0] < ROOM, found
-    assert after[1:] == before[1:], found
+    # A thread of an earlier test may end meanwhile.
+    assert all(later <= earlier for earlier, later in zip(before[1:], after[1:], strict=True)), found
