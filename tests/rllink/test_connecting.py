@@ -42,31 +42,12 @@ def test_a_dialect_that_was_proven_is_remembered(dialect: Dialect) -> None:
     assert attempts.next_attempt().dialect is dialect
 
 
-def test_a_learner_that_comes_back_as_another_release_is_found() -> None:
-    attempts = plan()
-    attempts.greeted()
-    attempts.ended(End.CLOSED)
-    tried = []
-    for _ in range(4):
-        tried.append(attempts.next_attempt().dialect)
-        attempts.ended(End.CLOSED)
-    assert JSON in tried
-    assert MSGPACK in tried
-
-
 @BOTH
 def test_a_dialect_that_was_given_is_the_only_one(dialect: Dialect) -> None:
     attempts = plan(dialect)
     for how in itertools.islice(itertools.cycle(End), 12):
         assert attempts.next_attempt().dialect is dialect
         attempts.ended(how)
-
-
-@pytest.mark.parametrize("how", [End.REFUSED, End.SILENT])
-def test_only_a_server_that_closes_says_anything_about_its_dialect(how: End) -> None:
-    attempts = plan()
-    attempts.ended(how)
-    assert attempts.next_attempt().dialect is MSGPACK
 
 
 def test_a_reset_says_nothing_of_the_dialect_unless_it_comes_again() -> None:
@@ -98,14 +79,6 @@ def test_pauses_double_up_to_a_limit(how: End, first: float, longest: float) -> 
     assert pauses[1] == 2 * first
     assert pauses == sorted(pauses)
     assert pauses[-1] == longest
-
-
-def test_a_server_that_is_just_starting_is_not_kept_waiting_by_how_long_it_was_absent() -> None:
-    attempts = plan()
-    for _ in range(8):
-        attempts.ended(End.REFUSED)
-    attempts.ended(End.CLOSED)
-    assert attempts.next_attempt() == Attempt(RECYCLING, JSON)
 
 
 def test_a_pong_starts_the_count_anew() -> None:

@@ -7,18 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge.errors import LocalProtocolError
-from ospbridge.interface import BoxSpace, DiscreteSpace, Space
+from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.checking import NOTHING_MORE, RLLIB, Needs, check_fragment, check_fragments
-from ospbridge.rllink.cutting import cut, split
-from ospbridge.rllink.dialects import DIALECTS, MSGPACK, Dialect
+from ospbridge.rllink.cutting import MESSAGE, cut, split
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
 from tests.rllink.episodes import assert_equal, episode
+from tests.rllink.recordings import decoded
 
 BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 
@@ -64,12 +66,6 @@ def test_arrays_of_the_right_form_are_kept_without_a_copy() -> None:
     assert again.rewards is sent.rewards
 
 
-def test_other_numbers_become_float32_and_int64() -> None:
-    sent = EpisodeFragment("x", [[0, 1], [2, 3]], np.array([1], np.uint8), np.array([0.5]))  # type: ignore[arg-type]  # lists are taken too
-    assert sent.observations.dtype == sent.rewards.dtype == np.float32
-    assert sent.actions.dtype == np.int64
-
-
 @pytest.mark.parametrize(
     "changes, named",
     [
@@ -95,12 +91,18 @@ def test_arrays_of_another_form_are_refused_with_the_episodes_name(
 
 # --- the check before sending --------------------------------------------------------------------------------------
 
+GOOD: list[tuple[dict[str, Any], Needs]] = [
+    ({}, Needs(observation_size=4, action=DiscreteSpace(3), dist_inputs_size=3)),
+    ({"actions": np.array([0, 2, 2, 1])}, Needs(action=DiscreteSpace(3))),
+    ({"action": 2, "actions": np.full((4, 2), 7.5)}, Needs(action=box(2), dist_inputs_size=4)),
+    ({"id": "", "action_dist_inputs": None, "action_logp": None}, NOTHING_MORE),
+]
+"""A policy draws numbers from outside of the box, too."""
 
-@pytest.mark.parametrize("action", [0, 2])
-def test_a_good_episode_passes(action: int) -> None:
-    space: Space = box(2) if action else DiscreteSpace(3)
-    dist = 4 if action else 3
-    check_fragment(episode(10, action=action), Needs(observation_size=4, action=space, dist_inputs_size=dist))
+
+@pytest.mark.parametrize("given, needs", GOOD, ids=range(len(GOOD)))
+def test_an_episode_that_fits_passes(given: dict[str, Any], needs: Needs) -> None:
+    check_fragments([episode(4, **given)], needs)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +139,6 @@ def test_a_bad_episode_is_named_with_its_row(needs: Needs, changes: dict[str, An
     assert "does not survive" in caught.value.hint
 
 
-def test_one_bad_episode_among_good_ones_is_named() -> None:
-    with pytest.raises(LocalProtocolError, match="episode 'bad' has no steps"):
-        check_fragments([episode(3), episode(1, id="bad", rewards=np.zeros(0)), episode(3)])
-
-
 @pytest.mark.parametrize("name", ["observations", "rewards", "action_logp", "action_dist_inputs", "actions"])
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e39])
 def test_a_number_that_is_not_finite_is_named_with_its_row(name: str, number: float) -> None:
@@ -150,14 +147,6 @@ def test_a_number_that_is_not_finite_is_named_with_its_row(name: str, number: fl
     changes: dict[str, Any] = {name: array}
     with pytest.raises(LocalProtocolError, match=rf"episode 'bad', row 2 of {name}: .*(nan|inf)"):
         check_fragment(replace(episode(4, action=2, id="bad"), **changes))
-
-
-def test_what_only_records_needs_no_outputs_of_a_policy() -> None:
-    check_fragment(episode(4, id="", action_logp=None, action_dist_inputs=None), NOTHING_MORE)
-
-
-def test_sampled_actions_may_lie_outside_of_the_box() -> None:
-    check_fragment(episode(4, action=2, actions=np.full((4, 2), 7.5)), Needs(action=box(2)))
 
 
 # --- cutting -------------------------------------------------------------------------------------------------------
@@ -174,16 +163,93 @@ def test_the_pieces_of_an_episode_make_up_the_whole(steps: int, data: st.DataObj
     check_fragments([first, second])
 
 
-def test_where_pieces_are_not_known_to_belong_together_the_first_is_truncated() -> None:
-    first, second = cut(episode(4), 2, continued=False)
-    assert (first.terminated, first.truncated) == (False, True)
-    assert (second.terminated, second.truncated) == (True, False)
-
-
 @pytest.mark.parametrize("at", [0, 4, -1, 9])
 def test_a_cut_that_would_leave_nothing_is_refused(at: int) -> None:
     with pytest.raises(LocalProtocolError, match="cannot be cut"):
         cut(episode(4), at, continued=True)
+
+
+def test_numbers_that_lie_apart_in_memory_are_sent_as_they_are() -> None:
+    whole = episode(6)
+    apart = episode(
+        3,
+        observations=np.asfortranarray(whole.observations[:4]),
+        actions=whole.actions[::2],
+        rewards=whole.rewards[::2],
+    )
+    assert all(array.flags.c_contiguous for array in (apart.observations, apart.actions, apart.rewards))
+    _, message = decoded(MSGPACK.encode(Episodes((apart,))))
+    assert isinstance(message, Episodes)
+    assert_equal(message.fragments[0], apart)
+
+
+@BOTH
+@pytest.mark.parametrize("number", [0, 1, 2**62])
+def test_who_lived_an_episode_and_by_which_weights_comes_along(dialect: Dialect, number: int) -> None:
+    fragment = episode(
+        2, agent="cart", simulator="10.0.0.1:45454", weights_seq_no=number, t_started=5, choices=7
+    )
+    _, message = decoded(dialect.encode(Episodes((fragment,))))
+    assert isinstance(message, Episodes)
+    (found,) = message.fragments
+    assert (found.agent, found.simulator, found.weights_seq_no) == ("cart", "10.0.0.1:45454", number)
+    assert (found.id, found.t_started, found.t, found.choices) == (fragment.id, 5, 7, 7)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"weights_seq_no": -1},
+        {"weights_seq_no": True},
+        {"agent": 3},
+        {"choices": -1},
+        {"choices": True},
+        {"choices": "3"},
+        "text",
+        [],
+    ],
+)
+def test_what_other_clients_keep_in_their_own_place_is_no_mistake(said: Any) -> None:
+    told = {"obs": [[0], [1]], "actions": [0], "rewards": [1], "terminated": True, "truncated": False}
+    message = JSON.decode(orjson.dumps({"type": "EPISODES", "episodes": [told | {"custom_data": said}]}))
+    assert isinstance(message, Episodes)
+    (found,) = message.fragments
+    assert (found.weights_seq_no, found.agent, found.choices) == (None, "", None)
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST, LARGEST / 2, 1e-45, -0.0])
+def test_the_largest_and_the_smallest_numbers_pass(value: float) -> None:
+    check_fragment(episode(3, rewards=np.full(3, value, np.float32)))
+
+
+@BOTH
+def test_an_episode_and_messages_of_exactly_the_limit_are_not_cut(dialect: Dialect) -> None:
+    fragments = [episode(4, seed=seed) for seed in range(3)]
+    size = sum(dialect.size(fragment) for fragment in fragments)
+    (message,) = split(fragments, dialect, await_weights=False, largest=size + MESSAGE)
+    assert len(message.fragments) == 3
+    two = split(fragments, dialect, await_weights=False, largest=size + MESSAGE - 1)
+    assert [len(message.fragments) for message in two] == [1, 2], "the last one is as full as it can be"
+    alone = dialect.size(fragments[0])
+    three = split(fragments, dialect, await_weights=False, largest=alone + MESSAGE)
+    assert [message.env_steps for message in three] == [4, 4, 4]
+    assert len(split(fragments[:1], dialect, await_weights=False, largest=alone + MESSAGE - 1)) > 1
+
+
+@BOTH
+@pytest.mark.parametrize("left_out", ["action_dist_inputs", "action_logp"])
+def test_an_episode_without_what_a_policy_put_out_is_cut_all_the_same(
+    dialect: Dialect, left_out: str
+) -> None:
+    without: dict[str, Any] = {left_out: None}
+    first, second = cut(episode(5, **without), 2, continued=True)
+    assert (first.steps, second.steps) == (2, 3)
+    for piece in (first, second):
+        assert getattr(piece, left_out) is None
+        assert dialect.size(piece) >= len(dialect.encode(Episodes((piece,)))) - MESSAGE
 
 
 # --- messages ------------------------------------------------------------------------------------------------------
@@ -235,13 +301,6 @@ def test_an_episode_under_way_is_truncated_where_the_server_would_wait_for_its_e
 
 
 @BOTH
-def test_a_batch_that_fits_is_one_message(dialect: Dialect) -> None:
-    (message,) = split([episode(9), episode(3, seed=1)], dialect, await_weights=True, least_steps=12)
-    assert type(message) is EpisodesAndGetState
-    assert message.env_steps == 12
-
-
-@BOTH
 @pytest.mark.parametrize("steps, least", [(0, 1), (5, 6)])
 def test_weights_are_never_awaited_with_less_than_a_batch(dialect: Dialect, steps: int, least: int) -> None:
     fragments = [episode(steps)] if steps else []
@@ -262,18 +321,6 @@ def test_a_batch_in_parts_asks_for_weights_with_the_last_one_only() -> None:
     assert type(messages[-1]) is EpisodesAndGetState
     assert len(messages) > 1
     assert sum(message.env_steps for message in messages) == 1200
-
-
-def test_the_last_part_holds_a_whole_batch_where_the_first_ones_may_be_learned_before_it() -> None:
-    messages = split(
-        [episode(100, seed=number) for number in range(9)],
-        MSGPACK,
-        await_weights=True,
-        least_steps=300,
-        largest=30_000,
-    )
-    assert len(messages) > 1
-    assert messages[-1].env_steps >= 300
 
 
 def test_parts_that_would_leave_the_server_waiting_for_ever_are_refused() -> None:

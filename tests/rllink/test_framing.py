@@ -42,12 +42,6 @@ def test_bodies_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], cu
     assert deframer.empty
 
 
-def test_a_stream_may_come_byte_by_byte() -> None:
-    deframer = Deframer()
-    got = [bytes(body) for byte in framed(b"hello") for body in deframer.bodies(bytes((byte,)))]
-    assert got == [b"hello"]
-
-
 def test_a_body_belongs_to_who_took_it() -> None:
     chunk = bytearray(framed(b"one") + framed(b"two"))
     one, two = Deframer().bodies(chunk)
@@ -81,13 +75,6 @@ def test_a_header_that_is_no_length_is_told_with_its_bytes(head: bytes) -> None:
         list(Deframer().bodies(head + b"body"))
     assert caught.value.data == head
     assert caught.value.hint
-
-
-def test_a_ninth_digit_makes_the_next_header_unreadable() -> None:
-    deframer = Deframer(largest=100)
-    body = b'{"type": "PING"}' * 6
-    with pytest.raises(RemoteProtocolError):
-        list(deframer.bodies(b"%09d" % len(body) + body))
 
 
 def test_an_announced_length_above_the_limit_is_refused_and_allocates_nothing() -> None:

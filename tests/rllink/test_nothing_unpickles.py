@@ -41,6 +41,8 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def offences(source: str) -> list[str]:
+    if not any(word in source for word in (*FORBIDDEN, "allow_pickle")):
+        return []
     tree = ast.parse(source)
     names = [name for name in imported(tree) if FORBIDDEN & set(name.split("."))]
     # numpy unpickles arrays of objects if it is told so.
@@ -55,14 +57,11 @@ def offences(source: str) -> list[str]:
     return names + told
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_can_unpickle(module: Path) -> None:
-    assert offences(module.read_text()) == []
-
-
-def test_the_whole_package_was_looked_at() -> None:
+def test_no_module_can_unpickle() -> None:
     names = {path.relative_to(PACKAGE).as_posix() for path in MODULES}
     assert {"rllink/arrays.py", "rllink/pickled.py", "osp/client/machine.py", "daemon/conductor.py"} <= names
+    found = {path: offences(path.read_text()) for path in MODULES}
+    assert {path: offence for path, offence in found.items() if offence} == {}
 
 
 @pytest.mark.parametrize(

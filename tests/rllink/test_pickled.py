@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import pickle
@@ -113,35 +112,23 @@ def test_a_count_may_be_of_any_kind_that_is_whole(count: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "train_batch_size",
-        "train_batch_size_per_learner",
-        "num_learners",
-        "num_env_runners",
-        "num_envs_per_env_runner",
-        "rollout_fragment_length",
+        *("train_batch_size", "train_batch_size_per_learner", "num_learners", "num_env_runners"),
+        *("num_envs_per_env_runner", "rollout_fragment_length"),
     ],
 )
-@pytest.mark.parametrize(
-    "count", [-1, 10**10, 10**70, 0.5, float("nan"), True, "two", "", [], np.float32(0.5)], ids=repr
-)
-def test_no_batch_is_made_of_a_count_that_is_not_understood(name: str, count: Any) -> None:
-    settings = {"train_batch_size": 4000, "num_env_runners": 2} | {name: count}
-    found = config_in(pickle.dumps(settings))
-    assert (found.env_steps_per_sample, found.unread) == (None, frozenset([name]))
+def test_no_batch_is_made_of_a_count_that_is_not_understood(name: str) -> None:
+    settings: dict[str, Any] = {"train_batch_size": 4000, "num_env_runners": 2}
+    for count in (-1, 10**10, 10**70, 0.5, float("nan"), True, "two", "", [], np.float32(0.5)):
+        found = config_in(pickle.dumps(settings | {name: count}))
+        assert (found.env_steps_per_sample, found.unread) == (None, frozenset([name]))
     # Nobody says it, so nothing else is meant.
     assert config_in(pickle.dumps(settings | {name: None})).unread == frozenset()
 
 
-def test_the_batch_of_a_learner_stands_for_the_one_of_old() -> None:
-    found = config_in(pickle.dumps({"train_batch_size": "old", "_train_batch_size_per_learner": 60}))
-    assert (found.env_steps_per_sample, found.unread) == (60, frozenset())
-
-
-@PROTOCOLS
 @pytest.mark.parametrize("as_object", [True, False])
-def test_the_networks_settings_are_found(protocol: int, as_object: bool) -> None:
+def test_the_networks_settings_are_found(as_object: bool) -> None:
     model: Any = ModelConfig() if as_object else vars(ModelConfig())
-    found = config_in(pickle.dumps({"_model_config": model}, protocol)).model
+    found = config_in(pickle.dumps({"_model_config": model})).model
     assert found == FoundModel(fcnet_hiddens=(32, 16), fcnet_activation="relu", vf_share_layers=True)
 
 
@@ -156,7 +143,6 @@ class Spec:
 RELU = {"fcnet_activation": "relu"}
 
 
-@PROTOCOLS
 @pytest.mark.parametrize(
     "spec",
     [
@@ -166,9 +152,9 @@ RELU = {"fcnet_activation": "relu"}
         Spec(rl_module_specs={"mine": Spec(RELU)}),
     ],
 )
-def test_what_a_module_is_specified_with_counts_before_the_settings(spec: Spec, protocol: int) -> None:
+def test_what_a_module_is_specified_with_counts_before_the_settings(spec: Spec) -> None:
     settings = {"fcnet_activation": "silu", "head_fcnet_activation": "gelu", "free_log_std": True}
-    found = config_in(pickle.dumps({"_model_config": settings, "_rl_module_spec": spec}, protocol)).model
+    found = config_in(pickle.dumps({"_model_config": settings, "_rl_module_spec": spec})).model
     assert (found.fcnet_activation, found.head_fcnet_activation) == ("relu", "gelu")
     assert found.free_log_std
 
@@ -189,7 +175,6 @@ def test_a_module_that_is_not_specified_is_as_the_settings_say(spec: Any) -> Non
     assert config_in(pickle.dumps(settings)).model.fcnet_activation == "silu"
 
 
-@PROTOCOLS
 @pytest.mark.parametrize(
     "settings, defaults",
     [
@@ -202,9 +187,9 @@ def test_a_module_that_is_not_specified_is_as_the_settings_say(spec: Any) -> Non
     ],
 )
 def test_a_network_that_nobody_specified_is_one_of_rllibs_defaults(
-    settings: dict[str, Any], defaults: bool, protocol: int
+    settings: dict[str, Any], defaults: bool
 ) -> None:
-    assert config_in(pickle.dumps(settings, protocol)).defaults is defaults
+    assert config_in(pickle.dumps(settings)).defaults is defaults
 
 
 def pickled_name(module: str, name: str) -> bytes:
@@ -252,21 +237,15 @@ def test_the_states_of_random_generators_do_not_keep_settings_from_being_read() 
     assert isinstance(found.observation_space, BoxSpace)
 
 
-@pytest.mark.parametrize("protocol", [4, 5])
-def test_spaces_are_found(protocol: int) -> None:
+def test_spaces_are_found() -> None:
     box = gymnasium.spaces.Box(np.array([-1, -np.inf], np.float32), np.array([2, np.inf], np.float32))
-    found = config_in(
-        pickle.dumps({"observation_space": box, "action_space": gymnasium.spaces.Discrete(5)}, protocol)
-    )
+    choices = gymnasium.spaces.Discrete(5, start=3)
+    found = config_in(pickle.dumps({"observation_space": box, "action_space": choices}))
     assert isinstance(found.observation_space, BoxSpace)
     assert found.observation_space.low.tolist() == [-1, -np.inf]
     assert found.observation_space.high.tolist() == [2, np.inf]
+    # RLlib counts from 0, whatever the space starts with.
     assert found.action_space == DiscreteSpace(5)
-
-
-def test_choices_are_counted_from_0_as_rllib_does_whatever_their_space_starts_with() -> None:
-    space = gymnasium.spaces.Discrete(5, start=3)
-    assert config_in(pickle.dumps({"action_space": space})).action_space == DiscreteSpace(5)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +262,6 @@ def test_spaces_that_are_not_understood_are_left_to_the_user(space: Any) -> None
     assert config_in(pickle.dumps({"action_space": space})).action_space is None
 
 
-@PROTOCOLS
 @pytest.mark.parametrize(
     "space",
     [
@@ -294,8 +272,8 @@ def test_spaces_that_are_not_understood_are_left_to_the_user(space: Any) -> None
     ],
     ids=repr,
 )
-def test_spaces_that_no_agent_has_are_told_by_name(protocol: int, space: Any) -> None:
-    found = config_in(pickle.dumps({"action_space": space, "observation_space": space}, protocol))
+def test_spaces_that_no_agent_has_are_told_by_name(space: Any) -> None:
+    found = config_in(pickle.dumps({"action_space": space, "observation_space": space}))
     assert found.action_space == found.observation_space == OtherSpace(type(space).__name__)
 
 
@@ -455,11 +433,11 @@ def test_a_network_has_as_many_layers_as_any_real_one_at_most(layers: int, found
     assert hiddens == ((8,) * layers if found else None)
 
 
-@pytest.mark.parametrize("said, found", [(3, 3.0), (20.5, 20.5), (None, None), ("20", None)])
-def test_the_limit_of_a_deviation_is_found_where_it_is_a_number(said: Any, found: float | None) -> None:
-    settings = {"_model_config": {"log_std_clip_param": said, "use_lstm": True, "free_log_std": False}}
-    model = config_in(pickle.dumps(settings)).model
-    assert (model.log_std_clip_param, model.use_lstm, model.free_log_std) == (found, True, False)
+def test_the_limit_of_a_deviation_is_found_where_it_is_a_number() -> None:
+    for said, found in ((3, 3.0), (20.5, 20.5), (None, None), ("20", None)):
+        settings = {"_model_config": {"log_std_clip_param": said, "use_lstm": True, "free_log_std": False}}
+        model = config_in(pickle.dumps(settings)).model
+        assert (model.log_std_clip_param, model.use_lstm, model.free_log_std) == (found, True, False)
 
 
 class Slotted:
@@ -476,14 +454,11 @@ def test_attributes_are_found_beside_slots() -> None:
     assert config_in(pickle.dumps(Slotted())).num_learners == 4
 
 
-@pytest.mark.parametrize("length, read", [(LONGEST_TEXT, True), (LONGEST_TEXT + 1, False)])
-def test_a_text_is_as_long_as_any_real_one_at_most(length: int, read: bool) -> None:
-    data = pickle.dumps("x" * length)
-    if read:
-        assert read_pickle(data) == "x" * length
-    else:
-        with pytest.raises(RemoteProtocolError):
-            read_pickle(data)
+def test_a_text_is_as_long_as_any_real_one_at_most() -> None:
+    longest = "x" * LONGEST_TEXT
+    assert read_pickle(pickle.dumps(longest)) == longest
+    with pytest.raises(RemoteProtocolError):
+        read_pickle(pickle.dumps(longest + "x"))
 
 
 def test_a_dict_made_of_all_that_stands_behind_a_mark_is_read() -> None:
@@ -550,7 +525,7 @@ def test_a_pickle_that_is_none_is_told_with_its_place(data: bytes, named: str) -
     assert caught.value.hint
 
 
-def test_the_offset_is_that_of_the_opcode() -> None:
+def test_the_place_of_what_is_wrong_is_that_of_the_opcode() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         read_pickle(b"\x80\x04NN\x93.")
     assert caught.value.offset == 4
@@ -601,28 +576,17 @@ def test_settings_that_are_cut_off_are_a_clear_error(length: int) -> None:
         config_in(real_pickle()[:length])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "unit",
     [
-        b"N\x85",
-        b"]",
-        b"}",
-        b"N\x94",
-        b")\x81",
-        b"))R",
-        b"NN\x86",
-        b"2",
-        b"(",
-        b"K\1",
-        b"h\0",
-        b"(t",
-        b"N\x85\x94",
-        b"b",
+        *(b"N\x85", b"]", b"}", b"N\x94", b")\x81", b"))R", b"NN\x86", b"2", b"(", b"K\1", b"h\0", b"(t"),
+        *(b"N\x85\x94", b"b"),
     ],
     ids=repr,
 )
 def test_what_is_made_of_any_bytes_is_bounded_by_their_number(unit: bytes) -> None:
-    data = b"\x80\x04)\x94)R" + unit * (50_000 // len(unit)) + b"."
+    data = b"\x80\x04)\x94)R" + unit * (20_000 // len(unit)) + b"."
     tracemalloc.start()
     try:
         with contextlib.suppress(RemoteProtocolError):
@@ -650,17 +614,9 @@ def test_keys_of_which_any_number_could_have_one_hash_are_left_out() -> None:
     alike = {prime * at: at for at in range(16, 2000)}
     assert {hash(key) for key in alike} == {0}
     assert read_pickle(pickle.dumps(alike)) == {}
-    kept = {0: "a", 2**64 - 1: "b", 1 - 2**64: "c", "text": "d", 0.5: "e", None: "f", True: "g"}
+    # A value may be as large as it likes.
+    kept = {0: 2**100, 2**64 - 1: "b", 1 - 2**64: "c", "text": "d", 0.5: "e", None: "f", True: "g"}
     assert read_pickle(pickle.dumps(kept | alike)) == kept
-
-
-def test_a_value_may_be_larger_than_a_key() -> None:
-    assert read_pickle(pickle.dumps({"seed": 2**100})) == {"seed": 2**100}
-
-
-def test_the_recorded_settings_are_those_of_the_trace() -> None:
-    raw = base64.b64decode((Path(__file__).parent / "traces" / "260_set_config.b64").read_text())
-    assert real_pickle() in raw
 
 
 def test_half_a_character_is_read_as_something_that_can_be_shown() -> None:
