@@ -27,8 +27,7 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_connect import drive, learning
+from tests.daemon.relay.learner import TinyLearner, drive, learning
 from tests.daemon.running import PROGRAM, Daemon, all_free, free_port, seat_of, values
 from tests.sink.test_hostile_clients import episodes, said
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import threading
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import trio
 
 from ospbridge.policy.numpy_module import NumpyModule
@@ -13,9 +15,10 @@ from ospbridge.rllink.checking import RLLIB
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
+from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ospbridge.rllink.fragments import EpisodeFragment
 
@@ -150,3 +153,44 @@ class TinyLearner:
             assert fragment.action_dist_inputs is not None
             if not np.allclose(expected, fragment.action_dist_inputs, atol=1e-4):
                 self.wrong.append(f"{fragment.id}: decided with other weights than number {self.seq_no}")
+
+
+class Gated(TinyLearner):
+    """Learns once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = trio.Event()
+        self.asked = 0
+
+    async def open_later(self) -> None:
+        await trio.sleep(0.1)
+        self.gate.set()
+
+    async def _answer(self, machine: Any, event: Any, *rest: Any) -> bool:
+        if event.learned:
+            self.asked += 1
+            await self.gate.wait()
+        return await super()._answer(machine, event, *rest)
+
+
+# --- beside programs -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def learning(learner: TinyLearner) -> Iterator[str]:
+    """The learner in a thread of its own; its address."""
+    with in_thread(learner.listening()) as port:
+        yield f"127.0.0.1:{port}"
+
+
+def drive(address: str, *options: str) -> list[str]:
+    return ["--rllink", address, "--rllink-mode", "drive", "--rllink-env-steps", "20", *options]
+
+
+def enough(learner: TinyLearner, batches: int) -> None:
+    for _ in range(1000):
+        if len(learner.batches) >= batches:
+            return
+        threading.Event().wait(0.02)
+    pytest.fail(f"{len(learner.batches)} batches, {learner.wrong}")

@@ -1,60 +1,58 @@
-"""``ospbridge connect --rllink``, with a simulator, a learner and environments beside it, all on real sockets."""
+"""``ospbridge connect --rllink`` with simulators, learners and environments beside it, all on real sockets."""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from ospbridge.cli import main
 from ospbridge.errors import AgentTaken
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.running import PROGRAM, Daemon
-from tests.in_threads import in_thread
+from tests.daemon.relay.learner import TinyLearner, drive, enough, learning
+from tests.daemon.running import Daemon, all_free, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")]
+SHORT = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 7\n'
 
 
-@contextmanager
-def learning(learner: TinyLearner) -> Iterator[str]:
-    """The learner in a thread of its own; its address."""
-    with in_thread(learner.listening()) as port:
-        yield f"127.0.0.1:{port}"
-
-
-def drive(address: str, *options: str) -> list[str]:
-    return ["--rllink", address, "--rllink-mode", "drive", "--rllink-env-steps", "20", *options]
-
-
-def enough(learner: TinyLearner, batches: int) -> None:
-    for _ in range(1000):
-        if len(learner.batches) >= batches:
+def until(condition: Callable[[], object]) -> None:
+    for _ in range(1500):
+        if condition():
             return
         threading.Event().wait(0.02)
-    pytest.fail(f"{len(learner.batches)} batches, {learner.wrong}")
+    pytest.fail("it did not come about")
 
 
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=["document", "nerd"])
-def test_it_drives_learns_tells_its_status_and_leaves_in_order(profile: Profile, tmp_path: Path) -> None:
+def shown(*options: str) -> str:
+    """What ``ospbridge status`` prints."""
+    result = CliRunner().invoke(main, ["status", *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_it_drives_beside_an_environment_tells_its_status_and_leaves_in_order(tmp_path: Path) -> None:
     learner = TinyLearner()
+    scenario = tmp_path / "short.toml"
+    scenario.write_text(SHORT)
+    options = ["--rllink-agents", "agent1", "--scenario", str(scenario)]
     with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
         learning(learner) as address,
-        Daemon(simulator.address, *drive(address), directory=tmp_path) as daemon,
+        Daemon(simulator.address, *drive(address, *options), directory=tmp_path) as daemon,
     ):
         enough(learner, 5)
         found = daemon.status()
@@ -64,43 +62,146 @@ def test_it_drives_learns_tells_its_status_and_leaves_in_order(profile: Profile,
         assert upstream.batches >= 4
         assert upstream.steps >= 80
         assert upstream.weights_seq_no is not None
-        (agent,) = found.agents
-        assert agent.state == "playing"
+        agent = {each.name: each for each in found.agents}["agent1"]
         assert agent.driver.startswith(f"relay drive {address}")
-        shown = subprocess.run([*PROGRAM, "status"], capture_output=True, text=True, timeout=30, check=True)
-        assert f"upstream    drive {address}: connected (msgpack), weights " in shown.stdout
-        told = json.loads(
-            subprocess.run([*PROGRAM, "status", "--json"], capture_output=True, timeout=30, check=True).stdout
-        )
-        assert told["upstreams"][0]["dialect"] == "msgpack"
-        assert daemon.end(signal.SIGINT) == 0
-    assert learner.wrong == []
-
-
-def test_an_environment_cannot_take_what_the_relay_drives_and_plays_beside_it(tmp_path: Path) -> None:
-    learner = TinyLearner()
-    learner.thinks = 0.5
-    scenario = tmp_path / "short.toml"
-    scenario.write_text('name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 7\n')
-    options = ["--rllink-agents", "agent1", "--scenario", str(scenario), "--step-timeout", "0.2"]
-    with (
-        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
-        learning(learner) as address,
-        Daemon(simulator.address, *drive(address, *options), directory=tmp_path),
-    ):
-        enough(learner, 1)
+        assert f"upstream    drive {address}: connected (msgpack), weights " in shown()
+        assert json.loads(shown("--json"))["upstreams"][0]["dialect"] == "msgpack"
         with pytest.raises(AgentTaken, match="relay drive"):
             HubClient.connect().attach("agent1")
         seat = HubClient.connect().attach("agent2")
-        for episode in range(4):
-            seat.reset(1 + episode)
-            # Weights take longer to be learned than a step may take, and nobody is cut for it.
+        for seed in (1, 2):
+            seat.reset(seed)
             told = [seat.step(np.zeros(1, np.float32)) for _ in range(7)]
             assert [each.truncated for each in told] == [False] * 6 + [True]
             assert told[-1].reason == ""
         seat.close()
         enough(learner, len(learner.batches) + 1)
+        assert daemon.end(signal.SIGINT) == 0
+        assert all_free(simulator)
     assert learner.wrong == []
+
+
+# --- several simulators ------------------------------------------------------------------------------------------
+
+
+def hub(name: str) -> str:
+    return f"unix:{default_hub(name)}"
+
+
+def simulator(name: str, address: object) -> str:
+    return f'[[simulator]]\nname = "{name}"\naddress = "{address}"\nscenario = "short.toml"\n'
+
+
+def rllink(address: str, simulators: str) -> str:
+    return f'[[rllink]]\naddress = "{address}"\nsimulators = {simulators}\nenv_steps = 20\n'
+
+
+def written(directory: Path, *tables: str) -> str:
+    """A configuration whose scenario ends episodes after seven steps."""
+    (directory / "short.toml").write_text(SHORT)
+    file = directory / "osp.toml"
+    file.write_text("".join(tables))
+    return str(file)
+
+
+def _more_steps(daemon: Daemon, than: int) -> bool:
+    return daemon.status(hub=hub("mortal")).steps > than
+
+
+def test_simulators_feed_upstreams_of_their_own_and_of_two_that_want_one_agent_one_says_why_it_waits(
+    tmp_path: Path,
+) -> None:
+    learners = [TinyLearner(seed=seed) for seed in range(3)]
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=0) as left,
+        UdpSimulator(SyntheticWorld(1, 1), port=0) as right,
+        learning(learners[0]) as one,
+        learning(learners[1]) as two,
+        learning(learners[2]) as three,
+    ):
+        tables = [simulator("left", left.address), simulator("right", right.address)]
+        tables += [rllink(one, '["left"]'), rllink(two, '["left"]'), rllink(three, '["right"]')]
+        with Daemon(
+            None, "--config", written(tmp_path, *tables), directory=tmp_path, hub=hub("left")
+        ) as daemon:
+            until(lambda: any(len(learner.batches) >= 5 for learner in learners[:2]))
+            until(lambda: daemon.lines("the driver waits for its agents"))
+            enough(learners[2], 5)
+            found = daemon.status(hub=hub("left"))
+            driver = found.agents[0].driver
+            (line,) = daemon.lines("the driver waits for its agents")
+            assert driver in line["reason"]
+            assert "--rllink-agents" in line["hint"]
+            learns, waits = (one, two) if one in driver else (two, one)
+            upstreams = {each.address: each for each in found.upstreams}
+            assert set(upstreams) == {one, two}
+            assert upstreams[learns].batches >= 4
+            assert upstreams[waits].batches == 0
+            (shared,) = daemon.lines("several upstreams drive agents of one simulator")
+            assert (shared["simulator"], shared["upstreams"]) == ("left", [one, two])
+            found = daemon.status(hub=hub("right"))
+            assert found.simulator == f"{right.address} (right)"
+            assert [each.address for each in found.upstreams] == [three]
+            assert found.agents[0].driver.startswith(f"relay drive {three}")
+            assert daemon.end(signal.SIGTERM) == 0
+            for event in ("joined", "attached", "episode", "detached", "left"):
+                assert {line["simulator"] for line in daemon.lines(event)} == {"left", "right"}, event
+        assert all_free(left)
+        assert all_free(right)
+    assert [learner.wrong for learner in learners] == [[]] * 3
+
+
+def test_two_simulators_feed_one_upstream_and_one_is_killed_and_comes_back(tmp_path: Path) -> None:
+    learner = TinyLearner()
+    port = free_port()
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as steady, learning(learner) as address:
+        file = written(
+            tmp_path,
+            simulator("steady", steady.address),
+            simulator("mortal", f"127.0.0.1:{port}"),
+            rllink(address, '["steady", "mortal"]') + 'seed = 5\nbatch_mode = "complete_episodes"\n',
+        )
+        with Daemon(None, "--config", file, directory=tmp_path, hub=hub("steady")) as daemon:
+            # The other one is not there yet, and nobody waits for it.
+            enough(learner, 3)
+            for _ in range(2):
+                with UdpSimulator(SyntheticWorld(1, 1), port=port):
+                    until(
+                        lambda: [a for a in daemon.status(hub=hub("mortal")).agents if a.state == "playing"]
+                    )
+                    until(partial(_more_steps, daemon, daemon.status(hub=hub("mortal")).steps + 50))
+                    enough(learner, len(learner.batches) + 3)
+                until(lambda: not daemon.status(hub=hub("mortal")).ready)
+                enough(learner, len(learner.batches) + 5)
+            assert daemon.status(hub=hub("steady")).ready
+            assert daemon.end(signal.SIGTERM) == 0
+    assert learner.wrong == []
+    assert all(fragment.steps == 7 or fragment.truncated for batch in learner.batches for fragment in batch)
+
+
+def test_a_simulator_that_is_given_up_does_not_end_the_others_and_the_last_one_does(tmp_path: Path) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as served:
+        tables = simulator("there", served.address), simulator("absent", nobody) + "wait = 0.2\n"
+        file = written(tmp_path, *tables)
+        with Daemon(None, "--config", file, directory=tmp_path, hub=hub("there")) as daemon:
+            until(lambda: daemon.lines("a simulator is given up, the others go on"))
+            (line,) = daemon.lines("a simulator is given up, the others go on")
+            assert line["simulator"] == "absent"
+            assert daemon.status(hub=hub("absent")).connection.startswith("given up: nothing listens at")
+            assert daemon.status().ready
+            assert daemon.end(signal.SIGTERM) == 0
+    done = CliRunner().invoke(
+        main, ["connect", "--config", written(tmp_path, simulator("absent", nobody) + "wait = 0.2\n")]
+    )
+    assert done.exit_code == 69
+    assert "Error: nothing listens at" in done.stderr
+
+
+# --- what cannot work --------------------------------------------------------------------------------------------
+
+TO = ("--rllink", "127.0.0.1:5555")
+OBSERVE = (*TO, "--rllink-mode", "observe")
 
 
 @pytest.mark.parametrize(
@@ -109,29 +210,23 @@ def test_an_environment_cannot_take_what_the_relay_drives_and_plays_beside_it(tm
         (["--rllink-mode", "drive"], 2, "--rllink-mode was given, but no server"),
         (["--rllink", "nowhere:port"], 78, "is not a server's address"),
         (["--rllink", "192.0.2.1:5555"], 78, "is not on this host"),
-        (["--rllink", "127.0.0.1:5555", "--rllink-activation", "tan"], 78, "tan"),
-        (["--rllink", "127.0.0.1:5555", "--rllink-head-activation", "tan"], 78, "tan"),
+        ([*TO, "--rllink-activation", "tan"], 78, "tan"),
+        ([*TO, "--rllink-head-activation", "tan"], 78, "tan"),
         (
-            ["--rllink", "127.0.0.1:5555", "--rllink-mode", "observe", "--no-rllink-normalize-actions"],
+            [*OBSERVE, "--no-rllink-normalize-actions"],
             2,
-            "--rllink-normalize-actions means nothing in the mode observe",
+            "--rllink-normalize-actions means nothing in the mode",
         ),
-        (["--rllink", "127.0.0.1:5555", "--rllink-tls-ca", "ca.pem"], 78, "an address without TLS"),
-        (
-            ["--rllink", "tls://127.0.0.1:5555", "--rllink-tls-ca", "missing.pem"],
-            78,
-            "cannot read missing.pem",
-        ),
-        (["--rllink", "127.0.0.1:5555", "--rllink-dialect", "xml"], 2, "xml"),
+        ([*TO, "--rllink-tls-ca", "ca.pem"], 78, "an address without TLS"),
+        (["--rllink", f"tls://{TO[1]}", "--rllink-tls-ca", "missing.pem"], 78, "cannot read missing.pem"),
+        ([*TO, "--rllink-dialect", "xml"], 2, "xml"),
+        ([*OBSERVE, "--rllink-greedy"], 2, "--rllink-greedy means nothing in the mode observe"),
+        ([*OBSERVE, "--rllink-spool-limit", "much"], 2, "'much' is no size"),
+        ([*OBSERVE, "--rllink-spool", "/proc/none/spool"], 78, "the spool /proc/none/spool cannot be opened"),
+        ([*OBSERVE, "--rllink-spool-full", "wait"], 2, "wait"),
     ],
 )
 def test_what_cannot_work_is_told_at_once(options: list[str], code: int, why: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "ospbridge", "connect", "--simulator", "127.0.0.1:1", *options],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert run.returncode == code, run.stderr
-    assert why in run.stderr
+    done = CliRunner().invoke(main, ["connect", "--simulator", "127.0.0.1:1", *options])
+    assert done.exit_code == code, done.output
+    assert why in done.stderr

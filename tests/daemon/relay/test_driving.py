@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,81 +13,21 @@ from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
-from ospbridge.errors import SessionLost, UpstreamLost, UsageError
+from ospbridge.daemon.relay.settings import WhileAway
+from ospbridge.errors import SessionLost, UsageError
 from ospbridge.interface import BoxSpace
 from ospbridge.rllink.cutting import BatchMode
-from ospbridge.rllink.dialects import MSGPACK
-from ospbridge.rllink.timing import Limits
 from ospbridge.task.plain import PlainTask
-from ospbridge.transport.stream_addresses import parse_stream
-from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.stage import FakeSession, agent, attach, conductor_of, inputs
+from tests.daemon.relay.driving import away, back, driven, until, upstream, world
+from tests.daemon.relay.learner import Gated, TinyLearner
+from tests.daemon.stage import FakeSession, agent, inputs
+from tests.daemon.test_conductor import attach, conductor_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from ospbridge.daemon.conductor import Conductor
+    pass
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 20.0
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of ours needs no pause between two connections."""
-    monkeypatch.setattr("ospbridge.rllink.connecting.RECYCLING", 0.05)
-    monkeypatch.setattr("ospbridge.rllink.connecting.REFUSED_AGAIN", 0.05)
-    monkeypatch.setattr("ospbridge.daemon.relay.loop.RECOVER", 0.01)
-    monkeypatch.setattr("ospbridge.daemon.relay.driving.UNFIT", 0.05)
-    monkeypatch.setattr("ospbridge.daemon.relay.upstream.PAUSE", 0.01)
-
-
-def upstream(port: int, **changes: Any) -> Upstream:
-    said: dict[str, Any] = {
-        "address": parse_stream(f"127.0.0.1:{port}"),
-        "mode": Mode.DRIVE,
-        "dialect": MSGPACK,
-        "env_steps": 20,
-        "activation": "tanh",
-        "limits": Limits(pong=5.0, state=5.0),
-    }
-    return Upstream(**(said | changes))
-
-
-def world(*names: str, length: int = 7) -> tuple[FakeSession, Conductor]:
-    """Episodes of ``length`` steps."""
-    session = FakeSession(*(names or ("a",)))
-    session.ending = dict.fromkeys(session.names, length)
-    return session, conductor_of(session)
-
-
-@asynccontextmanager
-async def driven(conductor: Conductor, to: Upstream) -> AsyncIterator[Relay]:
-    relay = Relay(to, [conductor])
-    with trio.fail_after(WITHIN):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(relay.run)
-            yield relay
-            nursery.cancel_scope.cancel()
-
-
-def away(relay: Relay) -> None:
-    """Its upstream is lost, and nowhere to be found."""
-    relay.link.address = parse_stream("127.0.0.1:1")
-    if relay.link.connected is not None:
-        relay.link.drop(relay.link.connected, SessionLost("for a test"))
-
-
-def back(relay: Relay, port: int) -> None:
-    """It can be found again."""
-    relay.link.address = parse_stream(f"127.0.0.1:{port}")
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with trio.fail_after(WITHIN):
-        while not condition():
-            await trio.sleep(0.005)
 
 
 # --- learning ----------------------------------------------------------------------------------------------------
@@ -99,11 +38,12 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_every_batch_comes_from_the_weights_before_it(mode: BatchMode, agents: tuple[str, ...]) -> None:
     learner = TinyLearner()
     _, conductor = world(*agents)
-    async with learner.listening() as port, driven(conductor, upstream(port, batch_mode=mode)) as relay:
-        await until(lambda: len(learner.batches) >= 20)
-        assert relay.driving.weights_seq_no is not None
-        assert relay.driving.weights_seq_no >= 19
-        assert relay.driving.learner.batches >= 19
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port, batch_mode=mode)) as relay:
+            await until(lambda: len(learner.batches) >= 12)
+            assert relay.driving.weights_seq_no is not None
+            assert relay.driving.weights_seq_no >= 11
+            assert relay.driving.learner.batches >= 11
     assert learner.wrong == []
     for batch in learner.batches:
         assert sum(fragment.steps for fragment in batch) >= 20
@@ -112,6 +52,9 @@ async def test_every_batch_comes_from_the_weights_before_it(mode: BatchMode, age
     # Whoever records them can tell them apart.
     told = {(fragment.agent, fragment.simulator) for batch in learner.batches for fragment in batch}
     assert told == {(name, "sim:1") for name in agents}
+    episodes = [line for line in logs if line["event"] == "episode" and line["ended"] == "terminated"]
+    assert {0, 1, 2} <= {line["weights_seq_no"] for line in episodes}
+    assert all(line["driver"].startswith("relay drive 127.0.0.1:") for line in episodes)
 
 
 async def test_pieces_of_an_episode_follow_each_other_without_a_gap() -> None:
@@ -128,17 +71,6 @@ async def test_pieces_of_an_episode_follow_each_other_without_a_gap() -> None:
             assert after.id == before.id
             assert after.t_started == before.t
             assert after.observations[0].tolist() == before.observations[-1].tolist()
-
-
-async def test_what_acts_is_in_the_log_of_each_episode() -> None:
-    learner = TinyLearner()
-    _, conductor = world()
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port)):
-            await until(lambda: len(learner.batches) >= 3)
-    episodes = [line for line in logs if line["event"] == "episode" and line["ended"] == "terminated"]
-    assert {0, 1, 2} <= {line["weights_seq_no"] for line in episodes}
-    assert all(line["driver"].startswith("relay drive 127.0.0.1:") for line in episodes)
 
 
 async def test_a_stale_answer_is_not_acted_on() -> None:
@@ -237,30 +169,25 @@ async def test_a_batch_is_never_learned_from_with_other_weights_than_it_was_made
         {"encoder.encoder.net.mlp.0.weight": np.zeros((4, 9), np.float32)},
     ],
 )
-async def test_weights_that_cannot_work_are_told_and_asked_for_again(spoilt: dict[str, Any]) -> None:
-    learner = TinyLearner()
-    learner.spoilt = {0: learner.weights | spoilt, 2: learner.weights | spoilt}
-    _, conductor = world()
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port)):
-            await until(lambda: len(learner.batches) >= 4)
-    told = [line for line in logs if line["event"] == "the upstream's weights cannot be used"]
-    assert [line["weights_seq_no"] for line in told] == [0, 2]
-    assert all(next(iter(spoilt)).rpartition(".")[0] in line["reason"] for line in told)
-    assert learner.wrong == []
-
-
-async def test_the_status_says_why_weights_do_not_act_until_they_do() -> None:
+async def test_weights_that_cannot_work_are_told_in_log_and_status_until_better_ones_come(
+    spoilt: dict[str, Any],
+) -> None:
     learner = TinyLearner()
     good = learner.weights
-    learner.weights = good | {"pi.net.mlp.0.weight": np.zeros((5, 4), np.float32)}
+    learner.weights = good | spoilt
+    learner.spoilt = {2: good | spoilt}
     _, conductor = world()
-    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
-        await until(lambda: "its weights cannot be used: 'pi.net.mlp.0.bias' has" in relay.status.trouble)
-        assert relay.status.dialect
-        learner.weights = good
-        await until(lambda: len(learner.batches) >= 2)
-        assert relay.status.trouble == ""
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
+            await until(lambda: "its weights cannot be used: " in relay.status.trouble)
+            assert relay.status.dialect
+            learner.weights = good
+            await until(lambda: len(learner.batches) >= 4)
+            assert relay.status.trouble == ""
+    told = [line for line in logs if line["event"] == "the upstream's weights cannot be used"]
+    assert {line["weights_seq_no"] for line in told} == {0, 2}
+    assert all(next(iter(spoilt)).rpartition(".")[0] in line["reason"] for line in told)
+    assert learner.wrong == []
 
 
 async def test_others_wait_without_losing_time_while_weights_are_learned() -> None:
@@ -272,34 +199,33 @@ async def test_others_wait_without_losing_time_while_weights_are_learned() -> No
     conductor.lockstep.quorum = 2
     async with learner.listening() as port, driven(conductor, upstream(port, agents=("a",))):
         await conductor.reset([b], 0, 2)
-        for _ in range(50):
+        while len(learner.batches) < 2:
             await conductor.step([(b, inputs(0.5))])
             assert b.feedback is not None
             assert not b.feedback.truncated
-    assert len(learner.batches) >= 2
     assert learner.wrong == []
 
 
 async def test_agents_rest_when_weights_take_too_long_and_play_again_when_they_come() -> None:
-    learner = TinyLearner()
+    learner = Gated()
     _, conductor = world("a", "b", length=1000)
     b = attach(conductor, "b", Driver("env", 2))
     conductor.lockstep.quorum = 2
-    async with learner.listening() as port, driven(conductor, upstream(port, agents=("a",), hold=0.1)):
+    async with learner.listening() as port, driven(conductor, upstream(port, agents=("a",), hold=0.05)):
         await conductor.reset([b], 0, 2)
         (a,) = (each for each in conductor.lockstep.attachments if each.name == "a")
-        learner.thinks = 1.0
-        for _ in range(60):
+        while a.state is not State.ATTACHED:
             await conductor.step([(b, inputs(0.5))])
-        assert a.state is State.ATTACHED
-        learner.thinks = 0.0
+        assert learner.asked == 1
+        learner.gate.set()
         await until(lambda: a.state is State.WAITING)
         conductor.rest([b], "enough")
         await until(lambda: len(learner.batches) >= 3)
     assert learner.wrong == []
 
 
-async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked() -> None:
+@pytest.mark.parametrize("length", [7, 10**6])
+async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked(length: int) -> None:
     learner = TinyLearner()
     session, conductor = world()
     async with (
@@ -308,28 +234,10 @@ async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked() -> None:
     ):
         await until(lambda: len(learner.batches) >= 2)
         away(relay)
+        session.ending = {"a": length}
         steps = len(session.steps)
         await until(lambda: len(session.steps) > steps + 200)
         assert relay.driving.learner.discarded >= 100
-        back(relay, port)
-        done = len(learner.batches)
-        await until(lambda: len(learner.batches) >= done + 2)
-    assert learner.wrong == []
-
-
-async def test_an_episode_that_never_ends_is_learned_from_again_when_the_upstream_is_back() -> None:
-    learner = TinyLearner()
-    session, conductor = world()
-    async with (
-        learner.listening() as port,
-        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
-    ):
-        await until(lambda: len(learner.batches) >= 2)
-        away(relay)
-        await until(lambda: relay.driving.learner.discarded)
-        session.ending = {"a": 10**6}
-        steps = len(session.steps)
-        await until(lambda: len(session.steps) > steps + 200)
         back(relay, port)
         done = len(learner.batches)
         await until(lambda: len(learner.batches) >= done + 2)
@@ -429,27 +337,15 @@ async def test_agents_of_several_kinds_are_refused_by_name() -> None:
 # --- leaving -----------------------------------------------------------------------------------------------------
 
 
-async def test_leaving_waits_for_weights_that_are_due() -> None:
-    learner = TinyLearner()
-    learner.thinks = 0.5
+async def test_leaving_waits_for_weights_that_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ospbridge.daemon.relay.link.LEARN_SOON", WITHIN)
+    learner = Gated()
     _, conductor = world()
-    async with learner.listening() as port:
+    async with learner.listening() as port, trio.open_nursery() as nursery:
         async with driven(conductor, upstream(port)) as relay:
-            await until(lambda: relay.link.connected and not relay.link.connected.machine.may_close)
+            await until(lambda: learner.asked)
+            nursery.start_soon(learner.open_later)
+            assert relay.link.connected is not None
+            assert not relay.link.connected.machine.may_close
         assert len(learner.batches) == 1
     assert learner.wrong == []
-
-
-async def test_leaving_waits_no_longer_for_a_connection_that_was_given_up_before() -> None:
-    learner = TinyLearner()
-    learner.thinks = 10.0
-    _, conductor = world()
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
-            await until(lambda: relay.link.connected and not relay.link.connected.machine.may_close)
-            connection = relay.link.connected
-            assert connection is not None
-            relay.link.drop(connection, UpstreamLost("given up"))
-            await trio.sleep(1.0)
-    assert learner.batches == []
-    assert [line for line in logs if line["event"].startswith("another process waits")]

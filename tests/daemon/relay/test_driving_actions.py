@@ -13,15 +13,13 @@ from structlog.testing import capture_logs
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
-from tests.daemon.relay import test_driving
+from tests.daemon.relay.driving import driven, until, upstream, world
 from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_driving import driven, until, upstream, world
 from tests.daemon.relay.test_driving_through_changes import unfit
 
 if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
 
-impatient = test_driving.impatient
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 

@@ -74,16 +74,6 @@ def test_an_episode_that_is_taken_under_way_goes_on_where_it_was() -> None:
     assert (second.terminated, second.truncated) == (False, True)
 
 
-def test_whoever_takes_without_new_weights_leaves_those_in_force() -> None:
-    experience = lived()
-    experience.begin(observed(0), weights_seq_no=7)
-    found = []
-    for at in range(2):
-        step(experience, at)
-        found.append(experience.take())
-    assert [None if each is None else each.weights_seq_no for each in found] == [7, 7]
-
-
 def test_nothing_lived_is_nothing_to_take() -> None:
     experience = lived()
     assert experience.take() is None
@@ -93,18 +83,6 @@ def test_nothing_lived_is_nothing_to_take() -> None:
     fragment = experience.take()
     assert fragment is not None
     assert fragment.weights_seq_no == 4
-
-
-def test_two_episodes_have_different_ids() -> None:
-    experience = lived()
-    ids = set()
-    for _ in range(2):
-        experience.begin(observed(0), weights_seq_no=1)
-        step(experience, 0, terminated=True)
-        fragment = experience.take()
-        assert fragment is not None
-        ids.add(fragment.id)
-    assert len(ids) == 2
 
 
 def test_a_cut_episode_is_truncated_at_its_last_step() -> None:
@@ -118,16 +96,6 @@ def test_a_cut_episode_is_truncated_at_its_last_step() -> None:
     assert (fragment.steps, fragment.terminated, fragment.truncated) == (1, False, True)
 
 
-def test_an_end_by_itself_counts_more_than_a_cut() -> None:
-    experience = lived()
-    experience.begin(observed(0), weights_seq_no=1)
-    step(experience, 0, terminated=True, truncated=True)
-    experience.cut()
-    fragment = experience.take()
-    assert fragment is not None
-    assert (fragment.terminated, fragment.truncated) == (True, False)
-
-
 def test_a_long_episode_is_kept_whole() -> None:
     experience = lived(BOX)
     experience.begin(observed(0), weights_seq_no=1)
@@ -138,17 +106,6 @@ def test_a_long_episode_is_kept_whole() -> None:
     assert fragment is not None
     assert fragment.observations[:, 0].tolist() == list(range(steps + 1))
     assert fragment.actions[:, 0].tolist() == list(range(steps))
-
-
-def test_what_was_taken_is_not_overwritten() -> None:
-    experience = lived()
-    experience.begin(observed(0), weights_seq_no=1)
-    step(experience, 1)
-    first = experience.take()
-    step(experience, 2)
-    assert first is not None
-    assert first.rewards.tolist() == [1]
-    assert first.observations[:, 0].tolist() == [0, 2]
 
 
 def test_a_reward_that_float32_cannot_hold_is_found_before_it_is_sent_and_warned_of_by_nobody() -> None:

@@ -15,9 +15,8 @@ from ospbridge.interface import BoxSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
-from tests.daemon.relay import test_observing
-from tests.daemon.relay.test_driving import back
-from tests.daemon.relay.test_observing import (
+from tests.daemon.relay.driving import back, until
+from tests.daemon.relay.observing import (
     Player,
     Server,
     all_arrived,
@@ -26,7 +25,6 @@ from tests.daemon.relay.test_observing import (
     observed,
     sink,
     status,
-    until,
 )
 from tests.daemon.stage import ONE
 from tests.policy.onnx_models import recorded
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.dialects import Dialect
 
-impatient = test_observing.impatient
-conductor = test_observing.conductor
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 NUMBERS = "the upstream may not survive actions that are numbers"
 UNKNOWN = "the upstream does not say what its module takes"

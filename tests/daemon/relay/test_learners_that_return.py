@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.errors import SessionLost
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
-from tests.daemon.relay import test_driving
+from tests.daemon.relay.driving import driven, until, upstream, world
 from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_driving import away, back, driven, until, upstream, world
 
-impatient = test_driving.impatient
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 
@@ -114,23 +110,6 @@ async def test_a_batch_is_sent_in_messages_that_servers_like_ours_take(
     assert set(learner.read.values()) == {1}
 
 
-async def test_acting_goes_on_where_the_learner_leaves_behind_what_it_has_read() -> None:
-    learner = Recorder()
-    session, conductor = world()
-    async with (
-        learner.listening() as port,
-        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
-    ):
-        await until(lambda: learner.left)
-        away(relay)
-        steps = len(session.steps)
-        await until(lambda: len(session.steps) > steps + 200)
-        back(relay, port)
-        done = len(learner.read)
-        await until(lambda: len(learner.read) > done + 3)
-    assert set(learner.read.values()) == {1}
-
-
 async def test_a_learner_that_is_restored_from_a_checkpoint_and_goes_on_from_its_number_is_learned_from() -> (
     None
 ):
@@ -154,25 +133,6 @@ async def test_a_learner_that_restores_its_checkpoint_after_it_was_asked_learns_
     async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
         await until(lambda: len(learner.batches) >= 8)
         assert relay.driving.learner.discarded == 2 * learner.batch
-    assert learner.wrong == []
-
-
-async def test_acting_goes_on_where_weights_cannot_be_used_and_the_learner_leaves() -> None:
-    learner = TinyLearner()
-    spoilt = {"pi.net.mlp.0.weight": np.full((2, 4), np.nan, np.float32)}
-    learner.spoilt = {2: learner.weights | spoilt}
-    session, conductor = world()
-    async with (
-        learner.listening() as port,
-        driven(conductor, upstream(port, away=WhileAway.CONTINUE)) as relay,
-    ):
-        await until(lambda: not learner.spoilt)
-        away(relay)
-        steps = len(session.steps)
-        await until(lambda: len(session.steps) > steps + 200)
-        back(relay, port)
-        done = len(learner.batches)
-        await until(lambda: len(learner.batches) > done + 3)
     assert learner.wrong == []
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 import threading
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,234 +20,34 @@ from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolErro
 from ospbridge.hub.requests import Note
 from ospbridge.policy.distributions import DiagGaussian
 from ospbridge.record.collecting import EpisodeCollector
-from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.messages import Pong, SetConfig
+from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.parcels import unpacked
-from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
-from ospbridge.rllink.timing import Limits
-from ospbridge.rllink.weights import ModuleWeights
-from ospbridge.sink.serving import Sink
-from ospbridge.sink.store import Store
 from ospbridge.transport.stream_addresses import parse_stream
-from tests.daemon.relay.sink_process import SinkProcess
-from tests.daemon.stage import ONE, TWO, FakeSession, conductor_of, inputs
+from tests.daemon.relay.driving import until
+from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, sink, status
+from tests.daemon.stage import ONE, TWO, FakeSession, inputs
+from tests.daemon.test_conductor import conductor_of
 from tests.record.episodes import play, whose
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import Weights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of ours needs no pause between two connections, and tests none for more steps."""
-    monkeypatch.setattr("ospbridge.rllink.connecting.RECYCLING", 0.02)
-    monkeypatch.setattr("ospbridge.rllink.connecting.REFUSED_AGAIN", 0.02)
-    monkeypatch.setattr("ospbridge.rllink.connecting.LONGEST_REFUSED", 0.1)
-    monkeypatch.setattr("ospbridge.daemon.relay.shipping.LINGER", 0.01)
-    monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
-
-
-@pytest.fixture
-def conductor() -> Conductor:
-    """Two agents; an episode of "a" ends with its fifth step."""
-    session = FakeSession("a", "b")
-    session.ending = {"a": 5}
-    return conductor_of(session)
-
-
 # --- upstreams -------------------------------------------------------------------------------------------------------
 
 
-def module(observations: int, outputs: int) -> ModuleWeights:
-    """Of a policy without hidden layers in its head."""
-    layers = {"encoder.encoder.net.mlp.0": (4, observations), "pi.net.mlp.0": (outputs, 4)}
-    arrays = {f"{layer}.weight": np.zeros(shape, np.float32) for layer, shape in layers.items()}
-    biases = {f"{layer}.bias": np.zeros(shape[0], np.float32) for layer, shape in layers.items()}
-    return ModuleWeights(arrays | biases, 1)
-
-
-class Server:
-    """Takes episodes; loses the connection over those that ``poison`` says."""
-
-    def __init__(self, poison: Callable[[EpisodeFragment], bool] = lambda _: False) -> None:
-        self.arrived: list[EpisodeFragment] = []
-        self.connections = 0
-        self.pushes = False
-        self.pongs = 0
-        """Sent behind each episode, though nobody has asked for them."""
-        self.hangs_up = 0
-        """So many times, once it has read episodes, without an answer."""
-        self.asked = 0
-        self.weights: Weights | None = module(1, 2)
-        """None: whoever asks for them is hung up on."""
-        self.config = SetConfig(env_steps_per_sample=10)
-        self._poison = poison
-
-    async def serve(self, stream: trio.SocketStream) -> None:
-        self.connections += 1
-        machine = ServerMachine(self.config)
-        async with stream:
-            while data := await stream.receive_some(100_000):
-                machine.receive(data)
-                while (event := machine.next_event()) is not None:
-                    if isinstance(event, EpisodesArrived):
-                        if any(self._poison(fragment) for fragment in event.fragments):
-                            return
-                        self.arrived += event.fragments
-                        if self.hangs_up:
-                            self.hangs_up -= 1
-                            return
-                        await stream.send_all(self.pongs * MSGPACK.encode(Pong()))
-                        if self.pushes:
-                            machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
-                    elif isinstance(event, StateWanted):
-                        self.asked += 1
-                        if self.weights is None:
-                            return
-                        machine.send_state(self.weights)
-                for part in machine.data_to_send():
-                    await stream.send_all(part)
-
-
-@asynccontextmanager
-async def listening(serve: Any, port: int = 0) -> AsyncIterator[int]:
-    """The port; with its connections closed at the end."""
-    (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
-        yield listener.socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def sink(directory: Path) -> AsyncIterator[int]:
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    with Store(directory) as store:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(Sink(store, None, env_steps=100).serve, listeners, None)
-            yield listeners[0].socket.getsockname()[1]
-            nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def observed(
-    conductor: Conductor,
-    port: int,
-    spool: Path,
-    dialect: Dialect = MSGPACK,
-    within: float = WITHIN,
-    **changes: Any,
-) -> AsyncIterator[Relay]:
-    said: dict[str, Any] = {"mode": Mode.OBSERVE, "dialect": dialect, "limits": Limits(pong=5.0, proof=5.0)}
-    upstream = Upstream(address=parse_stream(f"127.0.0.1:{port}"), spool=spool, **(said | changes))
-    with trio.fail_after(within), Relay(upstream, [conductor]) as relay:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(relay.run)
-            yield relay
-            nursery.cancel_scope.cancel()
-        conductor.chronicle.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with trio.fail_after(WITHIN):
-        while not condition():
-            await trio.sleep(0.005)
-
-
-def status(relay: Relay) -> Any:
-    spool = relay.status.spool
-    assert spool is not None
-    return spool
-
-
-async def all_arrived(relay: Relay) -> None:
-    """Nothing waits any more."""
-    await until(lambda: not status(relay).unwritten and not status(relay).entries)
-
-
 # --- environments ----------------------------------------------------------------------------------------------------
-
-
-class Player:
-    """An environment of one agent that notes what it saw and gave."""
-
-    def __init__(
-        self, conductor: Conductor, name: str = "a", *, annotates: bool = True, seed: int = 1
-    ) -> None:
-        (self.attachment,) = conductor.attach([name], ONE, annotates=annotates)
-        self._conductor = conductor
-        self._annotates = annotates
-        self._random = np.random.default_rng(seed)
-        self._seed = seed
-        self.episodes: list[dict[str, list[Any]]] = []
-
-    @property
-    def _now(self) -> dict[str, list[Any]]:
-        return self.episodes[-1]
-
-    async def reset(self) -> None:
-        self._seed += 1
-        await self._conductor.reset([self.attachment], self._seed, 1)
-        assert self.attachment.feedback is not None
-        names = ("actions", "rewards", "inputs", "logps", "ends")
-        self.episodes.append(
-            {"observations": [self.attachment.feedback.observation], **{n: [] for n in names}}
-        )
-
-    async def step(self, weights: int | None = None) -> None:
-        now = self._now
-        action, logp = (np.float32(self._random.uniform(-1, 1)) for _ in range(2))
-        noted = self._random.normal(size=2).astype(np.float32)
-        if self._annotates:
-            self.attachment.read_note(Note(noted.tobytes(), float(logp), weights))
-        await self._conductor.step([(self.attachment, inputs(float(action)))])
-        feedback = self.attachment.feedback
-        assert feedback is not None
-        now["actions"].append([action])
-        now["inputs"].append(noted)
-        now["logps"].append(logp)
-        now["observations"].append(feedback.observation)
-        now["rewards"].append(feedback.reward)
-        now["ends"].append((feedback.terminated, feedback.truncated))
-
-    async def play(self, steps: int = 5, weights: int | None = None) -> None:
-        """Reset, and so many steps."""
-        await self.reset()
-        for _ in range(steps):
-            await self.step(weights)
-
-
-def alike(
-    seen: dict[str, list[Any]], found: RecordedEpisode | EpisodeFragment, *, noted: bool = True
-) -> bool:
-    """Bit for bit, and with the end that it saw; one that somebody else ended was cut behind its last step."""
-    *before, last = seen["ends"]
-    ends = [*before, last if any(last) else (False, True)]
-    told = [*before, (found.terminated, found.truncated)]
-    if isinstance(found, RecordedEpisode):
-        told = list(zip(found.terminated.tolist(), found.truncated.tolist(), strict=True))
-    if told != ends:
-        return False
-    columns = [("observations", found.observations), ("actions", found.actions), ("rewards", found.rewards)]
-    if noted:
-        assert found.action_dist_inputs is not None
-        assert found.action_logp is not None
-        columns += [("inputs", found.action_dist_inputs), ("logps", found.action_logp)]
-    else:
-        assert found.action_dist_inputs is found.action_logp is None
-    return all(np.array(seen[name], array.dtype).tobytes() == array.tobytes() for name, array in columns)
 
 
 # --- what arrives ----------------------------------------------------------------------------------------------------
@@ -389,46 +188,6 @@ async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_i
     assert "-" not in other
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
-async def test_a_sink_that_is_killed_again_and_again_has_every_episode_once(
-    conductor: Conductor, tmp_path: Path, dialect: Dialect
-) -> None:
-    process = SinkProcess(tmp_path / "in")
-    port = int(process.address.rpartition(":")[2])
-    player = Player(conductor)
-    enough, played = trio.Event(), trio.Event()
-
-    async def play_on() -> None:
-        while not enough.is_set():
-            await player.play()
-            await trio.sleep(0.02)
-        played.set()
-
-    with process:
-        async with (
-            observed(conductor, port, tmp_path / "s", dialect, within=150.0) as relay,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(play_on)
-            for _ in range(5):
-                await until(partial(process.more_than, process.files))
-                process.kill()
-                await trio.to_thread.run_sync(process.start)
-            await until(lambda: relay.link.connected)
-            enough.set()
-            await played.wait()
-            await all_arrived(relay)
-            assert relay.status.discarded == 0
-    found = {episode.id: episode for episode in read_recording(tmp_path / "in")}
-    assert len(found) == process.files == len(player.episodes)
-    # By their distribution inputs, of which no two are alike.
-    by_inputs = {np.asarray(e.action_dist_inputs).tobytes(): e for e in found.values()}
-    for seen in player.episodes:
-        assert alike(seen, by_inputs[np.array(seen["inputs"]).tobytes()])
-
-
 async def test_weights_that_nobody_asked_for_are_no_trouble(conductor: Conductor, tmp_path: Path) -> None:
     server = Server()
     server.pushes = True
@@ -546,24 +305,6 @@ async def test_without_annotations_episodes_go_where_none_are_needed(
     assert alike(plain.episodes[0], first, noted=False)
     assert alike(noted.episodes[0], second)
     assert alike(plain.episodes[1], third, noted=False)
-
-
-async def test_two_upstreams_observe_one_agent(conductor: Conductor, tmp_path: Path) -> None:
-    one, two = Server(), Server()
-    async with (
-        listening(one.serve) as here,
-        listening(two.serve) as there,
-        observed(conductor, here, tmp_path / "one") as relay,
-        observed(conductor, there, tmp_path / "two", JSON) as other,
-    ):
-        player = Player(conductor)
-        await player.play()
-        await until(lambda: one.arrived and two.arrived)
-        await all_arrived(relay)
-        await all_arrived(other)
-    assert alike(player.episodes[0], one.arrived[0])
-    assert alike(player.episodes[0], two.arrived[0])
-    assert one.arrived[0].id == two.arrived[0].id
 
 
 async def test_one_upstream_observes_the_agents_of_several_simulators(tmp_path: Path) -> None:

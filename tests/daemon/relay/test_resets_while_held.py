@@ -17,10 +17,8 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.relay import test_driving
-from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_connect import drive, learning
-from tests.daemon.relay.test_driving import WITHIN, until, upstream
+from tests.daemon.relay.driving import WITHIN, until, upstream
+from tests.daemon.relay.learner import TinyLearner, drive, learning
 from tests.daemon.running import Daemon
 from tests.daemon.stage import FakeSession, attach, conductor_of, inputs
 
@@ -33,11 +31,10 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.settings import Upstream
 
-impatient = test_driving.impatient
 pytestmark = pytest.mark.loopback
 WHOLE = {"agents": ("a",), "batch_mode": BatchMode.COMPLETE_EPISODES}
 GRACE = 0.05
-THINKS = 0.4
+THINKS = 0.2
 
 
 @asynccontextmanager
@@ -92,57 +89,18 @@ async def test_an_environment_and_the_driver_begin_together_however_long_learnin
     with capture_logs() as logs:
         async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))):
             # A batch is three episodes.
-            who = [await episode(conductor, b) for _ in range(8)]
-    assert [sorted(names) for names in who] == [["a", "b"]] * 8
-    assert len(session.seeds) <= 9
-    assert len(learner.batches) == 2
+            who = [await episode(conductor, b) for _ in range(5)]
+    assert [sorted(names) for names in who] == [["a", "b"]] * 5
+    assert len(session.seeds) <= 6
+    assert len(learner.batches) == 1
     assert learner.wrong == []
     assert failures(logs) == []
 
 
 @pytest.mark.trio
-async def test_a_shorter_episode_of_the_environment_ends_while_the_driver_plays_and_both_wait_then() -> None:
-    learner = TinyLearner()
-    learner.thinks = THINKS
-    _, conductor = world(b=3)
-    b = beside(conductor)
-    async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))):
-        who = [await episode(conductor, b) for _ in range(8)]
-    assert [sorted(names) for names in who] == [["a", "b"]] * 8
-    assert learner.wrong == []
-
-
-@pytest.mark.trio
-async def test_in_each_of_several_worlds_environments_begin_with_the_driver() -> None:
-    learner = TinyLearner()
-    learner.thinks = THINKS
-    (quick, left), (slow, right) = world(), world(a=5, b=6)
-    slow.think = 0.002
-    who: list[list[str]] = []
-
-    async def plays(conductor: Conductor, pid: int) -> None:
-        b = beside(conductor, pid)
-        while True:
-            who.append(sorted(await episode(conductor, b)))
-
-    async with (
-        learner.listening() as port,
-        driven(([left, right], upstream(port, **WHOLE))),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(plays, left, 2)
-        nursery.start_soon(plays, right, 3)
-        await until(lambda: len(learner.batches) == 3)
-        nursery.cancel_scope.cancel()
-    assert min(len(quick.seeds), len(slow.seeds)) >= 3
-    assert who == [["a", "b"]] * len(who)
-    assert learner.wrong == []
-
-
-@pytest.mark.trio
 async def test_of_two_drivers_of_a_world_the_one_that_has_its_weights_waits_for_the_other() -> None:
     quick, slow = TinyLearner(), TinyLearner(seed=2)
-    slow.thinks = 1.5
+    slow.thinks = 0.4
     _, conductor = world()
     conductor.lockstep.quorum = 2
     with capture_logs() as logs:

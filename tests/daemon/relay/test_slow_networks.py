@@ -70,7 +70,6 @@ async def served(
     sock.close()
 
 
-@pytest.mark.slow
 async def test_what_arrives_slower_than_the_limit_of_its_proof_arrives_all_the_same() -> None:
     proof, began, came = 1.0, 0.0, []
 

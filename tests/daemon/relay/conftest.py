@@ -1,0 +1,40 @@
+"""What relays are tested with: short pauses, and two agents to observe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.stage import FakeSession
+from tests.daemon.test_conductor import conductor_of
+
+if TYPE_CHECKING:
+    from ospbridge.daemon.conductor import Conductor
+
+PAUSES = {
+    "rllink.connecting.RECYCLING": 0.02,
+    "rllink.connecting.LONGEST_PAUSE": 0.1,
+    "rllink.connecting.REFUSED_AGAIN": 0.02,
+    "rllink.connecting.LONGEST_REFUSED": 0.1,
+    "daemon.relay.driving.UNFIT": 0.05,
+    "daemon.relay.loop.RECOVER": 0.01,
+    "daemon.relay.observing.LOOK_AGAIN": 0.02,
+    "daemon.relay.shipping.LINGER": 0.01,
+    "daemon.relay.upstream.PAUSE": 0.01,
+}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of ours needs no pause between two connections, and tests none for more steps."""
+    for name, seconds in PAUSES.items():
+        monkeypatch.setattr(f"ospbridge.{name}", seconds)
+
+
+@pytest.fixture
+def conductor() -> Conductor:
+    """Two agents; an episode of "a" ends with its fifth step."""
+    session = FakeSession("a", "b")
+    session.ending = {"a": 5}
+    return conductor_of(session)
