@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import trio
 
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode, Upstream
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.requests import Note
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.rllink.dialects import MSGPACK, Dialect
@@ -20,6 +22,7 @@ from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.stream_addresses import parse_stream
+from ospbridge.transport.stream_ends import last_word
 from tests.daemon.relay.driving import WITHIN, until
 from tests.daemon.stage import ONE, inputs
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.weights import Weights
+    from ospbridge.transport.stream_ends import Stream
+    from ospbridge.transport.tls import TlsFiles
 
 
 def module(observations: int, outputs: int) -> ModuleWeights:
@@ -41,9 +46,18 @@ def module(observations: int, outputs: int) -> ModuleWeights:
 
 
 class Server:
-    """Takes episodes; loses the connection over those that ``poison`` says."""
+    """Takes episodes; loses the connection over those that ``poison`` says.
 
-    def __init__(self, poison: Callable[[EpisodeFragment], bool] = lambda _: False) -> None:
+    ``tls``: what the next connection meets; ``dialect``: the only one that it speaks.
+    """
+
+    def __init__(
+        self,
+        poison: Callable[[EpisodeFragment], bool] = lambda _: False,
+        *,
+        tls: ssl.SSLContext | None = None,
+        dialect: Dialect | None = None,
+    ) -> None:
         self.arrived: list[EpisodeFragment] = []
         self.connections = 0
         self.pushes = False
@@ -55,32 +69,62 @@ class Server:
         self.weights: Weights | None = module(1, 2)
         """None: whoever asks for them is hung up on."""
         self.config = SetConfig(env_steps_per_sample=10)
+        self.tls = tls
+        self.ends: list[str] = []
+        """How each connection ended."""
+        self._dialect = dialect
         self._poison = poison
 
-    async def serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, plain: trio.SocketStream) -> None:
         self.connections += 1
-        machine = ServerMachine(self.config)
-        async with stream:
-            while data := await stream.receive_some(100_000):
-                machine.receive(data)
-                while (event := machine.next_event()) is not None:
-                    if isinstance(event, EpisodesArrived):
-                        if any(self._poison(fragment) for fragment in event.fragments):
-                            return
-                        self.arrived += event.fragments
-                        if self.hangs_up:
-                            self.hangs_up -= 1
-                            return
-                        await stream.send_all(self.pongs * MSGPACK.encode(Pong()))
-                        if self.pushes:
-                            machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
-                    elif isinstance(event, StateWanted):
-                        self.asked += 1
-                        if self.weights is None:
-                            return
-                        machine.send_state(self.weights)
-                for part in machine.data_to_send():
-                    await stream.send_all(part)
+        stream: Stream = plain
+        if self.tls is not None:
+            stream = trio.SSLStream(plain, self.tls, server_side=True, https_compatible=True)
+        end = "closed"
+        try:
+            await self._talk(stream, ServerMachine(self.config, dialect=self._dialect))
+        except trio.BrokenResourceError:
+            end = "reset"
+            await last_word(stream)
+        except RemoteProtocolError:
+            end = "dismissed"
+        finally:
+            self.ends.append(end)
+            await trio.aclose_forcefully(stream)
+
+    async def _talk(self, stream: Stream, machine: ServerMachine) -> None:
+        while data := await stream.receive_some(100_000):
+            machine.receive(data)
+            while (event := machine.next_event()) is not None:
+                if isinstance(event, EpisodesArrived):
+                    if any(self._poison(fragment) for fragment in event.fragments):
+                        return
+                    self.arrived += event.fragments
+                    if self.hangs_up:
+                        self.hangs_up -= 1
+                        return
+                    await stream.send_all(self.pongs * MSGPACK.encode(Pong()))
+                    if self.pushes:
+                        machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
+                elif isinstance(event, StateWanted):
+                    self.asked += 1
+                    if self.weights is None:
+                        return
+                    machine.send_state(self.weights)
+            for part in machine.data_to_send():
+                await stream.send_all(part)
+
+
+def showing(files: TlsFiles, *, asks: bool = False, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    """A server's certificate; ``asks`` for that of its clients."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    if newest is not None:
+        context.maximum_version = newest
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files.ca)
+    return context
 
 
 @asynccontextmanager

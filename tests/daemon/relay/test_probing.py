@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import socket
-import ssl
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +13,16 @@ import trio
 from ospbridge.daemon.relay import probing
 from ospbridge.daemon.relay.probing import Finding, probe
 from ospbridge.errors import ConfigurationError, RemoteProtocolError, UpstreamNotFound
-from ospbridge.rllink import connecting
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Pong, SetConfig
-from ospbridge.rllink.server import ServerMachine, StateWanted
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights, Weights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
-from ospbridge.transport.stream_ends import last_word
 from tests.daemon.certificates import Authority
+from tests.daemon.relay.driving import WITHIN
+from tests.daemon.relay.observing import Server, listening, showing
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
 from tests.rllink.recordings import body_of, handshake
@@ -35,77 +31,22 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from ospbridge.transport.stream_ends import Stream
-    from ospbridge.transport.tls import TlsFiles
-
     Handler = Callable[[trio.SocketStream], Awaitable[None]]
 
-pytestmark = pytest.mark.loopback
-WITHIN = 30.0
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 BOTH = pytest.mark.parametrize("dialect", [JSON, MSGPACK], ids=lambda dialect: dialect.name)
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The servers of these tests have no pauses between their clients."""
-    monkeypatch.setattr(connecting, "RECYCLING", 0.02)
-    monkeypatch.setattr(connecting, "REFUSED_AGAIN", 0.02)
 
 
 @asynccontextmanager
 async def serving(handler: Handler, *, port: int = 0) -> AsyncIterator[StreamAddress]:
-    (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, handler, [listener])
-        yield parse_stream(f"127.0.0.1:{listener.socket.getsockname()[1]}")
-        nursery.cancel_scope.cancel()
+    async with listening(handler, port) as number:
+        yield parse_stream(f"127.0.0.1:{number}")
 
 
-class Server:
-    """Any number of clients; ``ends`` says how each connection ended. ``asks`` for their certificates."""
-
-    def __init__(
-        self,
-        config: SetConfig,
-        weights: Weights | None = None,
-        *,
-        dialect: Dialect | None = None,
-        tls: TlsFiles | None = None,
-        asks: bool = False,
-    ) -> None:
-        self.ends: list[str] = []
-        self._config, self._weights, self._dialect = config, weights, dialect
-        self._tls: ssl.SSLContext | None = None
-        if tls is not None:
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.load_cert_chain(tls.cert, tls.key)
-            if asks:
-                self._tls.verify_mode = ssl.CERT_REQUIRED
-                self._tls.load_verify_locations(tls.ca)
-
-    async def handle(self, plain: trio.SocketStream) -> None:
-        stream: Stream = plain
-        if self._tls is not None:
-            stream = trio.SSLStream(plain, self._tls, server_side=True, https_compatible=True)
-        machine = ServerMachine(self._config, dialect=self._dialect)
-        end = "closed"
-        try:
-            while data := await stream.receive_some(100_000):
-                machine.receive(data)
-                while (event := machine.next_event()) is not None:
-                    if isinstance(event, StateWanted):
-                        assert self._weights is not None
-                        machine.send_state(self._weights)
-                for part in machine.data_to_send():
-                    await stream.send_all(part)
-        except trio.BrokenResourceError:
-            end = "reset"
-            await last_word(stream)
-        except RemoteProtocolError:
-            end = "dismissed"
-        finally:
-            self.ends.append(end)
-            await trio.aclose_forcefully(stream)
+def told(config: SetConfig, weights: Weights | None = None, **how: Any) -> Server:
+    server = Server(**how)
+    server.config, server.weights = config, weights
+    return server
 
 
 async def found(address: StreamAddress, dialect: Dialect | None = None, *, read: bool = False) -> Finding:
@@ -129,13 +70,12 @@ WEIGHTS = ModuleWeights(module_weights(5, (8, 6), 3), 7)
 # --- what is found -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.trio
 @BOTH
 async def test_settings_and_weights_are_told_in_either_dialect_and_the_server_is_left_in_peace(
     dialect: Dialect,
 ) -> None:
-    server = Server(CONFIG, WEIGHTS)
-    async with serving(server.handle) as address:
+    server = told(CONFIG, WEIGHTS)
+    async with serving(server.serve) as address:
         finding = await found(address, dialect)
         assert server.ends == ["closed"]
     assert (finding.dialect, finding.config, finding.weights_seq_no) == (dialect, CONFIG, 7)
@@ -147,19 +87,17 @@ async def test_settings_and_weights_are_told_in_either_dialect_and_the_server_is
     assert finding.troubles == ()
 
 
-@pytest.mark.trio
 @BOTH
 async def test_the_dialect_of_a_server_that_speaks_one_only_is_found_out(dialect: Dialect) -> None:
-    server = Server(CONFIG, WEIGHTS, dialect=dialect)
-    async with serving(server.handle) as address:
+    server = told(CONFIG, WEIGHTS, dialect=dialect)
+    async with serving(server.serve) as address:
         finding = await found(address)
         assert finding.dialect is dialect
         assert server.ends == ["dismissed"] * (dialect is JSON) + ["closed"]
 
 
-@pytest.mark.trio
 async def test_an_onnx_model_is_described() -> None:
-    async with serving(Server(CONFIG, OnnxWeights(recorded("box"), 3)).handle) as address:
+    async with serving(told(CONFIG, OnnxWeights(recorded("box"), 3)).serve) as address:
         finding = await found(address, JSON)
     assert finding.policy is not None
     assert finding.policy.onnx is not None
@@ -167,23 +105,22 @@ async def test_an_onnx_model_is_described() -> None:
     assert finding.policy.actions == ("a box of 2 numbers",)
 
 
-@pytest.mark.trio
 async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told() -> None:
     real = MSGPACK.decode(body_of(handshake()["s2c SET_CONFIG"]))
     assert isinstance(real, SetConfig)
-    async with serving(Server(real, WEIGHTS).handle) as address:
+    async with serving(told(real, WEIGHTS).serve) as address:
         assert (await found(address)).read is None
         read = (await found(address, read=True)).read
     assert read is not None
     assert read.env_steps_per_sample is not None
-    async with serving(Server(SetConfig(pickled=b"no pickle"), WEIGHTS).handle) as address:
+    async with serving(told(SetConfig(pickled=b"no pickle"), WEIGHTS).serve) as address:
         finding = await found(address, read=True)
     assert finding.read is None
     assert finding.weights_seq_no == 7
     (trouble,) = finding.troubles
     assert trouble.startswith("GET_CONFIG: ")
     strange = SetConfig(pickled=pickle.dumps({"train_batch_size": "many", "num_learners": 2}))
-    async with serving(Server(strange, WEIGHTS).handle) as address:
+    async with serving(told(strange, WEIGHTS).serve) as address:
         finding = await found(address, read=True)
     assert finding.read is not None
     assert finding.read.num_learners == 2
@@ -191,15 +128,13 @@ async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told()
     assert trouble == "train_batch_size: what the pickle says of it cannot be understood"
 
 
-@pytest.mark.trio
 async def test_weights_that_nobody_can_act_from_are_told_with_their_number() -> None:
-    async with serving(Server(CONFIG, MlirWeights(b"module", 9)).handle) as address:
+    async with serving(told(CONFIG, MlirWeights(b"module", 9)).serve) as address:
         finding = await found(address, JSON)
     assert (finding.weights_seq_no, finding.policy) == (9, None)
     assert "MLIR" in finding.troubles[0]
 
 
-@pytest.mark.trio
 @BOTH
 async def test_a_sink_tells_its_name_and_one_without_a_policy_all_but_weights(
     tmp_path: Path, dialect: Dialect
@@ -229,7 +164,6 @@ async def free_port() -> int:
     return port
 
 
-@pytest.mark.trio
 async def test_where_nobody_listens_it_is_over_once_no_pause_of_a_server_explains_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -240,7 +174,6 @@ async def test_where_nobody_listens_it_is_over_once_no_pause_of_a_server_explain
     assert "ospbridge sink" in error.hint
 
 
-@pytest.mark.trio
 async def test_a_server_that_comes_back_from_its_pause_is_found() -> None:
     port = await free_port()
     results: list[Finding] = []
@@ -252,28 +185,10 @@ async def test_a_server_that_comes_back_from_its_pause_is_found() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             await trio.sleep(0.2)
-            async with serving(Server(CONFIG, WEIGHTS).handle, port=port):
+            async with serving(told(CONFIG, WEIGHTS).serve, port=port):
                 while not results:
                     await trio.sleep(0.01)
     assert results[0].config == CONFIG
-
-
-class NoNameServer(trio.abc.HostnameResolver):
-    async def getaddrinfo(self, *_: object) -> Any:
-        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-
-    async def getnameinfo(self, *_: object) -> Any:
-        raise NotImplementedError
-
-
-@pytest.mark.trio
-async def test_a_name_server_that_is_away_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PAUSE_IS_OVER", 0.1)
-    trio.socket.set_custom_hostname_resolver(NoNameServer())
-    error = await refusal(parse_stream("trainer:5555"), within=WITHIN)
-    assert isinstance(error, UpstreamNotFound)
-    assert "'trainer' does not resolve: Temporary failure" in error.message
-    assert "name server" in error.hint
 
 
 async def says_nothing(stream: trio.SocketStream) -> None:
@@ -285,7 +200,6 @@ async def hangs_up(stream: trio.SocketStream) -> None:
     await stream.aclose()
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("handler", [says_nothing, hangs_up])
 async def test_a_server_that_answers_no_ping_may_have_another_client(handler: Handler) -> None:
     async with serving(handler) as address:
@@ -294,15 +208,13 @@ async def test_a_server_that_answers_no_ping_may_have_another_client(handler: Ha
     assert "it serves another client" in error.hint
 
 
-@pytest.mark.trio
 async def test_a_server_that_is_asked_in_the_other_dialect_only_may_speak_this_one() -> None:
-    async with serving(Server(CONFIG, WEIGHTS, dialect=MSGPACK).handle) as address:
+    async with serving(told(CONFIG, WEIGHTS, dialect=MSGPACK).serve) as address:
         with pytest.raises(UpstreamNotFound) as caught:
             await probe(address, dialect=JSON, within=0.6)
     assert "it speaks another dialect than json" in caught.value.hint
 
 
-@pytest.mark.trio
 async def test_a_web_server_is_told_at_once() -> None:
     async def web(stream: trio.SocketStream) -> None:
         await stream.receive_some(100)
@@ -315,7 +227,6 @@ async def test_a_web_server_is_told_at_once() -> None:
     assert "a web server answers there" in error.hint
 
 
-@pytest.mark.trio
 async def test_a_peer_that_greets_and_then_raves_is_told_of_and_left() -> None:
     async def raving(stream: trio.SocketStream) -> None:
         await stream.receive_some(100)
@@ -333,11 +244,10 @@ async def test_a_peer_that_greets_and_then_raves_is_told_of_and_left() -> None:
 # --- TLS ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.trio
 async def test_a_server_is_believed_by_its_certificate(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
-    server = Server(CONFIG, WEIGHTS, tls=authority.issue("server"))
-    async with serving(server.handle) as address:
+    server = told(CONFIG, WEIGHTS, tls=showing(authority.issue("server")))
+    async with serving(server.serve) as address:
         secured = parse_stream(f"tls://{address}", tls=ServerTls(authority.path))
         assert (await found(secured)).config == CONFIG
         error = await refusal(parse_stream(f"tls://{address}", tls=ServerTls(other.path)), within=WITHIN)
@@ -345,7 +255,6 @@ async def test_a_server_is_believed_by_its_certificate(tmp_path: Path) -> None:
     assert "does not hold" in error.message
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     "mine, words", [("none", "certificate required"), ("expired", "certificate expired")]
 )
@@ -353,10 +262,10 @@ async def test_a_server_that_refuses_our_certificate_is_told_at_once(
     tmp_path: Path, mine: str, words: str
 ) -> None:
     authority = Authority(tmp_path)
-    server = Server(CONFIG, WEIGHTS, tls=authority.issue("server"), asks=True)
+    server = told(CONFIG, WEIGHTS, tls=showing(authority.issue("server"), asks=True))
     files = authority.issue("mine", expired=True) if mine == "expired" else None
     tls = ServerTls(authority.path, files.cert if files else None, files.key if files else None)
-    async with serving(server.handle) as address:
+    async with serving(server.serve) as address:
         error = await refusal(parse_stream(f"tls://{address}", tls=tls), within=WITHIN)
         assert server.ends == ["reset"]
     assert isinstance(error, ConfigurationError)
@@ -365,42 +274,17 @@ async def test_a_server_that_refuses_our_certificate_is_told_at_once(
     assert "it may want a certificate" in error.hint
 
 
-@pytest.mark.trio
-@pytest.mark.parametrize(
-    "mine, words", [("none", "certificate required"), ("expired", "certificate expired")]
-)
-async def test_the_sink_says_why_it_refuses_our_certificate(tmp_path: Path, mine: str, words: str) -> None:
-    authority = Authority(tmp_path)
-    context = authority.issue("server").context(server=True)
-    files = authority.issue("mine", expired=True) if mine == "expired" else None
-    tls = ServerTls(authority.path, files.cert if files else None, files.key if files else None)
-    sink = Sink(None, None, env_steps=1)
-    async with serving(partial(sink._client, tls=context)) as address:
-        error = await refusal(parse_stream(f"tls://{address}", tls=tls), within=WITHIN)
-    assert isinstance(error, ConfigurationError)
-    assert words in error.message
-
-
-@pytest.mark.trio
 async def test_a_server_that_speaks_tls_and_is_asked_without_is_told(tmp_path: Path) -> None:
-    server = Server(CONFIG, WEIGHTS, tls=Authority(tmp_path).issue("server"))
-    async with serving(server.handle) as address:
+    server = told(CONFIG, WEIGHTS, tls=showing(Authority(tmp_path).issue("server")))
+    async with serving(server.serve) as address:
         error = await refusal(address)
     assert isinstance(error, UpstreamNotFound)
     assert "speaks TLS" in error.message
     assert f"write tls://{address}" in error.hint
 
 
-@pytest.mark.trio
 async def test_a_server_without_tls_that_is_asked_with_it_is_told() -> None:
-    async with serving(Server(CONFIG, WEIGHTS).handle) as address:
+    async with serving(told(CONFIG, WEIGHTS).serve) as address:
         error = await refusal(parse_stream(f"tls://{address}"))
     assert isinstance(error, UpstreamNotFound)
     assert "leave out tls://" in error.hint
-
-
-@pytest.mark.trio
-async def test_another_host_is_asked_with_tls_only() -> None:
-    error = await refusal(parse_stream("192.0.2.1:5555"), within=WITHIN)
-    assert isinstance(error, ConfigurationError)
-    assert "without TLS" in error.message
