@@ -29,7 +29,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.learner import TinyLearner, drive, learning
 from tests.daemon.running import PROGRAM, Daemon, all_free, free_port, seat_of, values
-from tests.sink.test_hostile_clients import episodes, said
+from tests.sink.clients import episodes, said
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,6 +16,7 @@ from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink import policy_file, serving
 from ospbridge.sink.policy_file import PolicyFile
 from tests.rllink.recordings import body_of
+from tests.sink import clients
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,7 @@ NAME = "pi.net.mlp.0.weight"
 
 
 def save(path: Path, rows: int) -> None:
-    arrays: dict[str, Any] = {NAME: np.ones((rows, 2), np.float32)}
-    np.savez(path, **arrays)
+    clients.save(path, np.ones((rows, 2), np.float32))
 
 
 def rows(policy: PolicyFile) -> int:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
-import sys
 import threading
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +22,7 @@ from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.server import ServerMachine
 from ospbridge.sink import serving
 from ospbridge.sink.store import Store
-from tests.sink.test_sink import WITHIN, command, fragment, linked, recorded, sent, sink
+from tests.sink.clients import WITHIN, fragment, linked, recorded, sent, sink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,27 +115,6 @@ def test_a_directory_is_one_sinks_until_it_lets_go_of_it(tmp_path: Path) -> None
         assert second.add([fragment("a")], client="c")
 
 
-def test_a_store_that_is_closed_twice_is_closed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.close()
-    store.close()
-
-
-@pytest.mark.loopback
-def test_a_second_command_for_a_directory_is_told_so(tmp_path: Path) -> None:
-    record = ("--record", str(tmp_path / "in"))
-    with command(*record):
-        second = subprocess.run(
-            [sys.executable, "-m", "ospbridge", "sink", "--listen", "127.0.0.1:0", *record],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    assert second.returncode == 78
-    assert "another sink records in" in second.stderr
-
-
 def test_what_was_written_and_not_yet_settled_is_refused_and_not_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,13 +162,5 @@ async def test_all_episodes_of_an_agent_are_recorded_with_the_choices_that_it_ha
 def test_a_number_of_choices_that_cannot_be_is_not_believed(tmp_path: Path, said: Any) -> None:
     with Store(tmp_path) as store:
         store.add([unannotated("a", [0, 2], said)], client="c")
-    (episode,) = read_recording(tmp_path)
-    assert episode.action_space == DiscreteSpace(3)
-
-
-def test_choices_that_its_own_distribution_does_not_have_are_recorded_all_the_same(tmp_path: Path) -> None:
-    two_wide = replace(unannotated("a", [0, 2], None), action_dist_inputs=np.zeros((2, 2), np.float32))
-    with Store(tmp_path) as store:
-        store.add([two_wide], client="c")
     (episode,) = read_recording(tmp_path)
     assert episode.action_space == DiscreteSpace(3)

@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,72 +15,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import trio
+from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 import ospbridge
-from ospbridge.daemon.relay.link import Connection, Link
-from ospbridge.errors import ConfigurationError, UpstreamLost
+from ospbridge.cli import main
+from ospbridge.errors import UpstreamLost
 from ospbridge.record.reading import read_recording
 from ospbridge.rllink import connecting
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
-from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.exchanges import get_config, get_state, learn
+from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import LOCK, Store
-from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.stream_addresses import ServerTls, parse_stream
 from tests.daemon.certificates import Authority
+from tests.sink.clients import fragment, linked, recorded, save, sent, sink
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.loopback
-WITHIN = 20.0
-
-
-def fragment(
-    name: str, steps: int = 5, *, t_started: int = 0, done: bool = True, box: bool = False
-) -> EpisodeFragment:
-    at = np.arange(t_started, t_started + steps)
-    return EpisodeFragment(
-        name,
-        np.stack([np.arange(t_started, t_started + steps + 1), np.zeros(steps + 1)], axis=1),
-        at[:, None] / 8.0 if box else at % 3,
-        np.ones(steps, np.float32),
-        terminated=done,
-        action_dist_inputs=np.zeros((steps, 3), np.float32),
-        action_logp=np.full(steps, -1.0, np.float32),
-        t_started=t_started,
-    )
-
-
-@asynccontextmanager
-async def sink(
-    store: Store | None = None, policy: PolicyFile | None = None, *, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[StreamAddress]:
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listeners[0].socket.getsockname()[1]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Sink(store, policy, env_steps=100).serve, listeners, tls)
-        yield parse_stream(f"127.0.0.1:{port}")
-        nursery.cancel_scope.cancel()
-    if store is not None:
-        store.close()
-
-
-@asynccontextmanager
-async def linked(address: StreamAddress, dialect: Dialect | None = None) -> AsyncIterator[Connection]:
-    link = Link(address, dialect=dialect, limits=Limits(pong=5.0))
-    with trio.fail_after(WITHIN):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.run)
-            yield await link.connection()
-            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio
@@ -105,19 +63,6 @@ async def test_a_reset_in_the_first_greeting_does_not_make_the_older_dialect_the
         nursery.cancel_scope.cancel()
 
 
-async def sent(connection: Connection, *fragments: EpisodeFragment) -> None:
-    await connection.perform(partial(deliver, messages=[Episodes(fragments)]))
-
-
-def recorded(directory: Path) -> list[tuple[int, float, str]]:
-    return [(len(episode), episode.rewards.sum(), episode.how) for episode in read_recording(directory)]
-
-
-def save(path: Path, weights: Any) -> None:
-    arrays: dict[str, Any] = {"pi.net.mlp.0.weight": weights}
-    np.savez(path, **arrays)
-
-
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     path = tmp_path / "policy.npz"
@@ -131,14 +76,22 @@ def policy(tmp_path: Path) -> Path:
 @pytest.mark.trio
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 @pytest.mark.parametrize("box", [False, True])
-async def test_what_is_proven_to_be_read_is_on_disk(tmp_path: Path, dialect: Dialect, box: bool) -> None:
+async def test_what_is_proven_to_be_read_is_on_disk_with_all_that_its_client_said(
+    tmp_path: Path, dialect: Dialect, box: bool
+) -> None:
+    named = replace(fragment("a", 5, box=box), agent="robot/1", simulator="sim:1", weights_seq_no=4)
     async with sink(Store(tmp_path / "in")) as address, linked(address, dialect) as connection:
-        await sent(connection, fragment("a", 5, box=box), fragment("b", 7, box=box))
+        await sent(connection, named, fragment("b", 7, box=box))
         assert sorted(recorded(tmp_path / "in")) == [(5, 5.0, "terminated"), (7, 7.0, "terminated")]
-        (first, _) = read_recording(tmp_path / "in")
-        assert first.observations.shape[1] == 2
-        expected = np.arange(len(first))[:, None] / 8.0 if box else np.arange(len(first)) % 3
-        assert np.array_equal(first.actions, expected)
+    first = {len(episode): episode for episode in read_recording(tmp_path / "in")}[5]
+    assert first.observations.shape[1] == 2
+    expected = np.arange(len(first))[:, None] / 8.0 if box else np.arange(len(first)) % 3
+    assert np.array_equal(first.actions, expected)
+    assert (first.agent, first.simulator, first.weights_seq_no) == ("robot/1", "sim:1", 4)
+    assert first.action_logp is not None
+    assert first.action_dist_inputs is not None
+    assert first.action_logp.tolist() == [-1.0] * 5
+    assert first.action_dist_inputs.shape == (5, 3)
 
 
 @pytest.mark.trio
@@ -183,20 +136,6 @@ async def test_ids_that_differ_in_odd_characters_only_are_told_apart_in_either_d
     assert sorted(episode.id for episode in read_recording(tmp_path / "in")) == sorted(ids)
 
 
-@pytest.mark.trio
-@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
-async def test_an_episode_is_recorded_with_all_that_its_client_said(tmp_path: Path, dialect: Dialect) -> None:
-    named = replace(fragment("a"), agent="robot/1", simulator="sim:1", weights_seq_no=4)
-    async with sink(Store(tmp_path / "in")) as address, linked(address, dialect) as connection:
-        await sent(connection, named)
-    (found,) = read_recording(tmp_path / "in")
-    assert (found.agent, found.simulator, found.weights_seq_no) == ("robot/1", "sim:1", 4)
-    assert found.action_logp is not None
-    assert found.action_dist_inputs is not None
-    assert found.action_logp.tolist() == [-1.0] * 5
-    assert found.action_dist_inputs.shape == (5, 3)
-
-
 def test_what_a_sink_was_killed_over_is_swept_up_and_nothing_else(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.add([fragment("a")], client="c")
@@ -223,26 +162,11 @@ async def test_pieces_of_an_episode_are_files_of_their_own_in_order(tmp_path: Pa
 
 
 @pytest.mark.trio
-async def test_several_clients_at_once_and_one_that_talks_nonsense(tmp_path: Path) -> None:
-    async with sink(Store(tmp_path / "in")) as address:
-        nonsense = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
-        await nonsense.send_all(b"GET / HTTP/1.1\r\n\r\n")
-        with trio.fail_after(WITHIN):
-            assert await nonsense.receive_some(100) == b""
-        await nonsense.aclose()
-        async with linked(address) as one, linked(address, JSON) as two:
-            await sent(one, fragment("a"))
-            await sent(two, fragment("b"))
-    assert len(recorded(tmp_path / "in")) == 2
-
-
-@pytest.mark.trio
-async def test_a_sink_without_a_directory_counts(tmp_path: Path) -> None:
+async def test_a_sink_tells_its_name_and_how_many_steps_it_wants() -> None:
     async with sink() as address, linked(address) as connection:
-        await sent(connection, fragment("a"))
         config = await connection.perform(get_config)
-        assert (config.env_steps_per_sample, config.force_on_policy) == (100, False)
-        assert config.server == f"ospbridge sink {ospbridge.__version__}"
+    assert (config.env_steps_per_sample, config.force_on_policy) == (100, False)
+    assert config.server == f"ospbridge sink {ospbridge.__version__}"
 
 
 @pytest.mark.trio
@@ -294,12 +218,6 @@ async def test_a_sink_without_a_policy_turns_away_who_asks() -> None:
             await connection.perform(get_state)
 
 
-def test_a_file_that_is_no_policy_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.npz").write_bytes(b"no")
-    with pytest.raises(ConfigurationError, match=r"p\.npz"):
-        PolicyFile(tmp_path / "p.npz")
-
-
 # --- the command -------------------------------------------------------------------------------------------------
 
 
@@ -316,15 +234,16 @@ def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_the_command_prints_its_address_and_ends_in_order(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    with command("--record", str(tmp_path / "in")) as (process, address):
-        async with linked(parse_stream(address)) as connection:
+async def test_the_command_speaks_tls_prints_its_address_and_ends_in_order(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, client = authority.issue("server"), authority.issue("client")
+    options: list[Any] = ["--tls-cert", server.cert, "--tls-key", server.key, "--tls-ca", server.ca]
+    with command("--record", str(tmp_path / "in"), *map(str, options)) as (process, address):
+        tls = ServerTls(client.ca, client.cert, client.key)
+        async with linked(parse_stream(f"tls://{address}", tls=tls)) as connection:
             await sent(connection, fragment("a"))
-        process.send_signal(number)
-        assert process.wait(10) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
     assert len(recorded(tmp_path / "in")) == 1
 
 
@@ -340,35 +259,17 @@ async def test_a_killed_sink_loses_nothing_that_was_proven(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "in").iterdir() if path.suffix != ".npz"] == [LOCK]
 
 
-@pytest.mark.trio
-async def test_the_command_speaks_tls_to_clients_with_a_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    server, client = authority.issue("server"), authority.issue("client")
-    options: list[Any] = ["--tls-cert", server.cert, "--tls-key", server.key, "--tls-ca", server.ca]
-    with command(*map(str, options)) as (_, address):
-        tls = ServerTls(client.ca, client.cert, client.key)
-        async with linked(parse_stream(f"tls://{address}", tls=tls)) as connection:
-            await sent(connection, fragment("a"))
-
-
 @pytest.mark.parametrize(
-    "options, code, why",
+    "options, why",
     [
-        (["--listen", "0.0.0.0:0"], 78, "can be reached by other hosts"),
-        (["--listen", "here"], 78, "does not resolve|cannot listen|other hosts"),
-        (["--listen", "127.0.0.1:99999"], 78, "not between 0 and 65535"),
-        (["--policy", "missing.npz"], 78, "missing.npz"),
-        (["--record", "/proc/none"], 78, "cannot be recorded"),
-        (["--tls-cert", "c.pem"], 78, "needs three files"),
+        (["--listen", "0.0.0.0:0"], "can be reached by other hosts"),
+        (["--listen", "127.0.0.1:99999"], "not between 0 and 65535"),
+        (["--policy", "missing.npz"], "missing.npz"),
+        (["--record", "/proc/none"], "cannot be recorded"),
+        (["--tls-cert", "c.pem"], "needs three files"),
     ],
 )
-def test_what_cannot_work_is_told_before_anybody_connects(options: list[str], code: int, why: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "ospbridge", "sink", *options],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert run.returncode == code
-    assert any(each in run.stderr for each in why.split("|")), run.stderr
+def test_what_cannot_work_is_told_before_anybody_connects(options: list[str], why: str) -> None:
+    done = CliRunner().invoke(main, ["sink", *options])
+    assert done.exit_code == 78
+    assert why in done.stderr

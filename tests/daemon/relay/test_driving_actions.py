@@ -29,16 +29,10 @@ class Spaced(TinyLearner):
     def __init__(self, space: Any) -> None:
         super().__init__()
         self.space = space
-        self.then: Any = None
-        """What it learns for once it was started anew."""
 
     def _config(self) -> SetConfig:
         said = {"train_batch_size_per_learner": self.batch, "action_space": self.space}
         return SetConfig(pickled=pickle.dumps(said, 4))
-
-    def forget(self) -> None:
-        super().forget()
-        self.space = self.then
 
 
 NUMBER = gymnasium.spaces.Box(-1, 1, (1,))
@@ -71,19 +65,6 @@ async def test_a_server_that_learns_for_other_actions_does_not_act(
     assert "action space" in unfit(logs)[0]["hint"]
     assert session.steps == []
     assert learner.batches == []
-
-
-async def test_a_server_that_returns_and_learns_for_other_actions_acts_no_more() -> None:
-    learner = Spaced(NUMBER)
-    learner.then = gymnasium.spaces.Discrete(2)
-    learner.hang_up_in, learner.forgets = [3], True
-    _, conductor = world()
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port, **TOLD)):
-            await until(lambda: len(unfit(logs)) >= 2)
-    assert "the one that the server learns for is one of 2 choices" in unfit(logs)[0]["reason"]
-    assert len(learner.batches) == 3
-    assert learner.wrong == []
 
 
 @pytest.mark.parametrize("read", [True, False])

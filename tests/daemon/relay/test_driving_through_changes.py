@@ -129,7 +129,7 @@ async def test_a_simulator_that_is_given_up_is_left_and_said_to_be_so_once() -> 
 
 @pytest.mark.parametrize(
     "driven_one, name, patterns",
-    [("a", "b", ("a",)), ("a", "odd", ("*",)), ("robot[1]", "robot1", ("robot[1]",))],
+    [("a", "odd", ("*",)), ("robot[1]", "robot1", ("robot[1]",))],
 )
 async def test_agents_that_are_not_wanted_or_of_another_kind_change_nothing_for_those_that_are_driven(
     driven_one: str, name: str, patterns: tuple[str, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from structlog.testing import capture_logs
 
 from ospbridge.errors import UsageError
@@ -34,15 +34,18 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.dialects import Dialect
+    from ospbridge.rllink.weights import Weights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 NUMBERS = "the upstream may not survive actions that are numbers"
+NUMBER = spaces.Box(-1, 1, (1,))
+BOX = "its actions are a box of 1 number"
 UNKNOWN = "the upstream does not say what its module takes"
 
 
-def pickled(**spaces: Any) -> SetConfig:
+def pickled(**given: Any) -> SetConfig:
     """The settings of a server of Ray 2.49 or later."""
-    return SetConfig(pickled=pickle.dumps({f"{name}_space": space for name, space in spaces.items()}))
+    return SetConfig(pickled=pickle.dumps({f"{name}_space": space for name, space in given.items()}))
 
 
 def recurrent(observations: int | None, outputs: int) -> ModuleWeights:
@@ -59,17 +62,19 @@ def recurrent(observations: int | None, outputs: int) -> ModuleWeights:
 
 
 @pytest.mark.parametrize(
-    "widths, why",
+    "weights, why",
     [
-        ((3, 2), "its observations have 1 number, the server's module takes 3"),
-        ((1, 4), "its actions were drawn from 2 numbers, the server's module puts out 4"),
+        (module(3, 2), "its observations have 1 number, the server's module takes 3"),
+        (module(1, 4), "its actions were drawn from 2 numbers, the server's module puts out 4"),
+        (OnnxWeights(recorded("discrete"), 1), "the server's module takes 4"),
     ],
+    ids=["observations", "actions", "ONNX"],
 )
 async def test_it_waits_for_a_server_that_it_fits(
-    conductor: Conductor, tmp_path: Path, widths: tuple[int, int], why: str
+    conductor: Conductor, tmp_path: Path, weights: Weights, why: str
 ) -> None:
     wrong, right = Server(), Server()
-    wrong.weights = module(*widths)
+    wrong.weights = weights
     with capture_logs() as logs:
         async with observed(conductor, 1, tmp_path / "s") as relay:
             player = Player(conductor)
@@ -91,42 +96,70 @@ async def test_it_waits_for_a_server_that_it_fits(
 
 
 @pytest.mark.parametrize(
-    "space, name",
+    "given, why",
     [
-        (gymnasium.spaces.Discrete(2), "one of 2 choices"),
-        (gymnasium.spaces.Box(-1, 1, (2,)), "a box of 2 numbers"),
-        (gymnasium.spaces.MultiDiscrete([2, 2]), "MultiDiscrete"),
+        ({"action": spaces.Discrete(2)}, f"{BOX}, the server learns for one of 2 choices"),
+        ({"action": spaces.Box(-1, 1, (2,))}, f"{BOX}, the server learns for a box of 2 numbers"),
+        ({"action": spaces.MultiDiscrete([2, 2])}, f"{BOX}, the server learns for MultiDiscrete"),
+        ({"action": NUMBER, "observation": spaces.Box(-1, 1, (84, 84, 3))}, "of the shape (84, 84, 3)"),
+        ({"action": NUMBER, "observation": spaces.Dict({"a": NUMBER})}, "of the kind Dict"),
     ],
 )
-async def test_a_server_whose_settings_say_that_it_learns_for_other_actions_is_sent_nothing(
-    conductor: Conductor, tmp_path: Path, space: Any, name: str
+async def test_a_server_whose_settings_say_that_it_learns_for_others_is_sent_nothing(
+    conductor: Conductor, tmp_path: Path, given: dict[str, Any], why: str
 ) -> None:
     server = Server()
-    server.config = pickled(action=space)
-    why = f"its actions are a box of 1 number, the server learns for {name}"
-    async with (
-        listening(server.serve) as port,
-        observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
-    ):
-        await Player(conductor).play()
-        await until(lambda: why in relay.status.trouble)
+    server.config = pickled(**given)
+    if "observation" in given:
+        # These weights do not tell it.
+        server.weights = recurrent(None, 2)
+    with capture_logs() as logs:
+        async with (
+            listening(server.serve) as port,
+            observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
+        ):
+            await Player(conductor).play()
+            await until(lambda: why in relay.status.trouble)
     assert server.arrived == []
+    assert not [line for line in logs if line["event"] == UNKNOWN]
 
 
-async def test_actions_that_only_settings_tell_which_nobody_may_read_are_told_once_for_each_connection(
-    conductor: Conductor, tmp_path: Path
+@pytest.mark.parametrize(
+    "config, weights, reason",
+    [
+        (
+            pickled(action=spaces.Discrete(2)),
+            module(1, 2),
+            "whether an action is one of 2 choices or a box of 1 number",
+        ),
+        (None, recurrent(None, 2), ": how many numbers an observation has"),
+        (None, MlirWeights(b"module", 1), "MLIR"),
+        (None, module(1, 2), None),
+    ],
+    ids=["actions", "observations", "MLIR", "all is known"],
+)
+async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
+    conductor: Conductor,
+    tmp_path: Path,
+    config: SetConfig | None,
+    weights: Weights,
+    reason: str | None,
 ) -> None:
     server = Server()
-    server.config = pickled(action=gymnasium.spaces.Discrete(2))
+    server.config, server.weights = config or server.config, weights
     with capture_logs() as logs:
         async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
             player = Player(conductor)
             for _ in range(3):
                 await player.play()
                 await all_arrived(relay)
-    (told,) = [line for line in logs if line["event"] == UNKNOWN]
-    assert "whether an action is one of 2 choices or a box of 1 number" in told["reason"]
-    assert "--rllink-read-pickle" in told["hint"]
+            assert server.asked == server.connections == 1
+    assert len(server.arrived) == 3
+    told = [line for line in logs if line["event"] == UNKNOWN]
+    assert len(told) == (reason is not None)
+    assert all(str(reason) in line["reason"] for line in told)
+    if config is not None:
+        assert "--rllink-read-pickle" in told[0]["hint"]
 
 
 @pytest.mark.parametrize(
@@ -187,54 +220,6 @@ async def test_a_module_with_an_lstm_is_sent_nothing_of_another_width(
     assert server.arrived == []
 
 
-async def test_a_width_that_weights_do_not_tell_is_told_once_for_each_connection(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    server.weights = recurrent(None, 2)
-    with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-            player = Player(conductor)
-            for _ in range(2):
-                await player.play()
-                await all_arrived(relay)
-    (told,) = [line for line in logs if line["event"] == UNKNOWN]
-    assert told["reason"].endswith(": how many numbers an observation has")
-
-
-@pytest.mark.parametrize(
-    "space, taken",
-    [
-        (gymnasium.spaces.Box(-1, 1, (84, 84, 3)), "of the shape (84, 84, 3)"),
-        (gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), "of the kind Dict"),
-    ],
-)
-async def test_settings_tell_observations_that_weights_do_not(
-    conductor: Conductor, tmp_path: Path, space: Any, taken: str
-) -> None:
-    server = Server()
-    server.config = pickled(observation=space, action=gymnasium.spaces.Box(-1, 1, (1,)))
-    server.weights = recurrent(None, 2)
-    with capture_logs() as logs:
-        async with (
-            listening(server.serve) as port,
-            observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
-        ):
-            await Player(conductor).play()
-            await until(lambda: taken in relay.status.trouble)
-    assert server.arrived == []
-    assert not [line for line in logs if line["event"] == UNKNOWN]
-
-
-async def test_an_onnx_model_is_looked_at_as_well(conductor: Conductor, tmp_path: Path) -> None:
-    server = Server()
-    server.weights = OnnxWeights(recorded("discrete"), 1)
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        await Player(conductor).play()
-        await until(lambda: "the server's module takes 4" in relay.status.trouble)
-    assert server.arrived == []
-
-
 async def test_what_comes_before_it_is_sent(
     conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,16 +268,6 @@ async def test_what_was_played_without_annotations_waits_for_a_server_that_needs
     assert "--rllink-unannotated" in told["reason"]
 
 
-async def test_a_server_is_asked_once_for_each_connection(conductor: Conductor, tmp_path: Path) -> None:
-    server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        player = Player(conductor)
-        for _ in range(3):
-            await player.play()
-            await all_arrived(relay)
-        assert server.asked == server.connections == 1
-
-
 async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_again_when_it_comes_back(
     conductor: Conductor, tmp_path: Path
 ) -> None:
@@ -313,20 +288,6 @@ async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_aga
     assert len(server.arrived) == 1
     told = [line for line in logs if line["event"] == UNKNOWN]
     assert [line["connections"] for line in told] == [2]
-
-
-async def test_weights_that_nobody_can_read_tell_nothing_and_that_is_told(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    server.weights = MlirWeights(b"module", 1)
-    with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-            await Player(conductor).play()
-            await all_arrived(relay)
-    assert len(server.arrived) == 1
-    (told,) = [line for line in logs if line["event"] == UNKNOWN]
-    assert "MLIR" in told["reason"]
 
 
 async def test_a_sink_is_not_asked_and_takes_what_comes(conductor: Conductor, tmp_path: Path) -> None:

@@ -201,7 +201,10 @@ async def hangs_up(stream: trio.SocketStream) -> None:
 
 
 @pytest.mark.parametrize("handler", [says_nothing, hangs_up])
-async def test_a_server_that_answers_no_ping_may_have_another_client(handler: Handler) -> None:
+async def test_a_server_that_answers_no_ping_may_have_another_client(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "LOOK_FOR_TLS", 0.1)
     async with serving(handler) as address:
         error = await refusal(address)
     assert isinstance(error, UpstreamNotFound)

@@ -1,0 +1,310 @@
+"""What waits for an upstream, and what becomes of it: the spool, its disk, and what cannot be sent."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.daemon.relay import observing, shipping
+from ospbridge.errors import ConfigurationError
+from ospbridge.hub.requests import Note
+from ospbridge.record.collecting import EpisodeCollector
+from ospbridge.record.spool import Spool, WhenFull
+from ospbridge.record.spool_file import SpoolFile
+from ospbridge.transport.stream_addresses import parse_stream
+from tests.daemon.relay.driving import until
+from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, status
+from tests.daemon.stage import inputs
+from tests.record.episodes import play, whose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.rllink.fragments import EpisodeFragment
+
+pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+WITHIN = 30.0
+
+
+# --- upstreams -------------------------------------------------------------------------------------------------------
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+# --- what cannot be sent ---------------------------------------------------------------------------------------------
+
+
+async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Conductor, tmp_path: Path) -> None:
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        await player.reset()
+        player.attachment.read_note(Note(np.zeros(2, "<f4").tobytes(), float("nan")))
+        await conductor.step([(player.attachment, inputs(0.5))])
+        with capture_logs() as logs:
+            await player.play()
+            await until(lambda: relay.status.discarded)
+        assert relay.status.discarded == 1
+        (warning,) = [entry for entry in logs if entry["event"] == "an episode is not sent"]
+        assert "row 0 of action_logp" in warning["reason"]
+        await until(lambda: server.arrived)
+        await all_arrived(relay)
+    assert [fragment.steps for fragment in server.arrived] == [5]
+
+
+async def test_whatever_goes_wrong_with_one_episode_the_next_is_sent(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> bytes:
+        raise MemoryError("too much")
+
+    server = Server()
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            with monkeypatch.context() as failing:
+                failing.setattr(observing, "packed_up", fail)
+                await player.play()
+                await until(lambda: relay.status.discarded)
+            await player.play()
+            await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded) == (5, 5)
+    (warning,) = [entry for entry in logs if entry["event"] == "an episode is not sent"]
+    assert warning["reason"] == "MemoryError: too much"
+    assert [alike(player.episodes[1], fragment) for fragment in server.arrived] == [True]
+
+
+async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    server = Server(lambda fragment: fragment.weights_seq_no == 3)
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            for weights in range(6):
+                await player.play(weights=weights)
+            await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (25, 5, "")
+    assert {fragment.weights_seq_no for fragment in server.arrived} == {0, 1, 2, 4, 5}
+    given_up = [entry for entry in logs if entry["event"] == "an episode is given up"]
+    assert len(given_up) == 1
+    assert any(entry["event"] == "the upstream does not take what it is sent" for entry in logs)
+
+
+@pytest.mark.parametrize("episodes", [1, 3])
+async def test_an_upstream_that_takes_nothing_loses_nothing(
+    conductor: Conductor, tmp_path: Path, episodes: int
+) -> None:
+    server, closed = Server(lambda _: bool(closed)), [True]
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor)
+        for _ in range(episodes):
+            await player.play()
+        await until(lambda: server.connections >= 25)
+        assert "lost again and again" in relay.status.trouble
+        assert status(relay).entries == episodes
+        closed.clear()
+        await all_arrived(relay)
+        assert (relay.status.delivered, relay.status.discarded) == (5 * episodes, 0)
+    assert len({fragment.id for fragment in server.arrived}) == episodes
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ("body = x'00112233445566'", "a spooled episode is damaged: its checksum is wrong"),
+        ("body = 'no bytes'", "entry 2 of the spool is damaged"),
+    ],
+)
+async def test_a_damaged_entry_is_left_out(
+    conductor: Conductor, tmp_path: Path, change: str, reason: str
+) -> None:
+    async with observed(conductor, 1, tmp_path / "s") as relay:
+        player = Player(conductor)
+        for _ in range(3):
+            await player.play()
+        await until(lambda: status(relay).entries == 3)
+    database = sqlite3.connect(tmp_path / "s")
+    with database:
+        database.execute(f"UPDATE entry SET {change} WHERE seq = 2")
+    database.close()
+    server = Server()
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            await all_arrived(relay)
+            assert (relay.status.delivered, relay.status.discarded) == (10, 5)
+    assert alike(player.episodes[0], server.arrived[0])
+    assert alike(player.episodes[2], server.arrived[1])
+    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [reason]
+
+
+@pytest.mark.parametrize("actions, choices", [(0, 2), (1, None)])
+async def test_a_choice_goes_up_with_how_many_there_are(actions: int, choices: int | None) -> None:
+    found: list[EpisodeFragment] = []
+    collector = EpisodeCollector(
+        whose(actions=actions), lambda collected: found.append(observing.fragment_of(collected.episode()))
+    )
+    play(collector, 3, terminated=True)
+    assert [fragment.choices for fragment in found] == [choices]
+
+
+async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "LARGEST", 2000)
+    monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", 8)
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        player = Player(conductor, "b")
+        await player.play(100)
+        await until(lambda: server.arrived)
+        await all_arrived(relay)
+        assert not any(fragment.done for fragment in server.arrived)
+        conductor.leave([player.attachment])
+        await until(lambda: server.arrived[-1].done)
+    assert len(server.arrived) > 2
+    assert len({fragment.id for fragment in server.arrived}) == 1
+    rewards = np.concatenate([fragment.rewards for fragment in server.arrived])
+    np.testing.assert_array_equal(rewards, np.array(player.episodes[0]["rewards"], np.float32))
+
+
+# --- the spool -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", WhenFull)
+async def test_a_full_spool_drops_as_it_was_told(
+    conductor: Conductor, tmp_path: Path, policy: WhenFull
+) -> None:
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s", spool_limit=4000, spool_full=policy) as relay:
+            player = Player(conductor)
+            for _ in range(10):
+                await player.play()
+            await until(lambda: not status(relay).unwritten)
+            await until(lambda: any(entry["event"] == "episodes are dropped" for entry in logs))
+            (told,) = [entry for entry in logs if entry["event"] == "episodes are dropped"]
+            assert told["reason"].endswith(f"is full ({policy})")
+            kept, dropped = status(relay).entries, status(relay).dropped
+            assert kept + dropped == 10
+            assert 0 < status(relay).bytes <= 4000
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await all_arrived(relay)
+    expected = player.episodes[-kept:] if policy is WhenFull.DROP_OLDEST else player.episodes[:kept]
+    assert [alike(*pair) for pair in zip(expected, server.arrived, strict=True)] == [True] * kept
+
+
+@contextmanager
+def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def fail(*_: object) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpoolFile, "_insert_all", fail)
+        patch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.02)
+        yield
+
+
+async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
+    monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
+    with capture_logs() as logs:
+        async with observed(conductor, 1, tmp_path / "s") as relay:
+            player = Player(conductor)
+            await player.play()
+            await until(lambda: status(relay).entries == 1)
+            (tmp_path / "s").unlink()
+            await until(lambda: any(entry["event"] == "the spool's file was gone" for entry in logs))
+            await player.play()
+            await until(lambda: status(relay).entries == 2)
+    server = Server()
+    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        await all_arrived(relay)
+    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 2
+
+
+async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    with capture_logs() as logs:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            player = Player(conductor)
+            with failing_disk(monkeypatch):
+                for _ in range(5):
+                    await player.play()
+                await until(lambda: status(relay).trouble)
+                assert status(relay).unwritten == 5
+                await until(lambda: any(entry["event"] == "episodes cannot be spooled" for entry in logs))
+            await until(lambda: len(server.arrived) == 5)
+            await until(lambda: any(entry["event"] == "episodes are spooled again" for entry in logs))
+            await all_arrived(relay)
+    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 5
+
+
+async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agents_back(
+    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, hangs, go_on = SpoolFile.write, threading.Event(), threading.Event()
+
+    def hanging(file: SpoolFile, entries: Any, gone: Any) -> Any:
+        if entries and file.entries:
+            hangs.set()
+            assert go_on.wait(WITHIN)
+        return write(file, entries, gone)
+
+    monkeypatch.setattr(SpoolFile, "write", hanging)
+    monkeypatch.setattr(shipping, "LINGER", 0.4)
+    server = Server()
+    try:
+        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+            await until(lambda: relay.link.connected)
+            player = Player(conductor)
+            await player.play()
+            await until(lambda: status(relay).entries)
+            await player.play()
+            await until(hangs.is_set)
+            # It is waited for more behind the first episode, and then for the disk.
+            await trio.sleep(shipping.LINGER + 0.2)
+            relay.drain_within(0.1)
+        assert relay.at_rest.is_set()
+        assert not go_on.is_set()
+    finally:
+        go_on.set()
+    work: Any = relay._work
+    # The disk works again, so that the file can be let go of.
+    work._spool.close(WITHIN)
+
+
+async def test_a_spool_that_another_process_holds_is_told_at_once(
+    conductor: Conductor, tmp_path: Path
+) -> None:
+    with Spool(tmp_path / "s"), pytest.raises(ConfigurationError, match="locked") as refused:
+        async with observed(conductor, 1, tmp_path / "s"):
+            pass
+    assert "--rllink-spool" in refused.value.hint
+    assert conductor.chronicle.listeners == []
+
+
+async def test_the_default_spool_is_named_after_the_address_and_no_two_have_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = parse_stream("127.0.0.1:5555")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert observing.default_spool(address) == tmp_path / "ospbridge" / "spool-127.0.0.1-5555.sqlite"
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state:/other")
+    assert observing.default_spool(address) == tmp_path / "state" / "spool-127.0.0.1-5555.sqlite"
+    written = ["[::1]:5555", "[1::]:5555", "[fd00::1:2]:5555", "[fd00:1::2]:5555", "[::]:5555"]
+    assert len({observing.default_spool(parse_stream(each)) for each in written}) == len(written)
