@@ -34,19 +34,6 @@ def test_a_choice_goes_up_and_to_the_simulator_as_it_is() -> None:
     assert decision.logp == pytest.approx(inputs[decision.action] - math.log(np.exp(inputs).sum()), abs=1e-5)
 
 
-def test_a_batch_decides_for_each_row() -> None:
-    decision = acts(3, DiscreteSpace(3)).act(OBSERVATIONS)
-    assert (decision.action.shape, decision.action.dtype) == ((9,), np.int64)
-    assert (decision.logp.shape, decision.logp.dtype) == ((9,), np.float32)
-    assert decision.dist_inputs.shape == (9, 3)
-
-
-def test_several_choices_at_once() -> None:
-    policy = acts(5, MultiDiscreteSpace((2, 3)))
-    assert policy.act(OBSERVATIONS[0]).action.shape == (2,)
-    assert policy.act(OBSERVATIONS).action.shape == (9, 2)
-
-
 @pytest.mark.parametrize("space, outputs", [(DiscreteSpace(4), 4), (box(2, -3, 5), 4)])
 def test_the_same_seed_decides_alike_for_rows_and_batches(space: Any, outputs: int) -> None:
     batch, rows = acts(outputs, space).act(OBSERVATIONS), acts(outputs, space)
@@ -76,10 +63,6 @@ def test_decisions_are_the_callers_own() -> None:
     )
 
 
-def test_a_list_of_numbers_is_an_observation() -> None:
-    assert acts(2, DiscreteSpace(2)).act([0.0, 1.0, 2.0, 3.0]).action in (0, 1)
-
-
 # --- what goes to the simulator ---------------------------------------------------------------------------------------
 
 
@@ -91,23 +74,6 @@ def test_actions_are_stretched_from_one_to_the_space_and_limited_to_it() -> None
     sent = np.stack([each.sent_action for each in many])
     assert np.abs(actions).max() > 1.0
     assert np.abs(sent - (np.clip(actions, -1, 1) * [2.0, 10.0] + [0.0, 20.0])).max() < 1e-5
-
-
-def test_a_space_may_be_made_of_lists() -> None:
-    listed = BoxSpace([-2.0, 10], [2.0, 30])  # type: ignore[arg-type]
-    space = BoxSpace(np.array([-2.0, 10.0], np.float32), np.array([2.0, 30.0], np.float32))
-    assert listed == space
-    assert listed.low.dtype == listed.high.dtype == np.float32
-    for row in OBSERVATIONS:
-        np.testing.assert_array_equal(
-            acts(4, listed).act(row).sent_action, acts(4, space).act(row).sent_action
-        )
-
-
-def test_what_goes_up_is_not_limited() -> None:
-    decision = acts(4, box(2, -1e-3, 1e-3)).act(OBSERVATIONS[0])
-    assert np.abs(decision.action).max() > 1e-2
-    assert np.abs(decision.sent_action).max() <= np.float32(1e-3)
 
 
 def test_the_ends_of_the_widest_space_are_reached_without_overflow() -> None:
@@ -124,11 +90,6 @@ def test_actions_of_a_space_with_an_open_end_are_sent_as_they_are(clip: bool) ->
     assert decision.sent_action is decision.action
 
 
-def test_without_normalisation_actions_are_sent_as_they_are() -> None:
-    decision = acts(4, box(2, -1e-3, 1e-3), normalize_actions=False).act(OBSERVATIONS[0])
-    assert decision.sent_action is decision.action
-
-
 def test_without_normalisation_actions_can_be_limited() -> None:
     space = BoxSpace(np.array([-0.5, -np.inf], np.float32), np.array([0.5, 0.25], np.float32))
     policy = acts(4, space, normalize_actions=False, clip_actions=True)
@@ -138,13 +99,6 @@ def test_without_normalisation_actions_can_be_limited() -> None:
 
 
 # --- weights come and go ----------------------------------------------------------------------------------------------
-
-
-def test_new_weights_are_acted_from() -> None:
-    policy = acts(3, DiscreteSpace(3))
-    policy.load(module_weights(outputs=3, seed=2))
-    expected = plainly(module_weights(outputs=3, seed=2), OBSERVATIONS)
-    assert np.abs(policy.act(OBSERVATIONS).dist_inputs - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize(

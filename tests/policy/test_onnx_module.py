@@ -77,24 +77,6 @@ def test_a_model_that_only_calls_its_batch_open_gets_one_row_at_a_time() -> None
     assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
 
 
-def test_only_the_first_output_is_taken() -> None:
-    data = model(
-        [node("MatMul", ["x", "w"], ["y"]), node("Relu", ["y"], ["value"])],
-        [tensor("w", MATRIX)],
-        [described("x", ["n", 4])],
-        [described("y", ["n", 2]), described("value", ["n", 2])],
-    )
-    module = OnnxModule(data, inputs=4, outputs=2)
-    assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
-
-
-def test_a_policy_acts_from_a_model() -> None:
-    policy = Policy(recorded("discrete"), box(4), DiscreteSpace(3), seed=1)
-    row, batch = policy.act(OBSERVATIONS[0]), policy.act(OBSERVATIONS)
-    assert row.action in range(3)
-    assert np.abs(row.dist_inputs - batch.dist_inputs[0]).max() < 1e-5
-
-
 def test_a_policy_takes_weights_after_a_model_and_a_model_after_weights() -> None:
     weights = module_weights(outputs=3)
     policy = Policy(recorded("discrete"), box(4), DiscreteSpace(3))
@@ -178,18 +160,6 @@ def test_a_model_that_does_not_fit_is_refused_with_the_reason(data: bytes, said:
     with pytest.raises(ConfigurationError, match=said) as caught:
         OnnxModule(data, inputs=4, outputs=2)
     assert caught.value.hint
-
-
-def test_what_was_not_looked_into_never_reaches_the_runtime() -> None:
-    outside = part(13, part(1, "location") + part(2, "weights.data"))
-    data = model(
-        [node("MatMul", ["x", "w"], ["y"])],
-        [tensor("w", MATRIX) + outside],
-        [described("x", [1, 4])],
-        [described("y", [1, 2])],
-    )
-    with pytest.raises(ConfigurationError, match="in another file, which is never opened"):
-        OnnxModule(data, inputs=4, outputs=2)
 
 
 def test_a_model_that_looks_like_the_runtimes_own_format_is_read_as_what_was_looked_at() -> None:

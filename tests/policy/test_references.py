@@ -8,13 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.distributions import ActionSpace, MultiDiscreteSpace
-from tests.policy.weights import box
+from tests.policy.onnx_models import TRACES
+from tests.policy.weights import box, plainly
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,11 +72,6 @@ def references() -> dict[str, Reference]:
     return found
 
 
-@pytest.fixture(params=list(references()))
-def reference(request: pytest.FixtureRequest) -> Reference:
-    return references()[request.param]
-
-
 def test_there_are_all_configurations() -> None:
     names = set(references())
     assert len(names) == 27
@@ -86,24 +83,21 @@ def test_there_are_all_configurations() -> None:
     } < names
 
 
-def test_the_numbers_of_a_distribution_are_rllibs(reference: Reference) -> None:
-    policy = reference.policy()
-    observations, expected = reference.arrays["observations"], reference.arrays["dist_inputs"]
-    assert np.abs(policy.act(observations).dist_inputs - expected).max() < LIMIT
-    rows = np.stack([policy.act(row).dist_inputs for row in observations])
-    assert np.abs(rows - expected).max() < LIMIT
-
-
-def test_log_probabilities_are_torchs(reference: Reference) -> None:
-    logp = reference.policy().logp(reference.arrays["dist_inputs"], reference.actions)
-    assert np.abs(logp - reference.arrays["logp"]).max() < LIMIT
-
-
-def test_the_greedy_action_is_rllibs(reference: Reference) -> None:
-    policy = reference.policy(explore=False)
-    observations, expected = reference.arrays["observations"], reference.arrays["greedy"]
-    assert np.abs(policy.act(observations).action - expected).max() < LIMIT
-    assert np.abs(np.stack([policy.act(row).action for row in observations]) - expected).max() < LIMIT
+@pytest.mark.parametrize("name", references())
+def test_the_numbers_log_probabilities_and_greedy_actions_are_rllibs(name: str) -> None:
+    reference = references()[name]
+    policy, greedy = reference.policy(), reference.policy(explore=False)
+    arrays = reference.arrays
+    observations = arrays["observations"]
+    rows = [(policy.act(row).dist_inputs, greedy.act(row).action) for row in observations]
+    for found, expected in (
+        (policy.act(observations).dist_inputs, arrays["dist_inputs"]),
+        (np.stack([inputs for inputs, _ in rows]), arrays["dist_inputs"]),
+        (policy.logp(arrays["dist_inputs"], reference.actions), arrays["logp"]),
+        (greedy.act(observations).action, arrays["greedy"]),
+        (np.stack([action for _, action in rows]), arrays["greedy"]),
+    ):
+        assert np.abs(found - expected).max() < LIMIT
 
 
 @pytest.mark.parametrize(
@@ -117,3 +111,24 @@ def test_what_goes_to_the_simulator_is_what_rllib_sends_its_environments(name: s
     assert clipped is not None
     assert np.abs(normalised(reference.actions) - reference.arrays["unsquashed"]).max() < LIMIT
     assert np.array_equal(clipped(reference.actions), reference.arrays["clipped"])
+
+
+# --- weights as a real server of RLlink sent them: a SET_STATE of Ray 2.60.0, byte for byte ------------------------
+
+
+def sent() -> dict[str, NDArray[np.float32]]:
+    message = msgspec.msgpack.decode((TRACES / "ray260_box.msgpack").read_bytes())
+    return {
+        key: np.frombuffer(array[b"data"], array[b"type"]).reshape(array[b"shape"])
+        for key, array in message["state"]["rl_module"].items()
+    }
+
+
+def test_a_policy_acts_from_what_rllib_sends() -> None:
+    weights = sent()
+    policy = Policy(weights, box(5), box(2, -1.0, 1.0), seed=1)
+    observations = np.random.default_rng(3).normal(size=(20, 5)).astype(np.float32)
+    del weights["pi.log_std_clip_param_const"]
+    expected = plainly(weights, observations)
+    assert np.abs(policy.act(observations).dist_inputs - expected).max() < 1e-5
+    assert np.abs(policy.act(observations[0]).dist_inputs - expected[0]).max() < 1e-5

@@ -22,7 +22,9 @@ from ospbridge.rllink.timing import Limits
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = [pytest.mark.trio, pytest.mark.usefixtures("autojump_clock")]
+    from trio.testing import MockClock
+
+pytestmark = pytest.mark.trio
 STEPS = 10_000
 """Of some 100 bytes each."""
 LONG = EpisodeFragment(
@@ -74,7 +76,9 @@ async def over(network: Any, *, proof: float) -> AsyncIterator[Connection]:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_arrives_slower_than_the_limit_of_its_proof_arrives_all_the_same() -> None:
+async def test_what_arrives_slower_than_the_limit_of_its_proof_arrives_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
     network, began = Network(0.9), trio.current_time()
     async with over(network, proof=1.0) as connection:
         await connection.perform(partial(deliver, messages=EXPERIENCE))
@@ -82,14 +86,16 @@ async def test_what_arrives_slower_than_the_limit_of_its_proof_arrives_all_the_s
     assert trio.current_time() - began > 5.0
 
 
-async def test_a_network_that_takes_nothing_more_is_told_with_what_it_took() -> None:
+async def test_a_network_that_takes_nothing_more_is_told_with_what_it_took(autojump_clock: MockClock) -> None:
     async with over(Network(0.1, most=100_000), proof=0.5) as connection:
         with pytest.raises(UpstreamLost, match=r"took 131072 of \d{6} bytes, and nothing more for 0\.5 s"):
             await connection.perform(partial(deliver, messages=EXPERIENCE))
         assert connection.gone.is_set()
 
 
-async def test_who_answers_before_it_has_read_what_it_answers_is_not_waited_for_any_longer() -> None:
+async def test_who_answers_before_it_has_read_what_it_answers_is_not_waited_for_any_longer(
+    autojump_clock: MockClock,
+) -> None:
     async with over(Network(0.1, most=100_000, too_soon=True), proof=0.5) as connection:
         await connection.perform(partial(deliver, messages=EXPERIENCE))
         await connection.gone.wait()
