@@ -23,7 +23,7 @@ from tests.policy.weights import box
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MANY = 20_000
+MANY = 5_000
 ALL: list[Distribution] = [Categorical(4), Categorical(300), MultiCategorical((3, 2, 4)), DiagGaussian(3)]
 
 
@@ -48,7 +48,7 @@ def test_choices_come_as_often_as_their_probabilities_say(size: int) -> None:
     logits[0, :3] = np.log([0.1, 0.6, 0.3]) + 100.0
     actions, logp = Categorical(size).draw(logits.repeat(MANY, 0), np.random.default_rng(8))
     often = np.bincount(actions, minlength=size) / MANY
-    assert often[:3] == pytest.approx([0.1, 0.6, 0.3], abs=0.015)
+    assert often[:3] == pytest.approx([0.1, 0.6, 0.3], abs=0.02)
     assert np.exp(logp[:100]) == pytest.approx(np.array([0.1, 0.6, 0.3])[actions[:100]], rel=1e-4)
 
 
@@ -64,9 +64,9 @@ def test_a_choice_of_no_probability_is_never_drawn() -> None:
 def test_several_choices_are_drawn_each_by_its_own_logits() -> None:
     inputs = np.log([[0.2, 0.8, 0.5, 0.1, 0.4]]).astype(np.float32)
     actions, logp = MultiCategorical((2, 3)).draw(inputs.repeat(MANY, 0), np.random.default_rng(8))
-    assert np.bincount(actions[:, 0]) / MANY == pytest.approx([0.2, 0.8], abs=0.015)
-    assert np.bincount(actions[:, 1]) / MANY == pytest.approx([0.5, 0.1, 0.4], abs=0.015)
-    assert np.abs(np.corrcoef(actions.T) - np.eye(2)).max() < 0.03
+    assert np.bincount(actions[:, 0]) / MANY == pytest.approx([0.2, 0.8], abs=0.02)
+    assert np.bincount(actions[:, 1]) / MANY == pytest.approx([0.5, 0.1, 0.4], abs=0.02)
+    assert np.abs(np.corrcoef(actions.T) - np.eye(2)).max() < 0.05
     expected = np.array([0.2, 0.8])[actions[:, 0]] * np.array([0.5, 0.1, 0.4])[actions[:, 1]]
     assert np.exp(logp) == pytest.approx(expected, rel=1e-4)
 
@@ -74,9 +74,9 @@ def test_several_choices_are_drawn_each_by_its_own_logits() -> None:
 def test_numbers_have_their_means_and_deviations_and_are_independent() -> None:
     inputs = np.array([[1.0, -2.0, math.log(0.5), math.log(3.0)]], np.float32)
     actions, logp = DiagGaussian(2).draw(inputs.repeat(MANY, 0), np.random.default_rng(8))
-    assert actions.mean(0) == pytest.approx([1.0, -2.0], abs=0.07)
-    assert actions.std(0) == pytest.approx([0.5, 3.0], rel=0.03)
-    assert np.abs(np.corrcoef(actions.T) - np.eye(2)).max() < 0.03
+    assert actions.mean(0) == pytest.approx([1.0, -2.0], abs=0.15)
+    assert actions.std(0) == pytest.approx([0.5, 3.0], rel=0.05)
+    assert np.abs(np.corrcoef(actions.T) - np.eye(2)).max() < 0.05
     away = (actions - [1.0, -2.0]) / [0.5, 3.0]
     expected = (-0.5 * away**2 - np.log([0.5, 3.0]) - 0.5 * math.log(2 * math.pi)).sum(1)
     assert logp == pytest.approx(expected, abs=1e-4)

@@ -124,16 +124,6 @@ def test_a_batch_of_which_one_message_cannot_be_written_is_not_sent_at_all() -> 
 # --- weights -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("learns", [0.01, 0.3, 5.0])
-def test_old_weights_are_not_taken_for_new_ones(learns: float) -> None:
-    pair = greeted(stale=1, learns=learns)
-    assert seq_of(pair.do(get_state(pair.client))) == 0
-    began = pair.now
-    assert seq_of(pair.do(learn(pair.client, batch()))) == 1
-    assert began + learns < pair.now < began + learns + 0.05
-    assert pair.steps == 10
-
-
 def test_new_weights_are_asked_for_every_20_ms() -> None:
     pair = greeted(stale=1, learns=1.0)
     pair.do(get_state(pair.client))
@@ -164,13 +154,6 @@ def test_weights_that_never_become_new_are_given_up_at_the_limit() -> None:
     assert "still has the weights number 0" in error.message
     assert "batch" in error.hint
     assert 3.0 <= pair.now - began < 3.1
-
-
-def test_newer_weights_can_be_waited_for_without_sending_anything() -> None:
-    pair = greeted()
-    pair.do(get_state(pair.client))
-    pair.at(pair.now + 0.5, pair._set_late)
-    assert seq_of(pair.do(newer_state(pair.client, 0))) == 1
 
 
 def test_a_flood_of_weights_keeps_the_latest_only() -> None:
@@ -260,18 +243,6 @@ def test_silence_after_the_question_for_weights_is_no_episodes_fault_where_none_
     assert "--rllink-unannotated" in error.hint
 
 
-@BOTH
-def test_silence_after_the_question_for_settings_tells_what_keeps_a_server_from_pickling_them(
-    dialect: Dialect,
-) -> None:
-    """Seen on Ray 2.60.0: a lambda as connector ends the thread that listens."""
-    pair = greeted(dialect)
-    pair.deaf = True
-    error = pair.error(get_config(pair.client))
-    assert "did not send SET_CONFIG within" in error.message
-    assert ("lambda" in error.hint) is (dialect is MSGPACK)
-
-
 @pytest.mark.parametrize("name", ["config", "answer", "proof"])
 def test_silence_after_experience_may_be_an_episodes_fault(name: str) -> None:
     pair = greeted()
@@ -326,18 +297,6 @@ def test_once_the_late_weights_have_come_the_usual_limit_counts() -> None:
     assert pair.now == pytest.approx(learned + 10.0, abs=0.01)
 
 
-def test_a_late_answer_to_somebody_who_left_is_not_taken_for_the_next_ones() -> None:
-    pair = greeted(learns=2.0)
-    pair.client.begin(learn(pair.client, batch()), pair.now)
-    pair.flush()
-    pair.settle(0.5)
-    pair.client.interrupt(RuntimeError("the caller was cancelled"))
-    pair.seq_no = 10
-    assert seq_of(pair.do(get_state(pair.client))) == 11
-    assert [event.weights.seq_no for event in pair.client.events if isinstance(event, StateArrived)] == [11]
-    assert len(pair.times) == 2
-
-
 def test_a_server_that_never_stops_talking_cannot_stop_the_time() -> None:
     machine = ClientMachine(MSGPACK)
     machine.begin(greet(machine), 0.0)
@@ -383,17 +342,6 @@ def test_after_the_end_nothing_begins_any_more() -> None:
     assert pair.client.data_to_send() == []
 
 
-def test_a_driver_that_knows_why_the_stream_broke_says_so() -> None:
-    pair = greeted()
-    pair.client.begin(get_state(pair.client), pair.now)
-    why = UpstreamLost("it was unplugged")
-    pair.client.eof(pair.now, why)
-    pair.client.eof(pair.now)
-    assert pair.client.lost is why
-    with pytest.raises(UpstreamLost, match="unplugged"):
-        pair.client.result()
-
-
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"00000004what", b"00000001\xc1", b"00000002{}"])
 def test_bytes_that_are_no_rllink_end_the_connection_with_a_clear_error(data: bytes) -> None:
     pair = greeted()
@@ -419,14 +367,6 @@ def test_leaving_is_safe_but_while_weights_are_learned() -> None:
     assert not pair.client.may_close
     pair.until(lambda: pair.client.may_close)
     assert pair.seq_no == 1
-
-
-def test_the_dialects_of_two_strangers_do_not_fit_and_nobody_dies() -> None:
-    pair = Pair(JSON)
-    pair.server.dialect = MSGPACK
-    error = pair.error(greet(pair.client))
-    assert isinstance(error, UpstreamLost)
-    assert pair.server.lost is not None
 
 
 def test_the_reply_to_an_interrupted_greeting_is_nothing_to_tell() -> None:

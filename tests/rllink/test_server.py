@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
-from ospbridge.rllink.checking import RLLIB, Needs
+from ospbridge.rllink.checking import Needs
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import (
     Episodes,
@@ -25,7 +25,7 @@ from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMac
 from ospbridge.rllink.weights import OnnxWeights
 from tests.rllink.episodes import episode
 from tests.rllink.pair import CONFIG, weights
-from tests.rllink.recordings import body_of, golden, native_episode
+from tests.rllink.recordings import body_of, golden
 
 BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 
@@ -79,14 +79,6 @@ def test_experience_arrives_before_the_wish_for_weights(dialect: Dialect) -> Non
     assert wanted == StateWanted(learned=True)
 
 
-def test_an_episode_of_rays_own_client_is_taken() -> None:
-    server = ServerMachine(CONFIG, needs=RLLIB)
-    server.receive(native_episode())
-    (arrived, _) = events(server)
-    assert isinstance(arrived, EpisodesArrived)
-    assert arrived.steps == 3
-
-
 def test_nothing_is_read_while_weights_are_due() -> None:
     server = ServerMachine(CONFIG)
     ping, config = MSGPACK.encode(Ping()), MSGPACK.encode(GetConfig())
@@ -98,16 +90,6 @@ def test_nothing_is_read_while_weights_are_due() -> None:
     server.send_state(weights(1))
     assert server.reading
     assert [type(message) for message in said(server)] == [SetState, Pong, SetConfig]
-
-
-def test_requests_that_came_together_are_answered_one_by_one() -> None:
-    server = ServerMachine(CONFIG)
-    server.receive(MSGPACK.encode(GetState()) * 3)
-    for number in range(3):
-        assert server.state_wanted
-        server.send_state(weights(number))
-    assert not server.state_wanted
-    assert len(said(server)) == 3
 
 
 def test_a_client_that_sends_on_and_on_while_weights_are_due_is_refused() -> None:
@@ -177,13 +159,6 @@ def test_a_bad_episode_is_refused_whole(dialect: Dialect, changes: dict[str, Any
     assert events(server) == []
 
 
-def test_what_was_asked_before_the_bad_message_is_answered() -> None:
-    server = ServerMachine(CONFIG)
-    with pytest.raises(RemoteProtocolError):
-        server.receive(MSGPACK.encode(Ping()) + b"nonsense")
-    assert said(server) == [Pong()]
-
-
 @BOTH
 def test_experience_behind_a_wish_for_weights_counts_whatever_comes_behind_it(dialect: Dialect) -> None:
     server = ServerMachine(CONFIG)
@@ -236,8 +211,3 @@ def test_a_stream_that_ends_in_the_middle_of_a_message_is_told(
     assert server.lost is caught.value
     assert caught.value.hint
     server.eof()
-
-
-def test_a_body_above_the_limit_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="at most 1000 bytes, 1001 were announced"):
-        ServerMachine(CONFIG, largest=1000).receive(b"00001001")
