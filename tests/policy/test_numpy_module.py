@@ -26,14 +26,6 @@ def made(
     return NumpyModule(weights, inputs=4, outputs=outputs, gaussian=gaussian, **how)
 
 
-@pytest.mark.parametrize("gaussian", [False, True])
-@pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "linear"])
-def test_a_row_gives_what_it_gives_in_a_batch(name: str, *, gaussian: bool) -> None:
-    module = made(module_weights(), gaussian=gaussian, activation=name)
-    rows = np.stack([module.forward_row(row).copy() for row in OBSERVATIONS])
-    assert np.abs(module.forward(OBSERVATIONS) - rows).max() < 1e-5
-
-
 def test_the_weights_are_copied() -> None:
     weights = module_weights()
     module = made(weights)

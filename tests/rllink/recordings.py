@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
 from ospbridge.rllink.dialects import Dialect, dialect_of
 from ospbridge.rllink.framing import Deframer, header
@@ -31,12 +30,6 @@ def native_episode() -> bytes:
     """An episode of Ray 2.60.0's own client, step by step, with header."""
     body = bytes.fromhex((TRACES / "260_ray_native_episode.hex").read_text())
     return header(len(body)) + body
-
-
-def summaries(name: str) -> list[dict[str, Any]]:
-    """Messages of which the length, the first 64 bytes and an abridged reading were kept."""
-    read: list[dict[str, Any]] = json.loads((TRACES / name).read_text())
-    return read
 
 
 def body_of(data: bytes | bytearray) -> bytearray:

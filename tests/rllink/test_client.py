@@ -165,12 +165,6 @@ def test_a_flood_of_weights_keeps_the_latest_only() -> None:
     assert last.weights.seq_no == 199
 
 
-def test_a_flood_of_messages_that_nobody_asked_for_is_not_kept() -> None:
-    pair = greeted()
-    pair.client.receive(MSGPACK.encode(Pong()) * 2000, pair.now)
-    assert len(pair.client.events) < 100
-
-
 @pytest.mark.parametrize("learns", [1.0, 400.0])
 def test_weights_that_came_before_the_real_answer_are_asked_for_again_until_they_are_new(
     learns: float,
@@ -189,13 +183,6 @@ def test_a_message_of_a_later_release_is_noticed_and_skipped() -> None:
     assert isinstance(event, Notice)
     assert "NOTIFY" in event.text
     assert pair.do(get_config(pair.client)) == CONFIG
-
-
-def test_a_pong_that_nobody_asked_for_is_a_notice() -> None:
-    pair = greeted()
-    pair.push(MSGPACK.encode(Pong()))
-    pair.settle(1.0)
-    assert list(pair.client.events) == [Notice("Pong came unasked")]
 
 
 # --- silence -------------------------------------------------------------------------------------------------------
@@ -283,18 +270,6 @@ def test_a_server_that_learns_for_somebody_who_left_is_not_taken_for_a_dead_one(
     (event,) = pair.client.events
     assert isinstance(event, StateArrived)
     assert event.weights.seq_no == 1
-
-
-def test_once_the_late_weights_have_come_the_usual_limit_counts() -> None:
-    pair = greeted(learns=40.0)
-    pair.client.begin(learn(pair.client, batch()), pair.now)
-    pair.flush()
-    pair.settle(1.0)
-    pair.client.interrupt(RuntimeError("the caller was cancelled"))
-    pair.deaf = True
-    learned = pair.now + 39.0
-    pair.error(get_config(pair.client))
-    assert pair.now == pytest.approx(learned + 10.0, abs=0.01)
 
 
 def test_a_server_that_never_stops_talking_cannot_stop_the_time() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ospbridge.errors import RemoteProtocolError
@@ -27,10 +27,9 @@ SCALARS = st.one_of(
     SIZES.map(bytes),
     SIZES.map(lambda size: msgspec.msgpack.Ext(3, bytes(size))),
 )
-LISTS = SIZES.filter(lambda size: size < 70_000).map(lambda size: [0] * size)
-MAPS = SIZES.filter(lambda size: size < 70_000).map(
-    lambda size: {str(number): None for number in range(size)}
-)
+SHORT = SIZES.filter(lambda size: size <= 256)
+LISTS = SHORT.map(lambda size: [0] * size)
+MAPS = SHORT.map(lambda size: {str(number): None for number in range(size)})
 VALUES = st.recursive(
     st.one_of(SCALARS, LISTS, MAPS),
     lambda inner: st.one_of(
@@ -49,6 +48,8 @@ def count(value: Any) -> int:
 
 
 @given(VALUES)
+@example([[0] * 65_535, [0] * 65_536])
+@example({str(number): None for number in range(65_536)})
 def test_values_of_msgpack_are_counted_as_they_are(value: Any) -> None:
     body = msgspec.msgpack.encode(value)
     with pytest.MonkeyPatch.context() as patch:

@@ -118,7 +118,8 @@ def test_a_count_may_be_of_any_kind_that_is_whole(count: Any) -> None:
 )
 def test_no_batch_is_made_of_a_count_that_is_not_understood(name: str) -> None:
     settings: dict[str, Any] = {"train_batch_size": 4000, "num_env_runners": 2}
-    for count in (-1, 10**10, 10**70, 0.5, float("nan"), True, "two", "", [], np.float32(0.5)):
+    counts: list[Any] = [-1, 10**10, 10**70, 0.5, float("nan"), True, "two", "", [], np.float32(0.5)]
+    for count in counts:
         found = config_in(pickle.dumps(settings | {name: count}))
         assert (found.env_steps_per_sample, found.unread) == (None, frozenset([name]))
     # Nobody says it, so nothing else is meant.
@@ -591,8 +592,8 @@ def test_what_is_made_of_any_bytes_is_bounded_by_their_number(unit: bytes) -> No
 
 
 def test_objects_nested_very_deep_are_read_and_forgotten() -> None:
-    assert config_in(b"N" + b"\x85" * 300_000 + b".") == FoundConfig()
-    assert config_in(b")" + b")\x81" * 100_000 + b".") == FoundConfig()
+    assert config_in(b"N" + b"\x85" * 100_000 + b".") == FoundConfig()
+    assert config_in(b")" + b")\x81" * 50_000 + b".") == FoundConfig()
 
 
 def test_keys_whose_comparison_would_take_for_ever_are_left_out() -> None:

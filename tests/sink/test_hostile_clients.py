@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 import tracemalloc
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,11 @@ from ospbridge.rllink.exchanges import deliver
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
-from ospbridge.rllink.server import ServerMachine
 from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.stream_addresses import parse_stream
-from tests.kept import uncollected
 from tests.sink.clients import (
     GET_STATE,
     PING,
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
-UNKEPT = episodes([-5, -5])
 """What can be said, but not recorded."""
 
 
@@ -113,28 +109,6 @@ async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
         assert told["reason"] == "ZeroDivisionError: nobody thought of it"
         assert told["log_level"] == "error"
     assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        header(2) + b"{}",
-        b"nonsense",
-        header(5) + b"12345",
-        said(UNKEPT) + b"nonsense",
-        said(GET_STATE) + b"nonsense",
-        said(GET_STATE, UNKEPT) + header(2) + b"{}",
-    ],
-    ids=["type", "header", "dialect", "store", "weights", "weights and store"],
-)
-async def test_of_a_client_that_is_refused_nothing_is_kept(tmp_path: Path, refused: bytes) -> None:
-    save(tmp_path / "policy.npz", np.ones((2, 2), np.float32))
-    with uncollected(ServerMachine) as machines:
-        async with sink(Store(tmp_path / "in"), PolicyFile(tmp_path / "policy.npz")) as address:
-            await heard_until_dismissed(address.endpoint.port, said(PING) + refused)
-            with trio.fail_after(WITHIN):
-                while machines():
-                    await trio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -299,36 +273,3 @@ async def test_a_client_whose_host_vanished_gives_its_place_back(monkeypatch: py
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         idle, every, probes = (int(stream.getsockopt(socket.IPPROTO_TCP, each)) for each in options)
         assert idle + every * probes <= 60
-
-
-async def test_large_messages_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each stands for may take many times its room."""
-    monkeypatch.setattr(serving, "LARGE", 100)
-    receive = ServerMachine.receive
-    busy: list[int] = []
-    most = 0
-
-    def watched(machine: ServerMachine, data: bytes) -> None:
-        nonlocal most
-        busy.append(1)
-        most = max(most, len(busy))
-        time.sleep(0.02)
-        try:
-            receive(machine, data)
-        finally:
-            busy.pop()
-
-    monkeypatch.setattr(ServerMachine, "receive", watched)
-    large = said({"type": "PING", "x": "x" * 1000})
-    async with sink() as address, trio.open_nursery() as nursery:
-
-        async def comes() -> None:
-            stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
-            async with stream:
-                await stream.send_all(large)
-                with trio.fail_after(WITHIN):
-                    assert await stream.receive_some(8) == b"00000016"
-
-        for _ in range(4):
-            nursery.start_soon(comes)
-    assert most == 1

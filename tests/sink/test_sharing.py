@@ -17,9 +17,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DiscreteSpace
 from ospbridge.record.reading import read_recording
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.server import ServerMachine
 from ospbridge.sink import serving
 from ospbridge.sink.store import Store
 from tests.sink.clients import WITHIN, fragment, linked, recorded, sent, sink
@@ -65,37 +63,6 @@ async def test_many_episodes_of_one_client_are_written_a_few_at_a_time_and_other
     assert [size for who, size in turns if who == "m"] == [5] * 10
     assert turns.index(("o", 1)) <= 3
     assert len(recorded(tmp_path)) == 51
-
-
-@pytest.mark.loopback
-@pytest.mark.trio
-async def test_nobody_waits_while_a_large_message_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "LARGE", 50_000)
-    monkeypatch.setattr(serving, "READ_AT_ONCE", 20_000)
-    receive, reading, go_on = ServerMachine.receive, threading.Event(), threading.Event()
-
-    def slow(machine: ServerMachine, data: bytes) -> None:
-        if machine.unfinished + len(data) >= serving.LARGE:
-            reading.set()
-            assert go_on.wait(WITHIN)
-        receive(machine, data)
-
-    monkeypatch.setattr(ServerMachine, "receive", slow)
-    with Store(tmp_path) as store:
-        async with (
-            sink(store) as address,
-            linked(address) as one,
-            linked(address) as other,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(sent, one, fragment("large", 20_000))
-            while not reading.is_set():
-                await trio.sleep(0.001)
-            await other.perform(greet)
-            go_on.set()
-    assert [steps for steps, _, _ in recorded(tmp_path)] == [20_000]
 
 
 # --- one directory -------------------------------------------------------------------------------------------------

@@ -20,13 +20,15 @@ from structlog.testing import capture_logs
 
 import ospbridge
 from ospbridge.cli import main
-from ospbridge.errors import UpstreamLost
+from ospbridge.errors import ConfigurationError, UpstreamLost
+from ospbridge.policy.files import read_policy
 from ospbridge.record.reading import read_recording
 from ospbridge.rllink import connecting
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.exchanges import get_config, get_state, learn
 from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.sink import policy_file, serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import LOCK, Store
@@ -273,3 +275,71 @@ def test_what_cannot_work_is_told_before_anybody_connects(options: list[str], wh
     done = CliRunner().invoke(main, ["sink", *options])
     assert done.exit_code == 78
     assert why in done.stderr
+
+
+# --- the policy's file, whenever it changes ----------------------------------------------------------------------
+
+
+NAME = "pi.net.mlp.0.weight"
+
+
+def save_rows(path: Path, rows: int) -> None:
+    save(path, np.ones((rows, 2), np.float32))
+
+
+def rows(policy: PolicyFile) -> int:
+    weights = policy.weights(0)
+    assert isinstance(weights, ModuleWeights)
+    return len(weights.arrays[NAME])
+
+
+def test_a_file_that_changes_while_it_is_first_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.npz"
+    save_rows(path, 3)
+
+    def read_and_overtaken(path: Path) -> Any:
+        content = read_policy(path)
+        save_rows(path, 5)
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(policy_file, "read_policy", read_and_overtaken)
+        policy = PolicyFile(path)
+    assert rows(policy) == 3
+    assert policy.refresh()
+    assert rows(policy) == 5
+    assert not policy.refresh()
+
+
+def test_a_file_that_was_away_for_a_while_is_no_trouble_any_more(tmp_path: Path) -> None:
+    path, aside = tmp_path / "policy.npz", tmp_path / "aside.npz"
+    save_rows(path, 3)
+    policy = PolicyFile(path)
+    path.rename(aside)
+    assert not policy.refresh()
+    assert "No such file" in policy.trouble
+    aside.rename(path)
+    assert policy.refresh()
+    assert not policy.trouble
+    assert not policy.refresh()
+
+
+def test_trouble_that_lasts_is_logged_once_however_often_clients_ask(tmp_path: Path) -> None:
+    path = tmp_path / "policy.npz"
+    save_rows(path, 3)
+    policy = PolicyFile(path)
+    path.write_bytes(b"half of it")
+    with capture_logs() as logs:
+        for _ in range(3):
+            serving._state(policy, MSGPACK, 1)
+        save_rows(path, 5)
+        for _ in range(3):
+            serving._state(policy, MSGPACK, 1)
+    assert [bool(log["trouble"]) for log in logs] == [True, False]
+
+
+def test_a_file_that_does_not_exist_is_told_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.npz"):
+        PolicyFile(tmp_path / "none.npz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,9 @@ def world(*names: str, length: int = 7) -> tuple[FakeSession, Conductor]:
 
 
 @asynccontextmanager
-async def driven(conductor: Conductor, to: Upstream) -> AsyncIterator[Relay]:
-    relay = Relay(to, [conductor])
+async def driven(conductors: Conductor | Sequence[Conductor], to: Upstream) -> AsyncIterator[Relay]:
+    """One driver of one simulator, or of several."""
+    relay = Relay(to, conductors if isinstance(conductors, Sequence) else [conductors])
     with trio.fail_after(WITHIN):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(relay.run)

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.errors import SessionLost
 from ospbridge.interface import BoxSpace
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.messages import SetConfig
@@ -108,23 +107,6 @@ async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_t
         done = len(learner.batches)
         await until(lambda: len(learner.batches) >= done + 2)
     assert learner.wrong == []
-
-
-async def test_a_simulator_that_is_given_up_is_left_and_said_to_be_so_once() -> None:
-    learner = TinyLearner()
-    _, conductor = world()
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port)):
-            await until(lambda: learner.batches)
-            conductor._keeper.session = None
-            conductor._keeper.ended(SessionLost("lost too often", hint="start the daemon again"))
-            conductor.lockstep.cut_all("lost too often", trio.current_time())
-            conductor._changed()
-            await until(lambda: not conductor.lockstep.attachments)
-            await trio.sleep(0.2)
-            assert not conductor.lockstep.attachments
-    failed = [line for line in logs if line["event"] == "the driver's reset failed"]
-    assert len(failed) <= 1
 
 
 @pytest.mark.parametrize(

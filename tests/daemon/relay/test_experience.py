@@ -7,10 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ospbridge.daemon.relay.acting import Kind
 from ospbridge.daemon.relay.experience import FIRST_ROWS, Experience
-from ospbridge.errors import LocalProtocolError
+from ospbridge.daemon.relay.spaces import (
+    SaidSpaces,
+    actions_misfit,
+    actions_of,
+    described,
+    other_bounds,
+    require_same_actions,
+)
+from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace, Space
 from ospbridge.rllink.checking import Needs, check_fragment
+from ospbridge.rllink.pickled_config import FoundConfig
+from tests.policy.onnx_models import recorded
+from tests.policy.weights import module_weights
 
 BOX = BoxSpace(np.full(2, -1, np.float32), np.full(2, 1, np.float32))
 CHOICE = DiscreteSpace(3)
@@ -57,45 +69,6 @@ def test_an_episode_leaves_as_it_was_lived(space: Space) -> None:
     assert not experience.under_way
 
 
-def test_an_episode_that_is_taken_under_way_goes_on_where_it_was() -> None:
-    experience = lived()
-    experience.begin(observed(0), weights_seq_no=1)
-    step(experience, 0)
-    step(experience, 1)
-    first = experience.take(weights_seq_no=2)
-    step(experience, 2, truncated=True)
-    second = experience.take()
-    assert first is not None
-    assert second is not None
-    assert first.id == second.id
-    assert (first.done, first.t, second.t_started, second.t) == (False, 2, 2, 3)
-    assert first.observations[-1].tolist() == second.observations[0].tolist()
-    assert (first.weights_seq_no, second.weights_seq_no) == (1, 2)
-    assert (second.terminated, second.truncated) == (False, True)
-
-
-def test_nothing_lived_is_nothing_to_take() -> None:
-    experience = lived()
-    assert experience.take() is None
-    experience.begin(observed(0), weights_seq_no=1)
-    assert experience.take(weights_seq_no=4) is None
-    step(experience, 0)
-    fragment = experience.take()
-    assert fragment is not None
-    assert fragment.weights_seq_no == 4
-
-
-def test_a_cut_episode_is_truncated_at_its_last_step() -> None:
-    experience = lived()
-    experience.begin(observed(0), weights_seq_no=1)
-    step(experience, 0)
-    experience.cut()
-    assert not experience.under_way
-    fragment = experience.take()
-    assert fragment is not None
-    assert (fragment.steps, fragment.terminated, fragment.truncated) == (1, False, True)
-
-
 def test_a_long_episode_is_kept_whole() -> None:
     experience = lived(BOX)
     experience.begin(observed(0), weights_seq_no=1)
@@ -124,3 +97,62 @@ def test_a_reward_that_float32_cannot_hold_is_found_before_it_is_sent_and_warned
     assert fragment is not None
     with pytest.raises(LocalProtocolError, match="row 0 of rewards: inf is not finite"):
         check_fragment(fragment, Needs())
+
+
+# --- choices and numbers are told apart, where anything tells them apart -----------------------------------------
+
+
+CHOICES = DiscreteSpace(4)
+
+
+def box(*shape: int) -> BoxSpace:
+    return BoxSpace(-np.ones(shape, np.float32), np.ones(shape, np.float32))
+
+
+def test_a_model_of_a_gaussian_is_no_policy_of_choices_unless_it_may_be_a_users_own() -> None:
+    kind, model = Kind(box(16), CHOICES), recorded("box")
+    with pytest.raises(ConfigurationError, match=r"is one of 4 choices, .* is a box of 2 numbers") as caught:
+        require_same_actions(kind, SaidSpaces(), described(model, named=False))
+    assert "action space" in caught.value.hint
+    require_same_actions(kind, SaidSpaces(), described(model, named=True))
+    require_same_actions(Kind(box(16), box(2)), SaidSpaces(), described(model, named=False))
+
+
+def test_free_deviations_are_no_policy_of_choices_whosever_they_are() -> None:
+    weights = module_weights(inputs=5, hiddens=(8,), outputs=2) | {"pi.log_std": np.zeros(2, np.float32)}
+    with pytest.raises(ConfigurationError, match="a box of 2 numbers"):
+        require_same_actions(Kind(box(5), CHOICES), SaidSpaces(), described(weights, named=True))
+
+
+def test_what_settings_say_counts_before_what_weights_may_stand_for() -> None:
+    weights = described(module_weights(inputs=5, hiddens=(8,), outputs=4), named=False)
+    for space in (CHOICES, box(2)):
+        assert actions_misfit(actions_of(space), SaidSpaces(), weights) == ""
+        assert (
+            actions_misfit(actions_of(space), SaidSpaces(action="MultiDiscrete"), weights) == "MultiDiscrete"
+        )
+        assert actions_misfit(actions_of(space), SaidSpaces(action=actions_of(space)), weights) == ""
+    assert actions_misfit(actions_of(box(2)), SaidSpaces(), None) == ""
+
+
+def bounded(low: float, high: float, size: int = 2) -> BoxSpace:
+    return BoxSpace(np.full(size, low, np.float32), np.full(size, high, np.float32))
+
+
+@pytest.mark.parametrize(
+    "theirs, told",
+    [
+        (bounded(-2.0, 2.0), False),
+        (bounded(-3.0, 2.0), True),
+        (bounded(-np.inf, np.inf), True),
+        # Where a policy acts before it is stretched.
+        (bounded(-1.0, 1.0), False),
+        (bounded(-3.0, 2.0, size=3), False),
+        (CHOICES, False),
+        (None, False),
+    ],
+)
+def test_bounds_of_actions_are_compared_as_far_as_they_are_said(theirs: Space | None, told: bool) -> None:
+    said = SaidSpaces.of(FoundConfig(action_space=theirs))
+    assert bool(other_bounds(Kind(box(3), bounded(-2.0, 2.0)), said)) is told
+    assert other_bounds(Kind(box(3), CHOICES), said) == ""

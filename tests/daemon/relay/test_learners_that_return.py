@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from ospbridge.errors import SessionLost
-from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
@@ -53,16 +52,6 @@ class Recorder(TinyLearner):
             pass
         finally:
             await trio.aclose_forcefully(stream)
-
-
-class Grown(TinyLearner):
-    """Wants more steps from the moment on in which it has left."""
-
-    async def _answer(self, *asked: Any) -> bool:
-        answered = await super()._answer(*asked)
-        if not answered:
-            self.batch = 30
-        return answered
 
 
 class Restored(TinyLearner):
@@ -134,28 +123,6 @@ async def test_a_learner_that_restores_its_checkpoint_after_it_was_asked_learns_
         await until(lambda: len(learner.batches) >= 8)
         assert relay.driving.learner.discarded == 2 * learner.batch
     assert learner.wrong == []
-
-
-@pytest.mark.parametrize("mode", BatchMode)
-async def test_a_learner_that_comes_back_and_wants_more_steps_gets_the_batch_with_no_more_than_are_missing(
-    mode: BatchMode,
-) -> None:
-    learner = Grown()
-    learner.hang_up_in = [2]
-    _, conductor = world()
-    async with (
-        learner.listening() as port,
-        driven(conductor, upstream(port, batch_mode=mode, env_steps=None)) as relay,
-    ):
-        await until(lambda: len(learner.batches) >= 5)
-        assert relay.driving.learner.discarded == 0
-    assert learner.connections == 2
-    assert learner.wrong == []
-    small, large = learner.batches[:2], learner.batches[2:]
-    most = 6 if mode is BatchMode.COMPLETE_EPISODES else 0
-    for batches, wanted in ((small, 20), (large, 30)):
-        for batch in batches:
-            assert wanted <= sum(fragment.steps for fragment in batch) <= wanted + most
 
 
 class Thoughtful(TinyLearner):

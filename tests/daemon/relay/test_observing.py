@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import trio
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay import observing
-from ospbridge.daemon.relay.relay import Relay
-from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import BarrierStuck, LocalProtocolError, StepUncertain, UsageError
 from ospbridge.hub.requests import Note
 from ospbridge.policy.distributions import DiagGaussian
@@ -21,7 +18,6 @@ from ospbridge.record.spool import Spool
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.parcels import unpacked
-from ospbridge.transport.stream_addresses import parse_stream
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, sink, status
 from tests.daemon.stage import ONE, TWO, FakeSession, inputs
@@ -286,27 +282,6 @@ async def test_without_annotations_episodes_go_where_none_are_needed(
     assert alike(plain.episodes[0], first, noted=False)
     assert alike(noted.episodes[0], second)
     assert alike(plain.episodes[1], third, noted=False)
-
-
-async def test_one_upstream_observes_the_agents_of_several_simulators(tmp_path: Path) -> None:
-    one, two = (conductor_of(FakeSession("a", "b")) for _ in range(2))
-    server = Server()
-    async with listening(server.serve) as port:
-        address = parse_stream(f"127.0.0.1:{port}")
-        upstream = Upstream(address=address, mode=Mode.OBSERVE, dialect=MSGPACK, spool=tmp_path / "s")
-        with trio.fail_after(WITHIN), Relay(upstream, [one, two]) as relay:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(relay.run)
-                players = [Player(one, "a"), Player(two, "b", seed=9)]
-                for player, conductor in zip(players, (one, two), strict=True):
-                    await player.play(3)
-                    conductor.leave([player.attachment])
-                await until(lambda: len(server.arrived) == 2)
-                await all_arrived(relay)
-                nursery.cancel_scope.cancel()
-    found = {fragment.agent: fragment for fragment in server.arrived}
-    assert alike(players[0].episodes[0], found["a"])
-    assert alike(players[1].episodes[0], found["b"])
 
 
 async def test_annotations_must_fit_the_action(conductor: Conductor, tmp_path: Path) -> None:

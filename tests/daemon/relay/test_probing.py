@@ -14,16 +14,14 @@ from ospbridge.daemon.relay import probing
 from ospbridge.daemon.relay.probing import Finding, probe
 from ospbridge.errors import ConfigurationError, RemoteProtocolError, UpstreamNotFound
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.framing import header
-from ospbridge.rllink.messages import Pong, SetConfig
-from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights, Weights
+from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.weights import ModuleWeights, Weights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN
 from tests.daemon.relay.observing import Server, listening, showing
-from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
 from tests.rllink.recordings import body_of, handshake
 
@@ -96,15 +94,6 @@ async def test_the_dialect_of_a_server_that_speaks_one_only_is_found_out(dialect
         assert server.ends == ["dismissed"] * (dialect is JSON) + ["closed"]
 
 
-async def test_an_onnx_model_is_described() -> None:
-    async with serving(told(CONFIG, OnnxWeights(recorded("box"), 3)).serve) as address:
-        finding = await found(address, JSON)
-    assert finding.policy is not None
-    assert finding.policy.onnx is not None
-    assert finding.policy.onnx.opset == 20
-    assert finding.policy.actions == ("a box of 2 numbers",)
-
-
 async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told() -> None:
     real = MSGPACK.decode(body_of(handshake()["s2c SET_CONFIG"]))
     assert isinstance(real, SetConfig)
@@ -126,13 +115,6 @@ async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told()
     assert finding.read.num_learners == 2
     (trouble,) = finding.troubles
     assert trouble == "train_batch_size: what the pickle says of it cannot be understood"
-
-
-async def test_weights_that_nobody_can_act_from_are_told_with_their_number() -> None:
-    async with serving(told(CONFIG, MlirWeights(b"module", 9)).serve) as address:
-        finding = await found(address, JSON)
-    assert (finding.weights_seq_no, finding.policy) == (9, None)
-    assert "MLIR" in finding.troubles[0]
 
 
 @BOTH
@@ -228,20 +210,6 @@ async def test_a_web_server_is_told_at_once() -> None:
         error = await refusal(address, within=WITHIN)
     assert isinstance(error, RemoteProtocolError)
     assert "a web server answers there" in error.hint
-
-
-async def test_a_peer_that_greets_and_then_raves_is_told_of_and_left() -> None:
-    async def raving(stream: trio.SocketStream) -> None:
-        await stream.receive_some(100)
-        await stream.send_all(MSGPACK.encode(Pong()))
-        await stream.receive_some(100)
-        await stream.send_all(header(9) + b"\xff" * 9 + b"x" * 1000)
-        await trio.sleep_forever()
-
-    async with serving(raving) as address:
-        finding = await found(address)
-    assert (finding.dialect, finding.config, finding.policy) == (MSGPACK, None, None)
-    assert [trouble.split(":")[0] for trouble in finding.troubles] == ["PING", "GET_CONFIG", "GET_STATE"]
 
 
 # --- TLS ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -101,3 +103,36 @@ async def test_who_answers_before_it_has_read_what_it_answers_is_not_waited_for_
         await connection.gone.wait()
         assert connection.machine.lost is not None
         assert "and nothing more for" in connection.machine.lost.message
+
+
+# --- a network that is gone --------------------------------------------------------------------------------------
+
+
+WITHIN = 20.0
+
+
+class Broken:
+    """A stream of which the kernel says this."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    async def receive_some(self, _: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        raise trio.BrokenResourceError from OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize(
+    "number, told",
+    [
+        (errno.ETIMEDOUT, "nothing reaches far:5555 any more: Connection timed out"),
+        (errno.EHOSTUNREACH, "nothing reaches far:5555 any more: No route to host"),
+        (errno.ECONNRESET, "far:5555 closed the connection"),
+    ],
+)
+async def test_a_network_that_is_gone_is_no_server_that_closed_the_connection(number: int, told: str) -> None:
+    machine = ClientMachine(MSGPACK, limits=Limits(), peer="far:5555")
+    stream: Any = Broken(number)
+    await Connection(stream, machine, lambda _: None).read()
+    assert machine.lost is not None
+    assert machine.lost.message == told

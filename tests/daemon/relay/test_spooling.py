@@ -62,28 +62,6 @@ async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Condu
     assert [fragment.steps for fragment in server.arrived] == [5]
 
 
-async def test_whatever_goes_wrong_with_one_episode_the_next_is_sent(
-    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: object) -> bytes:
-        raise MemoryError("too much")
-
-    server = Server()
-    with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-            player = Player(conductor)
-            with monkeypatch.context() as failing:
-                failing.setattr(observing, "packed_up", fail)
-                await player.play()
-                await until(lambda: relay.status.discarded)
-            await player.play()
-            await all_arrived(relay)
-            assert (relay.status.delivered, relay.status.discarded) == (5, 5)
-    (warning,) = [entry for entry in logs if entry["event"] == "an episode is not sent"]
-    assert warning["reason"] == "MemoryError: too much"
-    assert [alike(player.episodes[1], fragment) for fragment in server.arrived] == [True]
-
-
 async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
     conductor: Conductor, tmp_path: Path
 ) -> None:
