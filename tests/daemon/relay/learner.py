@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,25 @@ class TinyLearner:
             assert fragment.action_dist_inputs is not None
             if not np.allclose(expected, fragment.action_dist_inputs, atol=1e-4):
                 self.wrong.append(f"{fragment.id}: decided with other weights than number {self.seq_no}")
+
+
+class Told(TinyLearner):
+    """Says in a pickle its batch, its activation, and what ``model`` and ``said`` have; or says ``pickled``."""
+
+    def __init__(
+        self,
+        said: dict[str, Any] | None = None,
+        *,
+        model: dict[str, Any] | None = None,
+        pickled: bytes | None = None,
+    ) -> None:
+        super().__init__()
+        self._said, self._model, self._pickled = said or {}, model or {}, pickled
+
+    def _config(self) -> SetConfig:
+        model = {"fcnet_activation": self.activation} | self._model
+        said = {"train_batch_size_per_learner": self.batch, "_model_config": model} | self._said
+        return SetConfig(pickled=pickle.dumps(said, 4) if self._pickled is None else self._pickled)
 
 
 class Gated(TinyLearner):

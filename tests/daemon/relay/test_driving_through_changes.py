@@ -17,10 +17,9 @@ from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.interface import BoxSpace
 from ospbridge.rllink.cutting import BatchMode
-from ospbridge.rllink.messages import SetConfig
 from ospbridge.task.plain import PlainTask
 from tests.daemon.relay.driving import WITHIN, away, back, driven, until, upstream, world
-from tests.daemon.relay.learner import HIDDEN, TinyLearner
+from tests.daemon.relay.learner import HIDDEN, TinyLearner, Told
 from tests.daemon.stage import FakeSession, agent
 from tests.daemon.test_conductor import attach
 
@@ -135,17 +134,10 @@ async def test_agents_that_are_not_wanted_or_of_another_kind_change_nothing_for_
 # --- what a server is like -----------------------------------------------------------------------------------------
 
 
-class Configured(TinyLearner):
-    """Says in a pickle what it makes of its weights, and that is another thing each time that it starts."""
+class Configured(Told):
+    """Makes another thing of its weights each time that it starts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.same_weights = False
-
-    def _config(self) -> SetConfig:
-        model = {"fcnet_activation": self.activation}
-        said = {"train_batch_size_per_learner": self.batch, "_model_config": model}
-        return SetConfig(pickled=pickle.dumps(said, 4))
+    same_weights = False
 
     def forget(self) -> None:
         self.activation = "relu"
@@ -169,20 +161,12 @@ async def test_a_server_that_returns_with_another_activation_is_acted_for_with_t
     assert learner.wrong == []
 
 
-class DeepHead(TinyLearner):
+class DeepHead(Told):
     """Its policy's head has a hidden layer; its settings may tell that layer's activation."""
 
     def __init__(self, *, head_activation: str, tells: bool) -> None:
-        super().__init__()
+        super().__init__(model={"head_fcnet_activation": head_activation} if tells else {})
         self.head_activation = head_activation
-        self.tells = tells
-
-    def _config(self) -> SetConfig:
-        model = {"fcnet_activation": self.activation}
-        if self.tells:
-            model["head_fcnet_activation"] = self.head_activation
-        said = {"train_batch_size_per_learner": self.batch, "_model_config": model}
-        return SetConfig(pickled=pickle.dumps(said, 4))
 
     def _drawn(self) -> dict[str, Any]:
         weights = super()._drawn()
@@ -217,21 +201,6 @@ async def test_a_policys_head_is_activated_as_the_user_says_or_the_server_tells(
     assert told == assumed
 
 
-class Clipping(TinyLearner):
-    """Acts in numbers as they are; its settings tell whether they are limited to the action space, if anything."""
-
-    tells: bool | None = None
-
-    def _config(self) -> SetConfig:
-        said = {
-            "train_batch_size_per_learner": self.batch,
-            "_model_config": {"fcnet_activation": self.activation},
-            "normalize_actions": False,
-            "clip_actions": self.tells,
-        }
-        return SetConfig(pickled=pickle.dumps({key: one for key, one in said.items() if one is not None}, 4))
-
-
 @pytest.mark.parametrize(
     "tells, said, clipped",
     [(True, None, True), (None, True, True), (True, False, False), (None, None, False)],
@@ -240,8 +209,7 @@ class Clipping(TinyLearner):
 async def test_actions_are_limited_to_their_space_as_the_user_says_or_the_server_tells(
     tells: bool | None, said: bool | None, clipped: bool
 ) -> None:
-    learner = Clipping()
-    learner.tells = tells
+    learner = Told({"normalize_actions": False} | ({} if tells is None else {"clip_actions": tells}))
     session, conductor = world()
     narrow = BoxSpace(np.full(1, -0.25, np.float32), np.full(1, 0.25, np.float32))
     conductor.lockstep.held["a"].task.action_space = narrow
@@ -257,15 +225,6 @@ async def test_actions_are_limited_to_their_space_as_the_user_says_or_the_server
     assert np.abs(given[:, None] - expected).min(axis=0).max() < 1e-5
 
 
-class Unreadable(Configured):
-    """Its settings are of a kind that nobody has met."""
-
-    pickled = b""
-
-    def _config(self) -> SetConfig:
-        return SetConfig(pickled=self.pickled)
-
-
 @pytest.mark.parametrize(
     "pickled, reason",
     [
@@ -276,8 +235,7 @@ class Unreadable(Configured):
 async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_hand_counts(
     pickled: bytes, reason: str
 ) -> None:
-    learner = Unreadable()
-    learner.pickled = pickled
+    learner = Told(pickled=pickled)
     learner.hang_up_in = [1, 2]
     _, conductor = world()
     with capture_logs() as logs:
@@ -302,8 +260,7 @@ async def test_an_algorithm_that_never_answers_a_driver_is_told(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     given = settings()
     given.train_batch_size = 20
-    learner = Unreadable()
-    learner.pickled = pickle.dumps(given)
+    learner = Told(pickled=pickle.dumps(given))
     learner.thinks = 0.2
     _, conductor = world()
     with capture_logs() as logs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,7 +16,7 @@ from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.daemon.relay.driving import back, driven, until, upstream, world
-from tests.daemon.relay.learner import TinyLearner
+from tests.daemon.relay.learner import Told
 from tests.daemon.relay.observing import (
     Player,
     Server,
@@ -309,19 +308,6 @@ async def test_agents_of_another_kind_are_not_admitted_beside_those_that_are(
 # --- driving -----------------------------------------------------------------------------------------------------
 
 
-class Spaced(TinyLearner):
-    """Says in a pickle which actions it learns for; its weights may be of two choices or of a box of one number."""
-
-    def __init__(self, space: Any) -> None:
-        super().__init__()
-        self.space = space
-
-    def _config(self) -> SetConfig:
-        said = {"train_batch_size_per_learner": self.batch, "action_space": self.space}
-        return SetConfig(pickled=pickle.dumps(said, 4))
-
-
-NUMBER = gymnasium.spaces.Box(-1, 1, (1,))
 TOLD: dict[str, Any] = {"env_steps": None, "read_pickle": True}
 
 
@@ -329,18 +315,18 @@ TOLD: dict[str, Any] = {"env_steps": None, "read_pickle": True}
     "space, choices, reason",
     [
         (
-            gymnasium.spaces.Discrete(2),
+            spaces.Discrete(2),
             0,
             "is a box of 1 number, the one that the server learns for is one of 2",
         ),
         (NUMBER, 2, "is one of 2 choices, the one that the server learns for is a box of 1 number"),
-        (gymnasium.spaces.MultiDiscrete([2]), 2, "the one that the server learns for is MultiDiscrete"),
+        (spaces.MultiDiscrete([2]), 2, "the one that the server learns for is MultiDiscrete"),
     ],
 )
 async def test_a_server_that_learns_for_other_actions_does_not_act(
     space: Any, choices: int, reason: str
 ) -> None:
-    learner = Spaced(space)
+    learner = Told({"action_space": space})
     session, conductor = world()
     if choices:
         conductor.lockstep.held["a"].task.action_space = DiscreteSpace(choices)
@@ -355,7 +341,7 @@ async def test_a_server_that_learns_for_other_actions_does_not_act(
 
 @pytest.mark.parametrize("read", [True, False])
 async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(read: bool) -> None:
-    learner = Spaced(NUMBER)
+    learner = Told({"action_space": NUMBER})
     _, conductor = world()
     with capture_logs() as logs:
         async with learner.listening() as port, driven(conductor, upstream(port, read_pickle=read)):
@@ -368,7 +354,7 @@ async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(
 
 @pytest.mark.parametrize("most", [1.0, 3.0])
 async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> None:
-    learner = Spaced(gymnasium.spaces.Box(-most, most, (1,)))
+    learner = Told({"action_space": spaces.Box(-most, most, (1,))})
     _, conductor = world()
     conductor.lockstep.held["a"].task.action_space = BoxSpace(
         np.full(1, -2.0, np.float32), np.full(1, 2.0, np.float32)
