@@ -35,8 +35,7 @@ def test_a_direct_environment_notices_in_time() -> None:
 
 
 def test_an_environment_at_the_hub_notices_in_time() -> None:
-    with ForkedSimulator(think=THINK) as simulator:
-        with LocalDaemon(Endpoint("127.0.0.1", simulator.port)):
-            env = gymnasium.make("ospbridge/Agent-v0")
-            judge(killed_again_and_again(env, simulator))
-            env.close()
+    with ForkedSimulator(think=THINK) as simulator, LocalDaemon(Endpoint("127.0.0.1", simulator.port)):
+        env = gymnasium.make("ospbridge/Agent-v0")
+        judge(killed_again_and_again(env, simulator))
+        env.close()

@@ -220,7 +220,7 @@ class Daemon:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float = 20.0) -> StatusReply:
+    def wait_ready(self, seconds: float = 60.0) -> StatusReply:
         give_up = time.monotonic() + seconds
         while True:
             assert self.process.poll() is None, self.log.read_text()
@@ -230,14 +230,14 @@ class Daemon:
             assert time.monotonic() < give_up, self.log.read_text()
             time.sleep(0.02)
 
-    def status(self, wait: float = 20.0, hub: str | None = None) -> StatusReply:
+    def status(self, wait: float = 60.0, hub: str | None = None) -> StatusReply:
         client = HubClient.connect(hub or self.hub, wait=wait)
         try:
             return client.status()
         finally:
             client.close()
 
-    def wait_until(self, state: str, agent: str, seconds: float = 20.0) -> None:
+    def wait_until(self, state: str, agent: str, seconds: float = 60.0) -> None:
         """Until that agent's driver is in that state."""
         give_up = time.monotonic() + seconds
         while {a.name: a.state for a in self.status().agents}[agent] != state:
@@ -299,7 +299,7 @@ def await_line(player: subprocess.Popen[str], line: str) -> None:
 
 
 def finish(player: subprocess.Popen[str]) -> None:
-    player.communicate("\n", timeout=20)
+    player.communicate("\n", timeout=60)
     assert player.returncode == 0
 
 
@@ -341,4 +341,4 @@ def in_thread(call: Callable[[], object]) -> None:
 
 def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
     """An ``ospbridge`` command to its end."""
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False)

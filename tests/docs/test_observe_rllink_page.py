@@ -18,8 +18,8 @@ from ospbridge.policy.distributions import distribution
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import DEFAULT_UNWRITTEN, WhenFull
 from ospbridge.session.hub_client import default_hub
-from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.relay.observing import module
+from tests.daemon.relay.sink_process import SinkProcess
 from tests.envs.daemons import connected
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "observe-rllink.md"

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.stage import FakeSession
-from tests.daemon.test_conductor import conductor_of
+from tests.daemon.stage import FakeSession, conductor_of
 
 if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor

@@ -14,8 +14,7 @@ from ospbridge.errors import SessionLost
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
 from ospbridge.transport.stream_addresses import parse_stream
-from tests.daemon.stage import FakeSession
-from tests.daemon.test_conductor import conductor_of
+from tests.daemon.stage import FakeSession, conductor_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -21,8 +21,7 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.task.plain import PlainTask
 from tests.daemon.relay.driving import WITHIN, away, back, driven, until, upstream, world
 from tests.daemon.relay.learner import Gated, TinyLearner
-from tests.daemon.stage import FakeSession, agent, inputs
-from tests.daemon.test_conductor import attach, conductor_of
+from tests.daemon.stage import FakeSession, agent, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,7 @@ from ospbridge.rllink.cutting import BatchMode
 from ospbridge.task.plain import PlainTask
 from tests.daemon.relay.driving import WITHIN, away, back, driven, until, upstream, world
 from tests.daemon.relay.learner import HIDDEN, TinyLearner, Told
-from tests.daemon.stage import FakeSession, agent
-from tests.daemon.test_conductor import attach
+from tests.daemon.stage import FakeSession, agent, attach
 
 if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor

@@ -20,8 +20,7 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.parcels import unpacked
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, sink, status
-from tests.daemon.stage import ONE, TWO, FakeSession, inputs
-from tests.daemon.test_conductor import conductor_of
+from tests.daemon.stage import ONE, TWO, FakeSession, conductor_of, inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
