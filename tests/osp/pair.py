@@ -11,7 +11,6 @@ import itertools
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ospbridge.interface import Endpoint
@@ -330,6 +329,3 @@ class Client:
         """Run one exchange to its end."""
         (result,) = self.pair.run((self, exchange), within=within)
         return result  # type: ignore[no-any-return]  # what the exchange returned
-
-
-RECORDINGS = Path(__file__).parent / "traces"

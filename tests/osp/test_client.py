@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,282 +21,24 @@ from ospbridge.errors import (
     RemoteProtocolError,
     SessionEvicted,
     SessionLost,
-    SimulatorSilent,
     StepUncertain,
     ValueNotFound,
     ValueRejected,
-    VersionRefused,
 )
-from ospbridge.interface import Endpoint, ValueEntry
-from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.interface import ValueEntry
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import End, Init, InitAck
-from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile, SeedBy
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile, SeedBy
 from ospbridge.osp.step.restore import find_interface_values
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.world import ValueKind, Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import MAIN, Client, Datagram, Pair
-
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-
-
-def joined(pair: Pair, *names: str, profile: Profile | None = None, limits: Limits | None = None) -> Client:
-    client = pair.client(profile, limits=limits).connect()
-    if names:
-        client.do(client.conversation.register(names))
-    return client
-
+from tests.osp.pair import Datagram, Pair
+from tests.osp.stage import BOTH, joined
 
 # --- finding the server -------------------------------------------------------------------------------------
-
-
-@BOTH
-def test_probing_finds_the_profile_and_leaves_no_second_handler(profile: Profile) -> None:
-    pair = Pair(SyntheticWorld(1, 1), profile)
-    client = joined(pair)
-    pair.settle()
-    assert client.conversation.machine.profile is profile
-    assert pair.server.handlers == 1
-
-
-@BOTH
-def test_a_handler_for_a_repeated_init_is_ended(profile: Profile) -> None:
-    first = True
-
-    def lose_first_answer(datagram: Datagram) -> tuple[float, ...]:
-        nonlocal first
-        if not datagram.to_server and datagram.data[0] == Code.INIT_COMMUNICATION_ACK and first:
-            first = False
-            return (0.3,)
-        return (0.0,)
-
-    pair = Pair(SyntheticWorld(1, 1), profile, fault=lose_first_answer)
-    joined(pair, profile=profile)
-    pair.settle()
-    assert pair.server.handlers == 1
-
-
-def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
-    machine = ConnectMachine(MAIN, None, limits=Limits(connect=3.0), now=0.0)
-    machine.receive(b"\xff\xff", Endpoint(MAIN.host, 9), 0.1)
-    while machine.deadline < 3.0:
-        machine.handle_timer(machine.deadline)
-    with pytest.raises(SimulatorSilent, match=r"within 3\.0 s: sent \d+ INITs .*code 255") as caught:
-        machine.handle_timer(machine.deadline)
-    assert "45454" in caught.value.hint
-
-
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD, None], ids=lambda p: p.name if p else "auto")
-def test_who_is_silent_to_one_form_of_init_may_answer_to_another(profile: Profile | None) -> None:
-    machine = ConnectMachine(MAIN, profile, limits=Limits(connect=3.0), now=0.0)
-    while machine.deadline < 3.0:
-        machine.handle_timer(machine.deadline)
-    with pytest.raises(SimulatorSilent) as caught:
-        machine.handle_timer(machine.deadline)
-    assert ("profile auto" in caught.value.hint) == (profile is not None)
-
-
-def pauses(machine: ConnectMachine) -> list[tuple[float, float]]:
-    """When INIT, which nobody answers, is paused, and until when; what is done meanwhile takes no time."""
-    told = []
-    with suppress(SimulatorSilent):
-        while True:
-            now = machine.deadline
-            machine.handle_timer(now)
-            if machine.paused_until is not None:
-                told.append((now, machine.paused_until))
-                machine.paused_until = None
-    return told
-
-
-@pytest.mark.parametrize("profile", [None, NERD])
-def test_silence_gives_the_driver_its_turn_at_once_and_then_now_and_then(profile: Profile | None) -> None:
-    limits = Limits(connect=8.0)
-    machine = ConnectMachine(MAIN, profile, limits=limits, now=0.0, pauses=True)
-    turns = pauses(machine)
-    assert len(turns) == 3
-    assert turns[0][0] == pytest.approx(0.26, abs=0.02)
-    assert all(2.0 < later - sooner < 4.0 for (sooner, _), (later, _) in pairwise(turns))
-    assert all(until == pytest.approx((now + 8.0) / 2) for now, until in turns)
-    assert pauses(ConnectMachine(MAIN, profile, limits=limits, now=0.0)) == []
-
-
-def test_what_came_while_the_driver_had_its_turn_is_adopted_without_another_init() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
-    machine.outgoing.clear()
-    machine.handle_timer(machine.deadline)
-    assert machine.paused_until is not None
-    machine.paused_until = None
-    machine.receive(InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50000), 2.0)
-    assert machine.adopted == Endpoint(MAIN.host, 50000)
-    assert machine.outgoing == []
-
-
-def test_behind_the_drivers_turn_init_is_asked_again_at_once() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0, pauses=True)
-    machine.outgoing.clear()
-    machine.handle_timer(machine.deadline)
-    assert machine.outgoing == []
-    machine.paused_until = None
-    assert machine.deadline < 2.0
-    machine.handle_timer(2.0)
-    assert machine.outgoing == [(Init(form=InitForm.BYTES).encode(end=NERD.end_marker), MAIN)]
-
-
-@pytest.mark.parametrize("profile", [None, DOCUMENT])
-def test_a_server_that_awaits_the_end_byte_is_known_by_its_own(profile: Profile | None) -> None:
-    machine = ConnectMachine(MAIN, profile, now=0.0)
-    asked = [data for data, _ in machine.outgoing]
-    assert Init(form=InitForm.INTS).encode() in asked
-    machine.outgoing.clear()
-    machine.handle_timer(machine.deadline)
-    assert Init(form=InitForm.INTS).encode(end=True) in [data for data, _ in machine.outgoing]
-    machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.3)
-    machine.handle_timer(machine.deadline)
-    assert machine.profile == replace(DOCUMENT, end_marker=True)
-
-
-def test_a_server_that_ends_its_datagrams_so_and_answers_what_does_not_is_spoken_to_as_before() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.01)
-    machine.handle_timer(machine.deadline)
-    assert machine.profile is DOCUMENT
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.handle_timer(machine.deadline)
-    machine.receive(InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50000), 0.3)
-    machine.handle_timer(machine.deadline)
-    assert machine.profile is DOCUMENT
-
-
-def test_who_answers_with_another_version_is_not_silent() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
-    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
-    machine.handle_timer(machine.deadline)
-    assert machine.paused_until is None
-
-
-def test_an_answer_of_another_version_is_refused() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.2, expected 1\.1"):
-        machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
-
-
-def test_a_version_in_big_endian_order_is_told_as_such() -> None:
-    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
-    with pytest.raises(VersionRefused) as caught:
-        machine.receive(b"\x06\0\0\0\x01\0\0\0\x01", Endpoint(MAIN.host, 50000), 0.05)
-    assert "big-endian" in caught.value.hint
-
-
-def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    for at in range(2):
-        machine.receive(
-            InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000 + at), machine.deadline - 0.1
-        )
-        machine.handle_timer(machine.deadline)
-        assert machine.adopted is None
-    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0, expected 1\.1"):
-        machine.handle_timer(machine.deadline)
-
-
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile: Profile) -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
-    assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
-    assert machine.adopted is None
-    machine.turn_back()
-    assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
-
-
-def test_a_refusal_that_comes_twice_is_seen_off_once() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    for _ in range(2):
-        machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
-    machine.turn_back()
-    assert machine.outgoing == [(End().encode(), Endpoint(MAIN.host, 50000))]
-
-
-def test_a_refusal_is_told_at_the_limit_and_not_that_nobody_answered() -> None:
-    machine = ConnectMachine(MAIN, None, limits=Limits(connect=0.4), now=0.0)
-    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
-    machine.handle_timer(machine.deadline)
-    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0"):
-        machine.handle_timer(machine.deadline)
-
-
-@pytest.mark.parametrize("refused_first", [True, False])
-def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(refused_first: bool) -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    refusal = InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000)
-    answer = InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50001)
-    for data, source in (refusal, answer) if refused_first else (answer, refusal):
-        machine.receive(data, source, 0.05)
-    machine.handle_timer(machine.deadline)
-    assert machine.adopted == Endpoint(MAIN.host, 50001)
-    assert machine.profile == DOCUMENT
-    assert machine.surplus == [Endpoint(MAIN.host, 50000)]
-    assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
-
-
-@pytest.mark.parametrize(
-    "told, answer",
-    [
-        (Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK),
-        (Code.RESET_SIMULATION_COMPLETED_ACK, Code.RESET_SIMULATION_COMPLETED),
-    ],
-)
-@pytest.mark.parametrize("greeted", [True, False], ids=["behind the greeting", "before it"])
-def test_a_reset_of_others_is_confirmed_while_a_second_answer_is_awaited(
-    told: Code, answer: Code, greeted: bool
-) -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    handler = Endpoint(MAIN.host, 50000)
-    greeting, notice = InitAck(form=InitForm.INTS).encode(), bytes((told,))
-    for data in (greeting, notice) if greeted else (notice, greeting):
-        machine.receive(data, handler, 0.05)
-    assert machine.adopted is None
-    assert machine.outgoing == [(bytes((answer,)), handler)]
-    machine.handle_timer(machine.deadline)
-    assert machine.adopted == handler
-    assert machine.surplus == []
-
-
-def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    handler = Endpoint(MAIN.host, 50000)
-    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), handler, 0.05)
-    machine.receive(InitAck(form=InitForm.INTS).encode(), handler, 0.06)
-    machine.handle_timer(machine.deadline)
-    assert machine.adopted == handler
-    assert machine.outgoing == []
-
-
-def test_the_second_answer_of_a_slow_server_is_waited_for_and_its_handler_sent_away() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    again = machine.deadline
-    machine.handle_timer(again)
-    slow = again + 0.15
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), slow)
-    assert machine.adopted is None
-    machine.outgoing.clear()
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50001), again + slow)
-    assert machine.outgoing == [(End().encode(end=NERD.end_marker), Endpoint(MAIN.host, 50001))]
-    machine.handle_timer(machine.deadline)
-    assert machine.adopted == Endpoint(MAIN.host, 50000)
-
-
-def test_an_answer_from_another_host_is_not_adopted() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint("10.9.9.9", 50000), 0.05)
-    assert machine.adopted is None
 
 
 # --- agents -------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ospbridge.errors import StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import ValueIds
 from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.echo import AgentEcho, InputSeen
@@ -21,11 +20,10 @@ from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
 def seen(*, low: float = -1.0, high: float = 1.0, printed: str = "0.100000001490116") -> InputSeen:
@@ -46,24 +44,6 @@ def test_a_scale_contradicts_once_a_third_step_has_confirmed_it() -> None:
     assert [contradicts(motor, at, 120 * at) for at in (0.0, 0.5, -0.25)] == [False] * 3
     assert contradicts(motor, 0.75, 60.0)
     assert not contradicts(motor, 0.75, 90.0)
-
-
-def test_what_was_read_before_the_scale_was_known_is_held_against_it_then() -> None:
-    motor = seen()
-    # The first of these ran with a request of before, which gave 0.
-    honest = [(at, 120 * at) for at in (-0.5, 0.25, 0.75)]
-    assert not any(contradicts(motor, at, read) for at, read in [(0.5, 0.0), *honest[:2]])
-    assert [motor.contradiction(at, read) for at, read in [honest[2], (1.0, 120.0)]] == [None, (0.5, 0.0)]
-    assert not contradicts(motor, 0.125, 15.0)
-
-
-def test_what_two_close_points_could_not_judge_is_held_against_the_episode_too() -> None:
-    motor = seen()
-    assert not any(contradicts(motor, at, 120 * at) for at in (0.0, 0.0005, 0.00025))
-    motor.begin()
-    # The first of these ran with a request of before, which gave 0.
-    told = [motor.contradiction(*point) for point in [(1.0, 0.0), (0.5, 60.0), (0.25, 30.0), (0.75, 90.0)]]
-    assert told == [None, None, None, (1.0, 0.0)]
 
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -88,36 +68,6 @@ def test_however_wide_its_range_an_input_that_comes_as_it_was_given_is_known_fro
     motor = AgentEcho(Vote(face, DOCUMENT), as_given=True, printing=seen().printing).inputs[0]
     assert not any(contradicts(motor, at, at) for at in (0.25, 0.5, 0.75))
     assert contradicts(motor, 0.5, 0.25)
-
-
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_what_was_read_in_an_earlier_episode_is_held_against_none_that_follows(after: int) -> None:
-    motor = seen()
-    for number, at in enumerate((0.5, -0.5, 0.25, 0.75, 1.0, -1.0)):
-        if number == after:
-            motor.begin()
-        assert not contradicts(motor, at, 120 * at if number else 0.0)
-    assert motor.sure
-
-
-def test_points_far_apart_take_the_place_of_close_ones() -> None:
-    motor = seen()
-    assert not any(contradicts(motor, at, 120 * at) for at in (0.0, 0.001, 0.0, 0.5, 0.501, -0.5))
-    assert contradicts(motor, 0.75, 89.9)
-
-
-def test_what_rounding_explains_contradicts_nothing() -> None:
-    motor = seen(printed="-12.35")
-    assert not any(
-        contradicts(motor, at, round(120 * at, 2)) for at in (0.0, 1.0, 0.3333, -0.77777, 0.123456, 0.9)
-    )
-    assert contradicts(motor, 0.5, 57.0)
-
-
-def test_two_choices_are_enough_to_know_a_scale() -> None:
-    motor = seen()
-    assert not any(contradicts(motor, at, 30 * at) for at in (1.0, -1.0, 1.0))
-    assert contradicts(motor, 1.0, -30.0)
 
 
 def test_numbers_beyond_the_range_count_as_its_end() -> None:
@@ -173,36 +123,6 @@ def test_one_input_that_differs_from_all_before_is_enough() -> None:
     echo.remember(row(0, 0, 0))
     echo.remember(row(0, 0.1, 0))
     assert echo.telling(row(0, 0.2, 0)) == [1]
-
-
-def test_an_input_that_changes_less_than_can_be_seen_does_not_stand_for_one_that_changes_more() -> None:
-    echo = agent(2)
-    for at in range(3):
-        echo.remember(row(0.5 + at * 1e-6, at / 4))
-    assert echo.telling(row(0.500003, 0.75)) == [1]
-    assert echo.telling(row(0.500003, 0.5)) == [1, 0], "where nothing else tells them apart"
-    echo.remember(row(-0.5, 0.5))
-    assert echo.telling(row(0.25, 0.5)) == [0]
-    echo.remember(row(0.25, 0.5))
-    assert echo.telling(row(0.250001, 0.75)) == [1]
-
-
-def test_a_late_request_is_seen_by_the_input_that_shows_it() -> None:
-    echo = agent(2)
-    steps = [row(0.5 + at * 1e-6, at / 4 - 0.5) for at in range(4)]
-    for inputs in steps[:3]:
-        echo.remember(inputs)
-        for at, seen_there in enumerate(echo.inputs):
-            assert not contradicts(seen_there, float(inputs[at]), float(inputs[at]))
-    late, meant = steps[2:]
-    assert any(contradicts(echo.inputs[at], float(meant[at]), float(late[at])) for at in echo.telling(meant))
-
-
-def test_choices_that_share_numbers_take_as_many_inputs_as_tell_them_apart() -> None:
-    echo = agent(2)
-    for choice in ((1, 1), (1, -1), (-1, 1)):
-        echo.remember(row(*choice))
-    assert sorted(echo.telling(row(-1, -1))) == [0, 1]
 
 
 def test_what_cannot_be_found_or_tells_nothing_is_not_read() -> None:
@@ -309,24 +229,6 @@ def test_an_honest_server_of_a_scale_of_its_own_loses_no_episode(profile: Profil
     for number in (0.2, -0.3, 0.4, 0.5, -0.6):
         network.step(number, -number)
     assert not network.client.do(network.talk.audit())
-
-
-@BOTH
-def test_a_late_answer_to_a_narrower_question_does_not_hide_the_inputs(profile: Profile) -> None:
-    """The list of all values looks complete with its first piece: its head comes behind that."""
-    network = Network(profile)
-    network.step(0.1, 0.1)
-    network.disturb()
-    network.narrow = ValueIds(1).encode(end=profile.end_marker)
-    for number in (0.2, 0.3, 0.4):
-        network.step(number, number)
-    assert network.narrow is None
-    network.hold = True
-    network.step(0.5, 0.5)
-    network.step(0.6, 0.6)
-    network.ahead = True
-    with pytest.raises(StepUncertain, match="an earlier request came late"):
-        network.step(0.7, 0.7)
 
 
 @BOTH

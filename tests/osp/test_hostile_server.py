@@ -20,12 +20,10 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
 )
-from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.client import asking, roster
-from ospbridge.osp.client.clock import SIMULATION_TIME, Moved, StepClock
+from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.listing import find_value, list_values
 from ospbridge.osp.client.machine import OVERDUE_AT_MOST, ClientMachine
-from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -35,7 +33,6 @@ from ospbridge.osp.messages import (
     AgentOverviewNext,
     Message,
     NextSimulationStepAck,
-    RegisterForEventAck,
     ResetCommunicationAck,
     StepCompleted,
     ValueContent,
@@ -45,46 +42,14 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
-from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Client, Datagram, Pair
+from tests.osp.pair import Datagram, Pair
+from tests.osp.stage import BOTH, SHORT, brought, give, joined, next_timer, on_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ospbridge.osp.client.machine import Exchange
-
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-SHORT = Limits(query=2, listing=4, step=3, reset=4)
-
-
-def joined(pair: Pair, *names: str, limits: Limits = SHORT) -> Client:
-    client = pair.client(pair.server.profile, limits=limits).connect()
-    client.do(client.conversation.register(names))
-    return client
-
-
-def on_stage(profile: Profile, *, outputs: int = 1) -> tuple[ClientMachine, Vote]:
-    """A machine that controls an agent of one input and knows its clock, without a server."""
-    machine = ClientMachine(profile, limits=SHORT)
-    agent = AgentInterface(
-        1, "agent", (InterfaceValue("/in", -1, 1),), (InterfaceValue("/out", -1, 1),) * outputs, ()
-    )
-    machine.controlled[1] = agent
-    machine.clock.known = True
-    machine.clock.value_id = 5
-    machine.clock.start(0.0)
-    machine.clock.size = 0.01
-    return machine, Vote(agent, profile)
-
-
-def give(machine: ClientMachine, *replies: Message) -> None:
-    for reply in replies:
-        machine.receive(reply.encode(), machine.now)
-
-
-def brought(*outputs: float, observed: int = 0) -> StepCompleted:
-    return StepCompleted(1, np.array(outputs, np.float32), np.empty(0, np.float32), (), observed)
 
 
 def flood(machine: ClientMachine, exchange: Exchange[Any], *datagrams: bytes) -> float:
@@ -168,21 +133,6 @@ def test_what_a_flood_brings_is_not_kept(exchange: str, replies: Callable[[], It
     assert kept < 8 * 1024 * 1024
 
 
-@BOTH
-@pytest.mark.parametrize("guarded", [False, True])
-def test_what_is_read_late_is_no_silence_however_many_steps_it_is_so(profile: Profile, guarded: bool) -> None:
-    """As where a learner takes its time between the two halves of each step."""
-    machine, vote = on_stage(profile)
-    machine.guarded = guarded
-    for step in range(1, OVERDUE_AT_MOST + 2):
-        machine.begin(barrier.step(machine, [vote]), machine.now)
-        machine.now += 1.0
-        shown = [ValueContent(5, f"{step / 100:g}")] if guarded else []
-        give(machine, NextSimulationStepAck(1), brought(step), *shown)
-        machine.result()
-    assert not machine.notices
-
-
 def test_values_pushed_for_ever_do_not_prolong_a_step() -> None:
     machine, vote = on_stage(DOCUMENT)
     machine.observed[9] = "/x"
@@ -218,7 +168,7 @@ def test_the_end_of_pushed_values_is_acknowledged_even_where_one_was_lost() -> N
 
     pushed = False
     pair = Pair(SyntheticWorld(1, 1), DOCUMENT, fault=fault)
-    client = joined(pair, "agent")
+    client = joined(pair, "agent", limits=SHORT)
     talk = client.conversation
     client.do(talk.watch([SIMULATION_TIME]))
     client.do(talk.reset(1))
@@ -243,58 +193,9 @@ def test_a_clock_that_reads_nonsense_is_no_crash(text: str) -> None:
     machine.begin(barrier.step(machine, [vote]), 0.0)
     give(machine, NextSimulationStepAck(1), brought(0.5), ValueContent(5, text))
     while not machine.finished:
-        assert machine.deadline is not None
-        machine.handle_timer(machine.deadline)
+        next_timer(machine)
     with suppress(OspBridgeError):
         machine.result()
-
-
-def test_a_first_step_that_took_as_long_as_two_is_not_believed() -> None:
-    clock = StepClock()
-    clock.start(0.0)
-    clock.believe(0.01)
-    clock.forget()
-    clock.start(0.0)
-    assert clock.judge(0.02) is Moved.OTHERWISE
-    clock.start(0.0)
-    assert clock.judge(0.02) is Moved.ONCE, "said once: somebody may have changed the step size"
-
-
-def test_a_step_size_that_was_set_is_learned_anew() -> None:
-    clock = StepClock()
-    clock.start(0.0)
-    clock.believe(0.01)
-    clock.unlearn()
-    clock.start(0.0)
-    assert clock.judge(0.02) is Moved.ONCE
-
-
-def test_a_late_answer_about_another_variable_does_not_hide_the_clock() -> None:
-    for late in (
-        [ValueIds(0)],
-        [ValueIds(1), ValueInfo(0, 9, "Double", "/Other")],
-        [ValueInfo(0, 9, "Double", "/Other")],
-    ):
-        machine = ClientMachine(NERD, limits=SHORT)
-        machine.anomaly("a question met silence")
-        machine.begin(find_value(machine, SIMULATION_TIME), 0.0)
-        give(machine, *late)
-        give(machine, ValueIds(1), ValueInfo(0, 5, "Double", SIMULATION_TIME))
-        if not machine.finished:
-            assert machine.deadline is not None
-            machine.handle_timer(machine.deadline)
-            give(machine, ValueIds(1), ValueInfo(0, 5, "Double", SIMULATION_TIME))
-        assert machine.result().id == 5
-
-
-def test_a_late_answer_to_the_question_before_a_reset_is_not_the_clock_after_it() -> None:
-    machine, _ = on_stage(NERD)
-    machine.anomaly("a question met silence")
-    machine.clock.forget()
-    machine.begin(start_clock(machine), 0.0)
-    give(machine, ValueContent(5, "0.37"), ValueContent(5, "0"), ValueContent(5, "0"))
-    assert machine.finished
-    assert machine.clock.base == 0.0
 
 
 # --- completions --------------------------------------------------------------------------------------------
@@ -312,117 +213,20 @@ def test_a_completion_of_another_size_than_announced_never_reaches_the_user(outp
     assert machine.suspect
 
 
-def test_a_completion_that_an_earlier_step_brought_too_is_read_back() -> None:
-    held: list[Datagram] = []
-    pair = Pair(SyntheticWorld(1, 2), NERD)
-    client = joined(pair, "agent")
-    talk = client.conversation
-    client.do(talk.reset(7))
-    client.do(talk.step({"agent": [0.1]}))
-    held[:] = [d for d in pair.sent if not d.to_server and d.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED]
-    talk.machine.anomaly("a datagram came late")
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        if not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_ACK:
-            pair.at(pair.now + 60e-6, lambda: client.arrive(held[0].data, client.conversation.handler))
-        late = not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED
-        return (0.2,) if late else (0.0,)
-
-    pair.fault = fault
-    outcome = client.do(talk.step({"agent": [0.9]}))["agent"]
-    np.testing.assert_array_equal(outcome.outputs, expected(np.array([0.9], np.float32), 2, 2, seed=7))
-
-
-def test_the_late_completion_of_a_restored_step_casts_no_doubt_on_the_episode() -> None:
-    late = [False]
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        completed = not datagram.to_server and datagram.data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED
-        return (1.0,) if completed and late[0] else (0.0,)
-
-    for outputs in (3, 300):
-        late[0] = False
-        pair = Pair(SyntheticWorld(1, outputs), NERD, fault=fault)
-        client = joined(pair, "agent")
-        talk = client.conversation
-        client.do(talk.reset(7))
-        client.do(talk.step({"agent": [0.1]}))
-        late[0] = True
-        assert client.do(talk.step({"agent": [0.2]}))["agent"].restored
-        late[0] = False
-        pair.settle(2.0)
-        assert not talk.machine.suspect
-        client.do(talk.step({"agent": [0.3]}))
-        assert not client.do(talk.audit())
-
-
-def test_the_completion_of_an_earlier_step_that_comes_in_a_later_one_casts_doubt_on_the_earlier() -> None:
-    pair = Pair(SyntheticWorld(1, 1), NERD)
-    client = joined(pair, "agent")
-    talk = client.conversation
-    client.do(talk.reset(7))
-    client.do(talk.step({"agent": [0.1]}))
-    machine = talk.machine
-    machine.begin(talk.step({"agent": [0.2]}), pair.now)
-    give(machine, NextSimulationStepAck(1), brought(0.111))
-    assert machine.finished, "the double of an earlier completion, which nothing tells from this step's"
-    machine.begin(talk.step({"agent": [0.3]}), pair.now)
-    give(machine, brought(0.222), NextSimulationStepAck(1), brought(0.333))
-    clock = machine.clock.value_id
-    while not machine.finished:
-        give(machine, ValueContent(clock, "0.03"))
-        if not machine.finished:
-            give(machine, ValueIds(0))
-        if machine.deadline is not None:
-            machine.handle_timer(machine.deadline)
-    assert "earlier step" in machine.suspect
-
-
 def test_a_head_behind_its_pieces_is_asked_for_again() -> None:
     machine = ClientMachine(NERD, limits=SHORT)
     machine.begin(list_values(machine, ".*"), 0.0)
     pieces = [ValueInfo(index, index + 1, "Double", f"/v{index}") for index in range(40)]
     give(machine, *pieces, ValueIds(40))
-    assert machine.deadline is not None
-    machine.handle_timer(machine.deadline)
+    next_timer(machine)
     give(machine, ValueIds(40), *pieces)
     assert len(machine.result()) == 40
-
-
-def test_late_answers_do_not_mix_into_what_is_read_back() -> None:
-    pair = Pair(SyntheticWorld(1, 2), NERD)
-    client = joined(pair, "agent")
-    talk = client.conversation
-    client.do(talk.reset(7))
-    client.do(talk.step({"agent": [0.1]}))
-    stale: list[bytes] = []
-    asked: set[bytes] = set()
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        code = datagram.data[0]
-        if not datagram.to_server and code == Code.NEXT_SIMULATION_STEP_COMPLETED:
-            return ()
-        if datagram.to_server and code == Code.GET_VALUE and stale and datagram.data not in asked:
-            asked.add(datagram.data)
-            for data in stale:
-                if data[1:5] == datagram.data[1:5]:
-                    pair.at(pair.now + 10e-6, lambda d=data: client.arrive(d, talk.handler))  # type: ignore[misc]
-        return (0.0,)
-
-    pair.fault = fault
-    client.do(talk.step({"agent": [0.2]}))
-    clock = talk.machine.clock.value_id
-    answers = {d.data[:5]: d.data for d in pair.sent if not d.to_server and d.data[0] == Code.VALUE}
-    stale[:] = [data for head, data in answers.items() if int.from_bytes(head[1:], "little") != clock]
-    outcome = client.do(talk.step({"agent": [0.3]}))["agent"]
-    assert outcome.restored
-    np.testing.assert_array_equal(outcome.outputs, expected(np.array([0.3], np.float32), 3, 2, seed=7))
 
 
 @BOTH
 def test_an_agent_without_any_interface_value_steps(profile: Profile) -> None:
     pair = Pair(SyntheticWorld(0, 0), profile)
-    client = joined(pair, "agent")
+    client = joined(pair, "agent", limits=SHORT)
     talk = client.conversation
     talk.machine.anomaly("a datagram came late")
     client.do(talk.reset(1))
@@ -434,7 +238,7 @@ def test_an_agent_without_any_interface_value_steps(profile: Profile) -> None:
 
 def test_unknown_event_ids_get_a_name() -> None:
     pair = Pair(SyntheticWorld(1, 1), NERD)
-    client = joined(pair, "agent")
+    client = joined(pair, "agent", limits=SHORT)
     talk = client.conversation
     client.do(talk.register_event("/Synthetic/Mark"))
     talk.machine.events.clear()
@@ -446,53 +250,7 @@ def test_unknown_event_ids_get_a_name() -> None:
 # --- answers to earlier questions ---------------------------------------------------------------------------
 
 
-def test_a_late_answer_about_another_event_is_not_this_ones() -> None:
-    machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(asking.register_event(machine, "/One"), 0.0)
-    give(machine, RegisterForEventAck(1))
-    machine.begin(asking.register_event(machine, "/Two"), 1.0)
-    give(machine, RegisterForEventAck(1), RegisterForEventAck(2))
-    assert machine.result() == 2
-    assert machine.events == {1: "/One", 2: "/Two"}
-
-
-def test_a_late_unknown_is_not_the_answer_about_a_known_value() -> None:
-    machine = ClientMachine(NERD, limits=SHORT)
-    machine.anomaly("a question met silence")
-    machine.begin(asking.get_value(machine, 5), 0.0)
-    give(machine, ValueContent(-1, ""), ValueContent(5, "x"))
-    if not machine.finished:
-        give(machine, ValueContent(5, "x"))
-    assert machine.result() == "x"
-
-
 # --- interrupted in each phase ------------------------------------------------------------------------------
-
-
-@BOTH
-@pytest.mark.parametrize("after", range(12))
-def test_a_step_interrupted_in_any_phase_is_never_followed_by_one_that_pretends_nothing_happened(
-    profile: Profile, after: int
-) -> None:
-    pair = Pair(SyntheticWorld(1, 1, agents=2), profile)
-    client = joined(pair, "agent1", "agent2")
-    talk = client.conversation
-    client.do(talk.reset(1))
-    client.begin(talk.step({"agent1": [0.1], "agent2": [0.2]}))
-    for _ in range(after):
-        if not client.finished:
-            pair.advance(until=pair.now + 10)
-    if client.finished:
-        return
-    talk.machine.interrupt(RuntimeError("cancelled"))
-    pair.settle()
-    assert client.do(talk.audit())
-    with pytest.raises(StepUncertain):
-        client.do(talk.step({"agent1": [0.3], "agent2": [0.4]}))
-    with pytest.raises(StepUncertain):
-        client.do(talk.reset(2))
-    assert client.do(talk.leave())
-    assert pair.server.controlled == 0
 
 
 @BOTH
@@ -505,7 +263,7 @@ def test_a_reset_interrupted_in_any_phase_is_followed_by_one_of_its_own_seed(
     """Also where the world, which answers meanwhile, is still at the first one."""
     pair = Pair(SyntheticWorld(1, 1, agents=agents), profile)
     names = ["agent"] if agents == 1 else ["agent1", "agent2"]
-    client = joined(pair, *names)
+    client = joined(pair, *names, limits=SHORT)
     talk = client.conversation
     inputs = np.array([0.5], np.float32)
     client.do(talk.reset(3))
@@ -529,31 +287,9 @@ def test_a_reset_interrupted_in_any_phase_is_followed_by_one_of_its_own_seed(
 
 
 @BOTH
-@pytest.mark.parametrize("after", range(16))
-def test_a_reset_interrupted_in_any_phase_leaves_a_session_that_resets_and_steps(
-    profile: Profile, after: int
-) -> None:
-    pair = Pair(SyntheticWorld(1, 1, agents=2), profile)
-    client = joined(pair, "agent1", "agent2")
-    talk = client.conversation
-    client.begin(talk.reset(1))
-    for _ in range(after):
-        if not client.finished:
-            pair.advance(until=pair.now + 10)
-    talk.machine.interrupt(RuntimeError("cancelled"))
-    pair.settle()
-    client.do(talk.reset(7))
-    inputs = np.array([0.5], np.float32)
-    for number in range(3):
-        outcome = client.do(talk.step({"agent1": inputs, "agent2": inputs}))
-        np.testing.assert_array_equal(outcome["agent1"].outputs, expected(inputs, number + 1, 1, seed=7))
-    assert not client.do(talk.audit())
-
-
-@BOTH
 def test_a_reset_that_was_given_up_is_not_voted_for_twice_when_tried_again(profile: Profile) -> None:
     pair = Pair(SyntheticWorld(1, 1, names=["mine", "theirs"]), profile)
-    mine, theirs = joined(pair, "mine"), joined(pair, "theirs")
+    mine, theirs = joined(pair, "mine", limits=SHORT), joined(pair, "theirs")
     mine.do(mine.conversation.overview())
     for _ in range(3):
         with pytest.raises(BarrierStuck):
@@ -577,7 +313,7 @@ def test_an_eviction_is_told_as_such_also_when_the_port_was_closed_by_then() -> 
 def test_a_server_that_falls_silent_in_each_phase_of_a_step_is_told_within_the_limits() -> None:
     for silent_after in range(12):
         pair = Pair(SyntheticWorld(1, 1, agents=2), NERD)
-        client = joined(pair, "agent1", "agent2")
+        client = joined(pair, "agent1", "agent2", limits=SHORT)
         talk = client.conversation
         client.do(talk.reset(1))
         client.do(talk.step({"agent1": [0.1], "agent2": [0.2]}))

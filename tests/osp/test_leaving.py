@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.server import commands as server_commands
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import LATENCY, Client, Datagram, Pair
+from tests.osp.pair import LATENCY, Datagram, Pair
+from tests.osp.stage import BOTH, joined
 
 if TYPE_CHECKING:
     from ospbridge.osp.server.handler import Handler
 
 MANY = [f"agent {number}" for number in range(64)]
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
 @pytest.fixture
@@ -32,12 +32,6 @@ def end_only_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(server_commands.COMMANDS, Code.END_COMMUNICATION, end)
 
 
-def joined(pair: Pair, *names: str) -> Client:
-    client = pair.client(pair.server.profile).connect()
-    client.do(client.conversation.register(names))
-    return client
-
-
 def codes_to_server(pair: Pair, since: int) -> list[int]:
     return [datagram.data[0] for datagram in pair.sent[since:] if datagram.to_server]
 
@@ -49,24 +43,6 @@ def test_agents_are_free_behind_a_goodbye_that_frees_none() -> None:
     assert client.do(client.conversation.leave())
     assert pair.server.controlled == 0
     assert pair.server.handlers == 0
-
-
-def test_an_agent_that_was_asked_for_without_an_answer_is_given_back_too() -> None:
-    pair = Pair(SyntheticWorld(1, 2, names=["one", "two"]), DOCUMENT)
-    client = joined(pair, "one")
-    client.conversation.asked["two"] = 2
-    before = len(pair.sent)
-    client.do(client.conversation.leave())
-    assert codes_to_server(pair, before) == [*[Code.DEREGISTER_FROM_AGENT] * 2, Code.END_COMMUNICATION]
-
-
-def test_a_server_whose_goodbye_frees_agents_is_told_goodbye_alone() -> None:
-    pair = Pair(SyntheticWorld(1, 1), NERD)
-    client = joined(pair, "agent")
-    before = len(pair.sent)
-    assert client.do(client.conversation.leave())
-    assert codes_to_server(pair, before) == [Code.END_COMMUNICATION]
-    assert pair.server.controlled == 0
 
 
 @pytest.mark.usefixtures("end_only_ends")

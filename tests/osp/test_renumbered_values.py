@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import StepUncertain, ValueNotFound
+from ospbridge.errors import ValueNotFound
 from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import ValueContent
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server.commands import COMMANDS
+from ospbridge.osp.profile import Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ospbridge.osp.server.handler import Handler
 
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 GAIN = "/Sim/agent/motor/0"
 
 
@@ -114,24 +110,6 @@ def test_a_variable_is_found_again_by_whoever_is_the_first_to_ask_for_it(
     assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.5"
 
 
-def test_an_unknown_id_may_be_answered_with_nothing_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    rebuilt = Rebuilt(DOCUMENT)
-
-    def echoed(handler: Handler, data: bytes) -> None:
-        value_id = int.from_bytes(data[1:5], "little")
-        if handler.known_value(value_id) is None:
-            handler.send(ValueContent(value_id, "").encode())
-        else:
-            handler.send_value(value_id)
-
-    monkeypatch.setitem(COMMANDS, Code.GET_VALUE, echoed)
-    rebuilt.client.do(rebuilt.talk.watch([GAIN]))
-    for seed, given in ((3, 0.5), (5, 0.25)):
-        rebuilt.reset(seed)
-        assert rebuilt.step(given).values == {GAIN: f"{given}"}
-    assert not rebuilt.client.do(rebuilt.talk.audit())
-
-
 @BOTH
 def test_one_that_is_gone_is_told_by_its_name(profile: Profile) -> None:
     rebuilt = Rebuilt(profile, forgotten=GAIN)
@@ -150,36 +128,3 @@ def test_a_clock_that_is_gone_is_done_without(profile: Profile) -> None:
     rebuilt.reset(2)
     rebuilt.step(0.5)
     assert rebuilt.talk.machine.clock.missing
-
-
-def test_one_that_is_set_where_no_clock_told_of_it_is_looked_for_again() -> None:
-    rebuilt = Rebuilt(DOCUMENT, clock=False)
-    rebuilt.client.do(rebuilt.talk.get(GAIN))
-    rebuilt.reset(1)
-    rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
-    assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.75"
-
-
-def test_one_that_is_gone_cannot_be_set() -> None:
-    rebuilt = Rebuilt(DOCUMENT, forgotten=GAIN, clock=False)
-    rebuilt.client.do(rebuilt.talk.get(GAIN))
-    rebuilt.reset(1)
-    with pytest.raises(ValueNotFound, match=f"does not know value '{GAIN}' any more"):
-        rebuilt.client.do(rebuilt.talk.set(GAIN, "0.75"))
-
-
-@BOTH
-def test_inputs_are_read_back_from_where_they_stand_then(profile: Profile) -> None:
-    """On a network that disturbs: a request of an earlier step may take the place of one."""
-    rebuilt = Rebuilt(profile)
-    variables = rebuilt.pair.server.repository.variables
-    motor, stuck = variables[GAIN], [""]
-    variables[GAIN] = replace(motor, read=lambda: stuck[0] or motor.get())
-    for seed in (1, 2):
-        rebuilt.reset(seed)
-        rebuilt.talk.machine.anomaly("a network that disturbs")
-        for number in range(1, 6):
-            rebuilt.step(number / 8)
-    stuck[0] = motor.get()
-    with pytest.raises(StepUncertain, match="an earlier request came late and took the place of this one"):
-        rebuilt.step(0.75)

@@ -10,15 +10,15 @@ import pytest
 
 from ospbridge.osp.codes import Code
 from ospbridge.osp.number_text import Printing
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.server import repository as server_repository
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 FORMATS = pytest.mark.parametrize("form", ["{:.6g}", "{:.4g}", "{:.3f}", "{:.6f}", "{:.15g}"])
 COUNTED, DONE = Code.NEXT_SIMULATION_STEP_ACK, Code.NEXT_SIMULATION_STEP_COMPLETED
 SEED = 7
@@ -71,27 +71,6 @@ def test_what_is_lost_costs_no_episode(
             robot.meets(code)
         robot.step()
     assert robot.client.do(robot.talk.audit()) == ""
-
-
-@pytest.mark.exhaustive
-@BOTH
-@FORMATS
-@pytest.mark.parametrize("late", [0.4, 1.0, 3.0])
-def test_a_completion_that_comes_behind_what_was_read_back_is_known_again(
-    profile: Profile, form: str, late: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    robot = Robot(profile, form, monkeypatch)
-    for _ in range(5):
-        robot.step()
-    robot.meets(DONE, late)
-    steps = 0
-    read_back = False
-    while robot.pair.now < 1000.0 + late + 3.0 and steps < 400:
-        read_back = robot.step() or read_back
-        steps += 1
-        robot.pair.settle(0.02)
-    assert robot.client.do(robot.talk.audit()) == ""
-    assert not robot.talk.machine.suspect
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import StepUncertain
 from ospbridge.osp.client.notices import Anomaly
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT
@@ -124,16 +123,6 @@ def test_a_question_that_is_thrown_away_is_not_waited_for_once_the_completions_h
         assert session.audit == ""
 
 
-def test_what_is_asked_instead_is_awaited_no_longer_than_other_questions() -> None:
-    session = Session(0.6)
-    session.reset(1)
-    for _ in range(3):
-        session.step()
-    session.late = [None]
-    assert session.step() < 0.9
-    assert session.audit == ""
-
-
 def test_a_server_that_answers_behind_its_completions_is_not_asked_twice() -> None:
     session = Session(0.4, strict=False)
     session.reset(1)
@@ -141,42 +130,3 @@ def test_a_server_that_answers_behind_its_completions_is_not_asked_twice() -> No
     assert session.audit == ""
     assert session.client.conversation.machine.punctual
     assert not [n for n in session.talk.take_notices() if isinstance(n, Anomaly) and "VALUE came" in n.text]
-
-
-def test_an_answer_that_gets_lost_now_and_then_does_not_look_like_a_question_thrown_away() -> None:
-    session = Session(0.4, strict=False)
-    session.reset(1)
-    for _ in range(6):
-        session.late = [None]
-        session.step()
-        assert not session.talk.machine.attention.lacking
-        session.step()
-    assert session.audit == ""
-
-
-@pytest.mark.parametrize("late", [0.0, 0.05, 0.3, 0.7, 1.5])
-@pytest.mark.parametrize("number", range(1, 4))
-@pytest.mark.parametrize("always", [True, False])
-def test_an_answer_that_comes_late_all_the_same_is_not_taken_for_that_to_a_later_question(
-    number: int, late: float, always: bool
-) -> None:
-    session = Session(0.4)
-    session.reset(1)
-    for _ in range(4):
-        session.step()
-    assert session.talk.machine.attention.lacking
-    session.server.soften()
-    reason = ""
-    try:
-        for at in range(8):
-            session.late = [late, *(0.0 for _ in range(number - 1))] if always or not at else []
-            session.step()
-        reason = session.audit
-    except StepUncertain as error:
-        reason = error.message
-        session.pair.settle()
-    ran = sum(entry["kind"] == "step" for entry in session.pair.ledger)
-    assert ran == session.number
-    if late < 0.1:
-        assert reason == ""
-        assert not session.talk.machine.attention.lacking

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 
 import msgspec
 import orjson
 import pytest
 
+from ospbridge.osp.patterns import compiled
 from ospbridge.osp.text import decode_text, encode_text
 
 PIECES = (
@@ -57,3 +59,17 @@ def test_bytes_of_a_command_line_that_is_no_utf_8_are_sent_as_they_are() -> None
 def test_half_of_a_surrogate_pair_has_no_bytes() -> None:
     with pytest.raises(UnicodeEncodeError):
         encode_text("\ud800")
+
+
+@pytest.mark.parametrize("odd", ["[[a]", "[a||b]"])
+def test_what_python_would_warn_of_is_a_pattern(odd: str) -> None:
+    with pytest.warns(FutureWarning):
+        re.compile(odd)
+    re.purge()
+    assert compiled(odd).pattern == odd
+
+
+@pytest.mark.parametrize("wrong", ["(", "a**", "a{99999999999999999999}", "(" * 5000 + ")" * 5000])
+def test_what_is_wrong_or_too_much_is_one_error(wrong: str) -> None:
+    with pytest.raises(re.error):
+        compiled(wrong)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.messages import decode_reply
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.world import WorldAgent
 from tests.osp.served import EchoWorld, Server
@@ -61,24 +61,6 @@ def test_nerd_awaits_one_ack_behind_a_listing_and_eats_what_comes_instead_d4_f3(
     assert server.machine.problems["datagram eaten in place of an acknowledgement"] == 1
 
 
-@pytest.mark.parametrize("request_", [b"\x5a", struct.pack("<Bi", 95, 1)], ids=["overview", "info"])
-def test_document_wants_no_ack_behind_a_listing(request_: bytes) -> None:
-    server = Server(DOCUMENT)
-    client = server.join()
-    client.overview()
-    client.ask(request_)
-    assert client.register(1) == 1
-
-
-@pytest.mark.parametrize("request_", [b"\x5a", struct.pack("<Bi", 95, 1)], ids=["overview", "info"])
-def test_nerd_recognises_a_restart_in_place_of_a_listing_s_ack(request_: bytes) -> None:
-    server = Server(NERD)
-    client = server.join()
-    client.overview()
-    client.ask(request_)
-    assert [data[0] for data in client.ask(b"\x0a")] == [11, 71]
-
-
 @both
 def test_an_unknown_agent_s_info_is_empty_and_wants_no_ack_d5(profile: Profile) -> None:
     server = Server(profile)
@@ -100,17 +82,6 @@ def test_registering_needs_an_overview_of_this_connection(profile: Profile) -> N
     first.overview()
     assert second.register(1) == 0
     assert first.register(1) == 1
-
-
-@both
-def test_registering_twice_counts_once_and_others_are_refused(profile: Profile) -> None:
-    server = Server(profile)
-    first, second = server.player(1), server.join(2)
-    assert first.register(1) == 1
-    second.overview()
-    assert second.register(1) == 0
-    assert second.register(42) == 0
-    assert server.machine.controlled == 1
 
 
 @both
@@ -146,25 +117,6 @@ def test_requests_are_taken_with_and_without_the_end_byte_d3(profile: Profile) -
     assert struct.unpack_from("<2f", client.read(), 21) == (0.5, 0.25)
 
 
-@both
-def test_every_datagram_of_the_server_decodes(profile: Profile) -> None:
-    server = Server(profile, EchoWorld((3, 2, 1), (0, 0, 0)))
-    client = server.player(1, 2)
-    client.reset(5)
-    client.reset(5)
-    client.ack_reset()
-    client.step(1, 0.0, 0.0, 0.0)
-    client.step(2)
-    client.ack(1)
-    client.ack(2)
-    client.send(b"\x28.*\0")
-    client.send(struct.pack("<Bi", 50, 1))
-    steps = client.read_all()
-    answers = steps + client.overview() + client.ask(struct.pack("<Bi", 95, 1))
-    for data in answers:
-        assert decode_reply(data).encode(end=profile.end_marker) == data  # type: ignore[union-attr]
-
-
 def test_nerd_cuts_a_long_string_to_1023_bytes_that_end_with_zero_d15() -> None:
     world = EchoWorld()
     world.agents = [WorldAgent("N" * 2000, [InterfaceValue("/" + "i" * 2000, 0.0, 1.0)], [])]
@@ -177,7 +129,7 @@ def test_nerd_cuts_a_long_string_to_1023_bytes_that_end_with_zero_d15() -> None:
     assert value.endswith(b"i\0")
 
 
-@pytest.mark.parametrize("length", range(1000, 1016))
+@pytest.mark.parametrize("length", [1008, 1009, 1010])
 def test_nerd_s_limit_leaves_no_string_without_its_zero_d15(length: int) -> None:
     world = EchoWorld()
     world.agents = [WorldAgent("A", [InterfaceValue("i" * length, 0.0, 1.0)], [])]
@@ -193,14 +145,31 @@ def test_nerd_s_limit_leaves_no_string_without_its_zero_d15(length: int) -> None
         assert value.endswith(b"\0")
 
 
-def test_document_does_not_cut_strings() -> None:
-    world = EchoWorld()
-    world.agents = [WorldAgent("N" * 2000, [], [])]
-    assert len(Server(DOCUMENT, world).join().overview()[1]) > 2000
-
-
 def test_strings_end_at_the_first_byte_that_is_not_ascii_under_nerd_d23() -> None:
     name = "Kn\u00f6chel"
     for profile, expected in ((NERD, b"Kn"), (DOCUMENT, name.encode())):
         client = Server(profile, EchoWorld((1, 1, 0), names=[name])).join()
         assert client.overview()[1][16:].partition(b"\0")[0] == expected
+
+
+def agent() -> WorldAgent:
+    return WorldAgent("arm", [InterfaceValue("/Motor", -1, 1)], [InterfaceValue("/Angle", -9, 9)])
+
+
+@pytest.mark.parametrize("name", ["inputs", "outputs", "infos"])
+@pytest.mark.parametrize("value", [[0.5], np.array([0.5]), np.array([0.5], np.float32)])
+def test_arrays_cannot_be_other_ones_because_the_server_sends_those_that_it_knows(
+    name: str, value: object
+) -> None:
+    arm = agent()
+    with pytest.raises(AttributeError, match=rf"{name} of agent 'arm' .*agent\.{name}\[:\] = "):
+        setattr(arm, name, value)
+    assert getattr(arm, name).dtype == np.float32
+
+
+def test_arrays_are_written_in_place() -> None:
+    arm = agent()
+    arm.outputs[:] = 0.25
+    arm.outputs += 0.5
+    arm.outputs[0] *= 2
+    assert arm.outputs.tolist() == [1.5]

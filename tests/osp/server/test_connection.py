@@ -26,13 +26,6 @@ def test_nerd_answers_a_byte_init_after_51_ms_d1() -> None:
     assert list(server.inboxes[1]) == [b"\x06\x01\x01\x78"]
 
 
-def test_nerd_ignores_extra_bytes_behind_a_byte_init_d1() -> None:
-    server = Server(NERD)
-    server.init(b"\x05\x01\x01\0\0\0\0\0\0")
-    server.wait(0.1)
-    assert list(server.inboxes[1]) == [b"\x06\x01\x01\x78"]
-
-
 @pytest.mark.parametrize(
     "data", [DOCUMENT_INIT, b"\x05\x01\x00x", b"\x05\x01\x02x", b"\x05\x02\x01x", b"\x05\x01", b"\x05", b""]
 )
@@ -42,12 +35,6 @@ def test_nerd_is_silent_to_other_forms_and_versions_d1_d2(data: bytes) -> None:
     server.wait(1.0)
     assert not server.opened
     assert server.machine.problems.total() == 1
-
-
-def test_document_answers_an_init_of_integers_at_once_and_without_end_byte() -> None:
-    server = Server(DOCUMENT)
-    server.init(DOCUMENT_INIT)
-    assert list(server.inboxes[1]) == [struct.pack("<Bii", 6, 1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +95,6 @@ def test_end_is_answered_and_frees_the_agents_f30(profile: Profile) -> None:
 
 
 @both
-def test_nothing_answers_behind_an_end_f28(profile: Profile) -> None:
-    server = Server(profile)
-    client = server.player(1)
-    client.ask(b"\x07")
-    assert client.ask(b"\x5a") == []
-
-
-@both
 def test_end_after_an_event_registration_does_not_kill_this_server_f19(profile: Profile) -> None:
     server = Server(profile)
     listener, player = server.join(1), server.player(1, port=2)
@@ -141,13 +120,6 @@ def test_nerd_tells_a_restart_to_all_with_a_stray_71_and_closes_all_d7() -> None
     assert again.codes() == [71, 71, 75]
 
 
-def test_document_tells_a_restart_to_all_with_11_alone() -> None:
-    server = Server(DOCUMENT)
-    first, second = server.join(1), server.join(2)
-    assert first.ask(b"\x0a") == [b"\x0b"]
-    assert second.read_all() == [b"\x0b"]
-
-
 def test_nerd_does_not_tell_a_restart_to_a_client_whose_ack_is_awaited() -> None:
     server = Server(NERD)
     player, other = server.player(1), server.join(2)
@@ -156,17 +128,6 @@ def test_nerd_does_not_tell_a_restart_to_a_client_whose_ack_is_awaited() -> None
     assert other.ask(b"\x0a") == [b"\x0bx", b"\x47x"]
     assert player.read_all() == []
     assert player.handler_id in server.closed
-
-
-@both
-def test_a_restart_clears_votes(profile: Profile) -> None:
-    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
-    client = server.player(1, 2)
-    client.step(1, 0.5)
-    client.send(b"\x0a")
-    again = server.player(1, 2, port=2)
-    again.step(1, 0.5)
-    assert again.codes() == [81]
 
 
 @both
@@ -203,10 +164,3 @@ def test_what_an_idle_handler_cannot_use_is_ignored_without_reply_f6_f7(
     assert client.ask(data) == []
     client.step(1, 0.0, 0.0)
     assert client.codes() == [81, 85]
-
-
-@both
-def test_a_datagram_for_no_handler_is_ignored(profile: Profile) -> None:
-    server = Server(profile)
-    server.machine.receive(77, b"\x5a", 0.0)
-    assert server.machine.take_effects() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,16 +14,14 @@ from ospbridge.errors import (
     OutputsIncomplete,
     RemoteProtocolError,
     SessionLost,
-    SimulatorNotFound,
-    SimulatorSilent,
     UsageError,
 )
-from ospbridge.interface import Endpoint, ValueEntry
+from ospbridge.interface import ValueEntry
 from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.clock import SIMULATION_TIME
-from ospbridge.osp.client.connecting import COLLECT, ConnectMachine
 from ospbridge.osp.client.listing import find_value, list_values
 from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.notices import KEPT, Notices, told_by
 from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -32,52 +29,29 @@ from ospbridge.osp.messages import (
     AgentInfoNext,
     AgentOverview,
     AgentOverviewNext,
-    DeregisterFromEventAck,
     DeregisterFromValueAck,
     EndAck,
     GetValueIds,
-    InitAck,
     NextSimulationStepAck,
     RegisterForValueAck,
-    ResetSimulationAck,
     StepCompleted,
     ValueContent,
     ValueIds,
     ValueInfo,
     decode_request,
 )
-from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
-from ospbridge.osp.step.remembering import COMPLETIONS_KEPT
 from ospbridge.osp.step.restore import restore
 from ospbridge.osp.timing import Limits, Waits
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import MAIN, Pair
-from tests.osp.test_hostile_server import SHORT, brought, give, joined, on_stage
+from tests.osp.pair import Pair
+from tests.osp.stage import BOTH, SHORT, give, joined, next_timer, on_stage, sent, silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.osp.client.machine import Exchange
-
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-
-
-def silence(machine: ClientMachine) -> float:
-    """Nothing comes until the exchange ends: seconds until then."""
-    began = machine.now
-    while not machine.finished:
-        assert machine.deadline is not None
-        machine.handle_timer(machine.deadline)
-        assert machine.now < began + 1000
-    return machine.now - began
-
-
-def asked(machine: ClientMachine) -> list[Code]:
-    """The codes of what was sent since the last look."""
-    codes = [decode_request(bytes(data)).CODE for data in machine.outgoing]
-    machine.outgoing.clear()
-    return codes
 
 
 # --- one exchange at a time ----------------------------------------------------------------------------------------
@@ -86,7 +60,7 @@ def asked(machine: ClientMachine) -> list[Code]:
 def test_a_second_exchange_is_refused_while_one_is_under_way_and_never_begins() -> None:
     machine, _ = on_stage(NERD)
     machine.begin(asking.get_value(machine, 5), 0.0)
-    asked(machine)
+    sent(machine)
     with pytest.raises(LocalProtocolError, match="under way on this session already"):
         machine.begin(asking.get_value(machine, 6), 0.0)
     with pytest.raises(LocalProtocolError, match="still under way"):
@@ -96,16 +70,6 @@ def test_a_second_exchange_is_refused_while_one_is_under_way_and_never_begins() 
     assert machine.result() == "1"
 
 
-def test_however_often_a_lost_session_says_so_it_keeps_nothing_of_who_asked() -> None:
-    machine = ClientMachine(NERD)
-    machine.handle_refused(0.0)
-    for _ in range(3):
-        with pytest.raises(SessionLost) as caught:
-            machine.begin(roster.overview(machine), 0.0)
-        told = [frame.f_code.co_name for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
-        assert told.count("begin") == 1
-
-
 def test_a_lost_session_begins_nothing_and_says_why() -> None:
     machine, _ = on_stage(NERD)
     give(machine, EndAck())
@@ -113,21 +77,6 @@ def test_a_lost_session_begins_nothing_and_says_why() -> None:
         machine.begin(asking.get_value(machine, 5), 0.0)
     assert not machine.outgoing
     assert machine.finished
-
-
-def test_time_that_passes_without_an_exchange_changes_nothing() -> None:
-    machine, _ = on_stage(NERD)
-    machine.handle_timer(7.0)
-    assert (machine.now, machine.finished, machine.deadline, machine.outgoing) == (7.0, True, None, [])
-
-
-def test_an_error_is_raised_once() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.get_value(machine, 5), 0.0)
-    machine.interrupt(TimeoutError("enough"))
-    with pytest.raises(TimeoutError, match="enough"):
-        machine.result()
-    assert machine.result() is None
 
 
 @pytest.mark.parametrize("what", ["set", "find", "list", "event"])
@@ -147,33 +96,9 @@ def test_a_text_that_no_datagram_holds_is_refused_at_once_and_the_session_goes_o
     assert not machine.outgoing
     assert not machine.disturbed
     machine.begin(asking.get_value(machine, 5), 0.0)
-    assert asked(machine) == [Code.GET_VALUE]
+    assert sent(machine) == [Code.GET_VALUE]
     give(machine, ValueContent(5, "1"))
     assert machine.result() == "1"
-
-
-def test_interrupting_nothing_leaves_the_last_result() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.get_value(machine, 5), 0.0)
-    give(machine, ValueContent(5, "1"))
-    machine.interrupt(TimeoutError("too late"))
-    assert machine.result() == "1"
-
-
-def test_an_acknowledged_reset_that_nobody_asked_for_makes_the_session_careful() -> None:
-    machine, _ = on_stage(NERD)
-    give(machine, ResetSimulationAck())
-    assert (machine.guarded, machine.disturbed, machine.suspect) == (True, True, "")
-
-
-def test_of_endlessly_many_completions_the_latest_are_known_again() -> None:
-    machine, _ = on_stage(NERD)
-    machine.anomaly("a network that disturbs")
-    for number in range(COMPLETIONS_KEPT + 1):
-        machine.completed(brought(number))
-    assert not machine.recalls(brought(0))
-    assert machine.recalls(brought(1))
-    assert machine.recalls(brought(COMPLETIONS_KEPT))
 
 
 def test_a_flood_of_the_steps_own_acknowledgements_does_not_stop_the_time() -> None:
@@ -183,7 +108,7 @@ def test_a_flood_of_the_steps_own_acknowledgements_does_not_stop_the_time() -> N
     codes: list[Code] = []
     for number in range(2000):
         machine.receive(NextSimulationStepAck(1).encode(), 1.0 + number / 1000)
-        codes += asked(machine)
+        codes += sent(machine)
     assert Code.GET_VALUE in codes, "the clock was looked at"
 
 
@@ -203,80 +128,6 @@ def test_waits_double_up_to_a_second_and_jitter_only_lengthens_them() -> None:
 
 
 # --- finding the server --------------------------------------------------------------------------------------------
-
-HANDLER = Endpoint(MAIN.host, 50_000)
-
-
-def test_a_closed_main_port_is_no_simulator() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    with pytest.raises(SimulatorNotFound, match=r"nothing listens at .*45454"):
-        machine.handle_refused()
-
-
-def test_an_early_timer_sends_nothing() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    machine.outgoing.clear()
-    machine.handle_timer(machine.deadline - 0.01)
-    assert not machine.outgoing
-    machine.handle_timer(machine.deadline)
-    assert len(machine.outgoing) == 1
-
-
-def test_an_answer_to_the_only_init_is_adopted_at_once() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), HANDLER, 0.05)
-    assert (machine.adopted, machine.profile) == (HANDLER, NERD)
-
-
-@pytest.mark.parametrize("first", InitForm)
-def test_a_server_that_answers_both_forms_is_one_of_the_document_whichever_answer_comes_first(
-    first: InitForm,
-) -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    other = Endpoint(MAIN.host, 50_001)
-    for form in sorted(InitForm, key=lambda form: form is not first):
-        machine.receive(InitAck(form=form).encode(), HANDLER if form is InitForm.INTS else other, 0.05)
-    assert machine.answered == (HANDLER, DOCUMENT)
-    machine.handle_timer(COLLECT)
-    assert (machine.adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
-    assert machine.greeting == InitAck(form=InitForm.INTS).encode()
-    assert [to for _, to in machine.outgoing] == [other]
-
-
-def test_each_surplus_handler_is_ended_once_and_the_adopted_one_never() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    ack = InitAck(form=InitForm.INTS).encode()
-    other = Endpoint(MAIN.host, 50_001)
-    for source in (HANDLER, HANDLER, other, other):
-        machine.receive(ack, source, 0.05)
-    assert machine.adopted is None, "a second answer is waited for"
-    assert machine.deadline == COLLECT
-    machine.handle_timer(COLLECT)
-    adopted: Endpoint | None = machine.adopted
-    assert (adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
-    assert [to for _, to in machine.outgoing] == [other]
-    assert decode_request(machine.outgoing[0][0]).CODE == Code.END_COMMUNICATION
-
-
-def test_a_server_that_speaks_another_form_than_was_asked_for_is_taken_as_it_speaks() -> None:
-    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), HANDLER, 0.05)
-    assert machine.profile is NERD
-
-
-def test_only_the_first_of_many_strangers_are_named() -> None:
-    machine = ConnectMachine(MAIN, NERD, limits=Limits(connect=1.0), now=0.0)
-    machine.receive(EndAck().encode(), HANDLER, 0.1)
-    for port in range(1, 9):
-        machine.receive(b"\xff", Endpoint(MAIN.host, port), 0.1)
-    while machine.deadline < 1.0:
-        machine.handle_timer(machine.deadline)
-    with pytest.raises(SimulatorSilent) as silent:
-        machine.handle_timer(machine.deadline)
-    assert f"EndAck from {HANDLER}" in silent.value.message
-    assert silent.value.message.count("from 10.") == 3
 
 
 # --- questions -----------------------------------------------------------------------------------------------------
@@ -325,48 +176,12 @@ def test_values_are_not_observed_where_the_server_pushes_none(exchange: Any) -> 
     assert not machine.outgoing
 
 
-def test_a_goodbye_that_nobody_answers_is_unconfirmed_after_a_short_limit() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.end(machine), 0.0)
-    assert silence(machine) == pytest.approx(SHORT.close)
-    assert machine.result() is False
-    assert set(asked(machine)) == {Code.END_COMMUNICATION, Code.NEXT_SIMULATION_STEP_COMPLETED_ACK}
-
-
-def test_a_goodbye_that_is_answered_gives_every_agent_back() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.end(machine), 0.0)
-    give(machine, EndAck())
-    assert machine.result() is True
-    assert not machine.controlled
-    assert machine.lost is None
-
-
 def test_a_handler_that_is_gone_when_we_have_said_goodbye_is_a_confirmation() -> None:
     machine, _ = on_stage(NERD)
     machine.begin(asking.end(machine), 0.0)
     machine.handle_refused(0.1)
     assert machine.result() is True
     assert not machine.controlled
-
-
-def test_a_handler_that_is_gone_in_the_middle_of_a_question_is_a_lost_session() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.get_value(machine, 5), 0.0)
-    machine.handle_refused(0.1)
-    with pytest.raises(SessionLost, match="connection refused"):
-        machine.result()
-    assert isinstance(machine.lost, SessionLost)
-
-
-def test_an_event_that_was_given_back_is_forgotten_and_its_name_may_have_another_id() -> None:
-    machine, _ = on_stage(NERD)
-    machine.events = {3: "/a", 4: "/b"}
-    machine.begin(asking.deregister_event(machine, 3), 0.0)
-    give(machine, DeregisterFromEventAck(4), DeregisterFromEventAck(3))
-    assert machine.finished
-    machine.result()
-    assert machine.events == {4: "/b"}
 
 
 def test_values_that_are_observed_no_more_are_forgotten() -> None:
@@ -386,19 +201,6 @@ def test_only_the_ids_that_were_confirmed_are_observed() -> None:
     assert machine.observed == {4: "/b"}
 
 
-def test_an_acknowledgement_that_was_owed_casts_no_doubt_when_it_comes_between_steps() -> None:
-    machine, _ = on_stage(NERD)
-    machine.controlled[2] = machine.controlled[1]
-    machine.owed_acks.add(1)
-    give(machine, NextSimulationStepAck(1))
-    assert (machine.owed_acks, machine.doubles, machine.suspect) == (set(), False, "")
-    assert not machine.punctual
-    machine.lateness.answers_between_votes = False
-    give(machine, NextSimulationStepAck(1))
-    assert machine.doubles
-    assert "agent 1 was acknowledged once more than it was sent" in machine.suspect
-
-
 def test_an_unanswered_restart_of_the_communication_is_unconfirmed_and_nothing_is_controlled() -> None:
     machine, _ = on_stage(NERD)
     machine.begin(asking.reset_communication(machine), 0.0)
@@ -410,8 +212,7 @@ def test_an_unanswered_restart_of_the_communication_is_unconfirmed_and_nothing_i
 def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_handlers_being_gone() -> None:
     machine, _ = on_stage(NERD)
     machine.begin(asking.reset_communication(machine), 0.0)
-    assert machine.deadline is not None
-    machine.handle_timer(machine.deadline)
+    next_timer(machine)
     machine.handle_refused(machine.deadline)
     assert machine.result() is True
     assert not machine.controlled
@@ -454,9 +255,8 @@ def test_a_repository_of_which_nothing_arrives_is_told_as_incomplete() -> None:
     machine = ClientMachine(NERD, limits=SHORT)
     listed(machine, list_values(machine, ".*"), 400, (0, "/a"))
     while not machine.finished:
-        assert machine.deadline is not None
-        machine.handle_timer(machine.deadline)
-        if Code.GET_VALUE_IDS in asked(machine) and not machine.finished:
+        next_timer(machine)
+        if Code.GET_VALUE_IDS in sent(machine) and not machine.finished:
             give(machine, ValueIds(400))
     with pytest.raises(
         IncompleteListing, match=r"nothing of the values|did not arrive completely within 4 s"
@@ -536,27 +336,32 @@ def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given()
     assert machine.guarded, "from then on"
 
 
-def test_an_audit_without_a_clock_finds_nothing() -> None:
-    machine, _ = on_stage(NERD)
-    machine.clock.value_id = None
-    machine.begin(barrier.audit(machine), 0.0)
-    assert machine.result() == ""
+def test_a_reset_by_others_outlasts_a_flood_of_anomalies() -> None:
+    notices = Notices()
+    notices.reset("the world was reset")
+    for number in range(2 * KEPT):
+        notices.anomaly(f"datagram {number} came late")
+    assert len(notices) == KEPT
+    assert told_by(notices).reset == "the world was reset"
 
 
-def test_an_audit_knows_of_a_step_that_never_ended() -> None:
-    machine, _ = on_stage(NERD)
-    machine.vote_outstanding = True
-    machine.begin(barrier.audit(machine), 0.0)
-    assert "may be outstanding" in machine.result()
+def test_a_remark_is_made_once_though_it_was_taken_and_a_reset_again() -> None:
+    notices = Notices()
+    for number in range(3):
+        notices.remark(f"it refused the seed {number}", about="seed")
+        notices.reset("the world was reset")
+        told = told_by(notices)
+        assert told.remarks == (["it refused the seed 0"] if not number else [])
+        assert told.reset
+        notices.clear()
 
 
-@pytest.mark.parametrize("outputs, infos", [(2, 0), (0, 0), (1, 1)])
-def test_a_completion_of_other_sizes_than_were_announced_is_no_steps(outputs: int, infos: int) -> None:
-    machine, vote = on_stage(NERD)
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    other = StepCompleted(1, np.zeros(outputs, np.float32), np.zeros(infos, np.float32))
-    give(machine, NextSimulationStepAck(1), other)
-    with pytest.raises(OutputsIncomplete, match="it announced 1 and 0") as caught:
-        machine.result()
-    assert "register for it again" in caught.value.hint
-    assert machine.suspect == caught.value.message
+def test_a_completion_that_cannot_be_read_is_told_once() -> None:
+    """Where its step is restored each time, nothing else tells why it takes so long and brings no events."""
+    machine = ClientMachine(DOCUMENT)
+    for agent_id in (1, 2):
+        completion = StepCompleted(agent_id, np.zeros(1, np.float32), np.empty(0, np.float32)).encode()
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(completion + b"\0\0", 0.0)
+    (told,) = told_by(machine.notices).remarks
+    assert "2 bytes left" in told

@@ -1,0 +1,394 @@
+"""Joining: forms of INIT, their answers, and the handlers of those that nobody needs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ospbridge.errors import (
+    ConfigurationError,
+    SimulatorNotFound,
+    SimulatorSilent,
+    VersionRefused,
+)
+from ospbridge.interface import Endpoint
+from ospbridge.osp.client.connecting import COLLECT, ConnectMachine
+from ospbridge.osp.client.surplus import TRIES, SurplusMachine
+from ospbridge.osp.client.unasked import RESET_COMPLETED
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import (
+    End,
+    EndAck,
+    Init,
+    InitAck,
+    decode_request,
+)
+from ospbridge.osp.profile import (
+    DOCUMENT,
+    NERD,
+    PROFILES,
+    InitForm,
+    Profile,
+    profile_named,
+)
+from ospbridge.osp.timing import Limits
+from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.osp.pair import MAIN, Datagram, Pair
+from tests.osp.stage import BOTH, joined
+
+if TYPE_CHECKING:
+    from ospbridge.osp.profile import Profile
+
+
+@BOTH
+def test_probing_finds_the_profile_and_leaves_no_second_handler(profile: Profile) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = joined(pair)
+    pair.settle()
+    assert client.conversation.machine.profile is profile
+    assert pair.server.handlers == 1
+
+
+@BOTH
+def test_a_handler_for_a_repeated_init_is_ended(profile: Profile) -> None:
+    first = True
+
+    def lose_first_answer(datagram: Datagram) -> tuple[float, ...]:
+        nonlocal first
+        if not datagram.to_server and datagram.data[0] == Code.INIT_COMMUNICATION_ACK and first:
+            first = False
+            return (0.3,)
+        return (0.0,)
+
+    pair = Pair(SyntheticWorld(1, 1), profile, fault=lose_first_answer)
+    joined(pair, profile=profile)
+    pair.settle()
+    assert pair.server.handlers == 1
+
+
+def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
+    machine = ConnectMachine(MAIN, None, limits=Limits(connect=3.0), now=0.0)
+    machine.receive(b"\xff\xff", Endpoint(MAIN.host, 9), 0.1)
+    while machine.deadline < 3.0:
+        machine.handle_timer(machine.deadline)
+    with pytest.raises(SimulatorSilent, match=r"within 3\.0 s: sent \d+ INITs .*code 255") as caught:
+        machine.handle_timer(machine.deadline)
+    assert "45454" in caught.value.hint
+
+
+def pauses(machine: ConnectMachine) -> list[tuple[float, float]]:
+    """When INIT, which nobody answers, is paused, and until when; what is done meanwhile takes no time."""
+    told = []
+    with suppress(SimulatorSilent):
+        while True:
+            now = machine.deadline
+            machine.handle_timer(now)
+            if machine.paused_until is not None:
+                told.append((now, machine.paused_until))
+                machine.paused_until = None
+    return told
+
+
+@pytest.mark.parametrize("profile", [None, NERD])
+def test_silence_gives_the_driver_its_turn_at_once_and_then_now_and_then(profile: Profile | None) -> None:
+    limits = Limits(connect=8.0)
+    machine = ConnectMachine(MAIN, profile, limits=limits, now=0.0, pauses=True)
+    turns = pauses(machine)
+    assert len(turns) == 3
+    assert turns[0][0] == pytest.approx(0.26, abs=0.02)
+    assert all(2.0 < later - sooner < 4.0 for (sooner, _), (later, _) in pairwise(turns))
+    assert all(until == pytest.approx((now + 8.0) / 2) for now, until in turns)
+    assert pauses(ConnectMachine(MAIN, profile, limits=limits, now=0.0)) == []
+
+
+def test_what_came_while_the_driver_had_its_turn_is_adopted_without_another_init() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
+    machine.outgoing.clear()
+    machine.handle_timer(machine.deadline)
+    assert machine.paused_until is not None
+    machine.paused_until = None
+    machine.receive(InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50000), 2.0)
+    assert machine.adopted == Endpoint(MAIN.host, 50000)
+    assert machine.outgoing == []
+
+
+@pytest.mark.parametrize("profile", [None, DOCUMENT])
+def test_a_server_that_awaits_the_end_byte_is_known_by_its_own(profile: Profile | None) -> None:
+    machine = ConnectMachine(MAIN, profile, now=0.0)
+    asked = [data for data, _ in machine.outgoing]
+    assert Init(form=InitForm.INTS).encode() in asked
+    machine.outgoing.clear()
+    machine.handle_timer(machine.deadline)
+    assert Init(form=InitForm.INTS).encode(end=True) in [data for data, _ in machine.outgoing]
+    machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.3)
+    machine.handle_timer(machine.deadline)
+    assert machine.profile == replace(DOCUMENT, end_marker=True)
+
+
+def test_an_answer_of_another_version_is_refused() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.2, expected 1\.1"):
+        machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+
+
+def test_a_version_in_big_endian_order_is_told_as_such() -> None:
+    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
+    with pytest.raises(VersionRefused) as caught:
+        machine.receive(b"\x06\0\0\0\x01\0\0\0\x01", Endpoint(MAIN.host, 50000), 0.05)
+    assert "big-endian" in caught.value.hint
+
+
+def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    for at in range(2):
+        machine.receive(
+            InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000 + at), machine.deadline - 0.1
+        )
+        machine.handle_timer(machine.deadline)
+        assert machine.adopted is None
+    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0, expected 1\.1"):
+        machine.handle_timer(machine.deadline)
+
+
+@BOTH
+def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile: Profile) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
+    assert machine.adopted is None
+    machine.turn_back()
+    assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
+
+
+@pytest.mark.parametrize("refused_first", [True, False])
+def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(refused_first: bool) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    refusal = InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000)
+    answer = InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50001)
+    for data, source in (refusal, answer) if refused_first else (answer, refusal):
+        machine.receive(data, source, 0.05)
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == Endpoint(MAIN.host, 50001)
+    assert machine.profile == DOCUMENT
+    assert machine.surplus == [Endpoint(MAIN.host, 50000)]
+    assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
+
+
+@pytest.mark.parametrize(
+    "told, answer",
+    [
+        (Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK),
+        (Code.RESET_SIMULATION_COMPLETED_ACK, Code.RESET_SIMULATION_COMPLETED),
+    ],
+)
+@pytest.mark.parametrize("greeted", [True, False], ids=["behind the greeting", "before it"])
+def test_a_reset_of_others_is_confirmed_while_a_second_answer_is_awaited(
+    told: Code, answer: Code, greeted: bool
+) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    handler = Endpoint(MAIN.host, 50000)
+    greeting, notice = InitAck(form=InitForm.INTS).encode(), bytes((told,))
+    for data in (greeting, notice) if greeted else (notice, greeting):
+        machine.receive(data, handler, 0.05)
+    assert machine.adopted is None
+    assert machine.outgoing == [(bytes((answer,)), handler)]
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == handler
+    assert machine.surplus == []
+
+
+def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    handler = Endpoint(MAIN.host, 50000)
+    machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), handler, 0.05)
+    machine.receive(InitAck(form=InitForm.INTS).encode(), handler, 0.06)
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == handler
+    assert machine.outgoing == []
+
+
+def test_the_second_answer_of_a_slow_server_is_waited_for_and_its_handler_sent_away() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    again = machine.deadline
+    machine.handle_timer(again)
+    slow = again + 0.15
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), slow)
+    assert machine.adopted is None
+    machine.outgoing.clear()
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50001), again + slow)
+    assert machine.outgoing == [(End().encode(end=NERD.end_marker), Endpoint(MAIN.host, 50001))]
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == Endpoint(MAIN.host, 50000)
+
+
+def test_an_answer_from_another_host_is_not_adopted() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint("10.9.9.9", 50000), 0.05)
+    assert machine.adopted is None
+
+
+HANDLER = Endpoint(MAIN.host, 50_000)
+
+
+def test_a_closed_main_port_is_no_simulator() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    with pytest.raises(SimulatorNotFound, match=r"nothing listens at .*45454"):
+        machine.handle_refused()
+
+
+@pytest.mark.parametrize("first", InitForm)
+def test_a_server_that_answers_both_forms_is_one_of_the_document_whichever_answer_comes_first(
+    first: InitForm,
+) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    other = Endpoint(MAIN.host, 50_001)
+    for form in sorted(InitForm, key=lambda form: form is not first):
+        machine.receive(InitAck(form=form).encode(), HANDLER if form is InitForm.INTS else other, 0.05)
+    assert machine.answered == (HANDLER, DOCUMENT)
+    machine.handle_timer(COLLECT)
+    assert (machine.adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
+    assert machine.greeting == InitAck(form=InitForm.INTS).encode()
+    assert [to for _, to in machine.outgoing] == [other]
+
+
+def test_each_surplus_handler_is_ended_once_and_the_adopted_one_never() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    ack = InitAck(form=InitForm.INTS).encode()
+    other = Endpoint(MAIN.host, 50_001)
+    for source in (HANDLER, HANDLER, other, other):
+        machine.receive(ack, source, 0.05)
+    assert machine.adopted is None, "a second answer is waited for"
+    assert machine.deadline == COLLECT
+    machine.handle_timer(COLLECT)
+    adopted: Endpoint | None = machine.adopted
+    assert (adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
+    assert [to for _, to in machine.outgoing] == [other]
+    assert decode_request(machine.outgoing[0][0]).CODE == Code.END_COMMUNICATION
+
+
+def test_a_server_that_speaks_another_form_than_was_asked_for_is_taken_as_it_speaks() -> None:
+    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), HANDLER, 0.05)
+    assert machine.profile is NERD
+
+
+ANSWER = InitAck(form=InitForm.INTS).encode()
+END = End().encode()
+LEFT = EndAck().encode()
+
+
+def handler(number: int) -> Endpoint:
+    return Endpoint(MAIN.host, 50_000 + number)
+
+
+def begun(owed: int, *, give_up: float = 2.0) -> SurplusMachine:
+    machine = SurplusMachine(MAIN, DOCUMENT, owed)
+    machine.begin(0.0, give_up)
+    return machine
+
+
+def sent(machine: SurplusMachine) -> list[tuple[bytes, Endpoint]]:
+    out, machine.outgoing = machine.outgoing, []
+    return out
+
+
+def test_each_of_them_gets_its_end_and_the_last_one_ends_it() -> None:
+    machine = begun(2)
+    for number in range(2):
+        assert not machine.finished
+        machine.receive(ANSWER, handler(number), 0.1)
+        assert sent(machine) == [(END, handler(number))]
+        machine.receive(LEFT, handler(number), 0.1)
+    assert machine.finished
+
+
+def test_an_answer_that_comes_twice_is_one_handlers() -> None:
+    machine = begun(2)
+    machine.receive(ANSWER, handler(0), 0.1)
+    machine.receive(ANSWER, handler(0), 0.1)
+    assert sent(machine) == [(END, handler(0))]
+    machine.receive(LEFT, handler(0), 0.2)
+    assert not machine.finished, "another one is owed"
+
+
+def test_silence_ends_it_after_a_moment() -> None:
+    machine = begun(3)
+    assert machine.deadline == pytest.approx(DOCUMENT.patience)
+    machine.handle_timer(machine.deadline)
+    assert machine.finished
+    assert sent(machine) == []
+
+
+def test_an_end_that_is_not_confirmed_is_said_again_a_few_times() -> None:
+    machine = begun(1)
+    machine.receive(ANSWER, handler(0), 0.0)
+    while not machine.finished:
+        machine.handle_timer(machine.deadline)
+    assert sent(machine) == [(END, handler(0))] * TRIES
+
+
+def test_a_reset_that_such_a_handler_tells_of_is_acknowledged_and_end_said_again() -> None:
+    machine = begun(1)
+    machine.receive(ANSWER, handler(0), 0.0)
+    sent(machine)
+    machine.receive(bytes((DOCUMENT.reset_completed,)), handler(0), 0.1)
+    assert sent(machine) == [
+        (bytes((RESET_COMPLETED[DOCUMENT.reset_completed],)), handler(0)),
+        (END, handler(0)),
+    ]
+
+
+def test_nobody_else_is_told_to_end() -> None:
+    machine = begun(1)
+    machine.receive(ANSWER, Endpoint("127.0.0.2", 50_000), 0.0)
+    machine.receive(LEFT, handler(0), 0.0)
+    machine.receive(bytes((DOCUMENT.reset_completed,)), handler(0), 0.0)
+    machine.receive(b"\xff\xff", handler(0), 0.0)
+    assert sent(machine) == []
+    assert machine.deadline == pytest.approx(DOCUMENT.patience)
+
+
+@pytest.mark.parametrize("profile", [None, DOCUMENT])
+def test_inits_that_were_sent_again_are_owed_an_answer(profile: Profile | None) -> None:
+    machine = ConnectMachine(MAIN, profile, limits=Limits(connect=10.0), now=0.0)
+    for _ in range(2):
+        machine.handle_timer(machine.deadline)
+    now = machine.deadline
+    assert machine.owed == 0
+    machine.receive(ANSWER, handler(0), now)
+    assert machine.owed == 2
+    machine.receive(ANSWER, handler(1), now)
+    assert machine.owed == 1
+    while machine.adopted is None:
+        machine.handle_timer(machine.deadline)
+    assert machine.owed == 1
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_a_profile_is_found_by_its_name(profile: Profile) -> None:
+    assert profile_named(profile.name) is profile
+
+
+def test_auto_leaves_the_profile_to_probing() -> None:
+    assert profile_named("auto") is None
+
+
+def test_an_unknown_profile_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="unknown profile 'orcs'") as caught:
+        profile_named("orcs")
+    assert caught.value.hint == "use one of auto, document, nerd"
+    assert caught.value.exit_code == 78
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_no_profile_lets_a_client_act_on_less_than_a_quarter_of_a_second_of_silence(profile: Profile) -> None:
+    assert profile.patience >= 0.25
+    assert profile.init_takes < profile.patience

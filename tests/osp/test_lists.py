@@ -1,0 +1,299 @@
+"""Listing the value repository while the answers to several questions are under way at once."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import IncompleteListing, QueryTimeout, RemoteProtocolError
+from ospbridge.interface import ValueEntry
+from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
+from ospbridge.osp.client.listing import find_value, list_values, literal
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import Message, ValueIds, ValueInfo
+from ospbridge.osp.patterns import compiled
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step.restore import list_all
+from ospbridge.osp.timing import Limits
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from tests.osp.pair import Datagram, Pair
+from tests.osp.stage import BOTH, give, next_timer, on_stage
+from tests.osp.test_bursts import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ospbridge.osp.client.machine import ClientMachine, Exchange
+    from tests.osp.pair import Client
+
+
+ROOM = 80
+"""Datagrams of one burst that find room in the receive buffer."""
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(6))
+def test_a_busy_simulators_late_answers_are_never_taken_for_those_to_a_later_question(
+    profile: Profile, seed: int
+) -> None:
+    draw = random.Random(f"{profile.name}/{seed}")
+    late = 0.0
+    came = 0
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        nonlocal late, came
+        if datagram.to_server:
+            if datagram.data[0] == Code.GET_VALUE_IDS:
+                late, came = draw.choice([0.0, 0.0, 0.2, 0.4]), 0
+            return (0.0,)
+        came += 1
+        return (late,) if came <= ROOM else ()
+
+    pair = Pair(SyntheticWorld(1, 1, values=300), profile, fault=fault)
+    client = pair.client(profile, draw=seed).connect()
+    names = [entry.name for entry in client.do(client.conversation.values())]
+    assert len(names) == len(set(names))
+    assert set(names) == every(profile)
+
+
+def every(profile: Profile) -> set[str]:
+    """What a client is told that is asked nothing else."""
+    pair = Pair(SyntheticWorld(1, 1, values=300), profile)
+    client = pair.client(profile).connect()
+    names = {entry.name for entry in client.do(client.conversation.values())}
+    assert len(names) > 300
+    return names
+
+
+@pytest.mark.parametrize("dialect", ["-G", "-E", None], ids=["basic", "extended", "python"])
+@pytest.mark.parametrize("name", ["/Base (1)/x+y", "/a.b|c?d*e", "/{2}[3]$^", "/back\\slash"])
+def test_a_name_is_found_in_every_dialect_of_regular_expressions(name: str, dialect: str | None) -> None:
+    for text, found in ((name, True), (name.replace("/", "/x"), False)):
+        if dialect is None:
+            assert bool(compiled(literal(name)).search(text)) is found
+        else:
+            grep = ["grep", dialect, "-q", "-e", literal(name)]
+            assert (subprocess.run(grep, input=text, text=True, check=False).returncode == 0) is found
+
+
+def test_a_server_that_does_not_tell_case_apart_is_not_asked_again() -> None:
+    machine = ClientMachine(DOCUMENT)
+    names = ("/sim/gravity", "/Sim/Gravity")
+
+    def answers(_: bytes) -> list[Message]:
+        return [ValueIds(2), *(ValueInfo(at, at + 1, "Double", name) for at, name in enumerate(names))]
+
+    found = run(machine, find_value(machine, "/Sim/Gravity"), answers)
+    assert found.id == 2
+    assert machine.retries == 0
+
+
+@BOTH
+def test_a_server_that_numbers_each_list_anew_is_refused_before_one_value_is_taken_for_another(
+    profile: Profile,
+) -> None:
+    pair = Pair(SyntheticWorld(1, 1), profile)
+    client = pair.client(profile).connect()
+    client.do(client.conversation.get(SIMULATION_TIME))
+    (handler,) = pair.server._handlers.values()
+    handler.values.clear()
+    handler.value_ids.clear()
+    with pytest.raises(
+        RemoteProtocolError, match=f"the id of value '{SIMULATION_TIME}' to '/Simulation/TimeStepSize"
+    ) as caught:
+        client.do(client.conversation.get(TIME_STEP_SIZE))
+    assert "throughout the session" in caught.value.hint
+
+
+def whole(*names: str) -> list[Message]:
+    return [ValueIds(len(names)), *(ValueInfo(at, at + 1, "Double", name) for at, name in enumerate(names))]
+
+
+CLOCK = ValueEntry(2, SIMULATION_TIME, "Double")
+ALL = ["/Other", SIMULATION_TIME, "/Sim/agent/in", "/Sim/agent/out"]
+"""What the repository has, with the interface of the agent that is controlled."""
+
+
+def play(machine: ClientMachine, exchange: Exchange[Any], *answers: Sequence[Message]) -> tuple[int, float]:
+    """A burst each time it asks, and the last one for good; how often it asked, and seconds until the end."""
+    left, asked, began = list(answers), 0, machine.now
+    machine.begin(exchange, machine.now)
+    while True:
+        often = [data[0] for data in machine.outgoing].count(Code.GET_VALUE_IDS)
+        machine.outgoing.clear()
+        asked += often
+        if often:
+            give(machine, *(left.pop(0) if len(left) > 1 else left[0]))
+        if machine.finished:
+            assert len(left) == 1
+            return asked, machine.now - began
+        if not machine.outgoing:
+            next_timer(machine)
+
+
+LATE = {
+    "its head lost": lambda late, true: [late, *true[1:]],
+    "its head overtaken": lambda late, true: [late, true[1], true[0], *true[2:]],
+    "its head behind it": lambda late, true: [late, *true[1:], true[0]],
+    "the first piece last": lambda late, true: [late, *true[2:], true[1]],
+    "the rest lost": lambda late, true: [late, true[1]],
+    "all lost": lambda late, true: [late],
+}
+
+
+@BOTH
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+@pytest.mark.parametrize("disturbed", [True, False], ids=["disturbed", "undisturbed"])
+def test_a_list_of_fewer_values_than_are_known_is_asked_for_again(
+    profile: Any, late: str, count: int, disturbed: bool
+) -> None:
+    machine, _ = on_stage(profile)
+    machine.disturbed = disturbed
+    machine.values = {entry.name: entry for entry in (CLOCK, ValueEntry(4, ALL[-1], "Double"))}
+    true = whole(*ALL)
+    play(machine, list_values(machine, ".*"), LATE[late](ValueIds(count), true), true)
+    assert [entry.name for entry in machine.result()] == ALL
+    assert machine.disturbed, "it was seen that answers come late"
+    assert set(machine.values) == set(ALL)
+
+
+@BOTH
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_so_is_the_first_list_of_all_that_lacks_interface_values_where_answers_come_late(
+    profile: Any, late: str, count: int
+) -> None:
+    """What is known already stands first in the true list, so that nothing known contradicts the false one."""
+    machine, _ = on_stage(profile)
+    machine.disturbed = True
+    machine.values = {SIMULATION_TIME: ValueEntry(1, SIMULATION_TIME, "Double")} if count else {}
+    true = whole(*sorted(ALL, key=lambda name: name != SIMULATION_TIME))
+    play(machine, list_all(machine), LATE[late](ValueIds(count), true), true)
+    assert machine.listed
+    assert set(machine.values) == set(ALL)
+
+
+@BOTH
+def test_a_server_of_few_values_is_asked_once_where_nothing_disturbs(profile: Any) -> None:
+    machine, _ = on_stage(profile)
+    assert play(machine, list_all(machine), whole(SIMULATION_TIME)) == (1, 0.0)
+    assert machine.listed
+    assert play(machine, find_value(machine, "/missing"), whole()) == (1, 0.0)
+    assert machine.result() is None
+    assert not machine.disturbed
+
+
+@BOTH
+@pytest.mark.parametrize("often", [1, 2])
+def test_a_late_word_of_nothing_does_not_hide_a_value(profile: Any, often: int) -> None:
+    machine, _ = on_stage(profile)
+    machine.disturbed = True
+    nothing = [ValueIds(0)] * often
+    true = whole("/here")
+    play(machine, find_value(machine, "/here"), [*nothing, *true], true)
+    assert machine.result() == ValueEntry(1, "/here", "Double")
+
+
+@BOTH
+def test_a_list_of_more_than_was_asked_for_is_late_from_a_wider_question(profile: Any) -> None:
+    machine, _ = on_stage(profile)
+    machine.disturbed = True
+    true = whole("/Sim/agent/in", "/Sim/agent/out")
+    play(machine, list_values(machine, "/Sim/.*"), whole(*ALL), true)
+    assert [entry.name for entry in machine.result()] == ["/Sim/agent/in", "/Sim/agent/out"]
+
+
+@BOTH
+def test_a_server_that_answers_otherwise_each_time_is_given_up(profile: Any) -> None:
+    machine, _ = on_stage(profile)
+    machine.disturbed = True
+    machine.begin(find_value(machine, "/here"), 0.0)
+    number = 0
+    while not machine.finished:
+        if Code.GET_VALUE_IDS in [data[0] for data in machine.outgoing]:
+            number += 1
+            give(machine, ValueIds(1), ValueInfo(0, number, "Double", f"/here/{number}"))
+        machine.outgoing.clear()
+        if not machine.finished:
+            next_timer(machine)
+    with pytest.raises(IncompleteListing, match="/here"):
+        machine.result()
+    assert machine.now <= machine.limits.listing
+
+
+NAMES = ["agent", "other", "third"]
+GIVEN = np.array([0.25], np.float32)
+LISTS: dict[str, Callable[[Any], Any]] = {
+    "overview": lambda talk: talk.overview(),
+    "interface": lambda talk: talk.describe("other"),
+    "values": lambda talk: talk.values(),
+}
+
+
+def in_mid_episode(profile: Profile) -> tuple[Pair, Client, Any]:
+    """A client in mid-episode."""
+    pair = Pair(SyntheticWorld(1, 2, names=NAMES), profile)
+    client = pair.client(profile, limits=Limits(query=2.0)).connect()
+    talk: Any = client.conversation
+    client.do(talk.register(["agent"]))
+    client.do(talk.reset(7))
+    for _ in range(2):
+        client.do(talk.step({"agent": GIVEN}))
+    return pair, client, talk
+
+
+def interrupt(pair: Pair, client: Client, question: Any, *, datagrams: int) -> None:
+    """Begin it, and give it up when so many datagrams were sent."""
+    until = len(pair.sent) + datagrams
+    client.begin(question)
+    while len(pair.sent) < until:
+        pair.advance(until=pair.now + 1.0)
+    assert not client.finished, "it was not over yet"
+    client.conversation.machine.interrupt(KeyboardInterrupt())
+
+
+@BOTH
+@pytest.mark.parametrize("which", LISTS)
+@pytest.mark.parametrize("datagrams", [1, 2, 3])
+def test_a_step_behind_an_interrupted_list_runs_at_once(profile: Profile, which: str, datagrams: int) -> None:
+    pair, client, talk = in_mid_episode(profile)
+    interrupt(pair, client, LISTS[which](talk), datagrams=datagrams)
+    began = pair.now
+    for step in range(3, 6):
+        outcome = client.do(talk.step({"agent": GIVEN}))["agent"]
+        np.testing.assert_array_equal(outcome.outputs, expected(GIVEN, step, 2, 7))
+    assert pair.now - began < profile.patience
+    assert client.do(talk.audit()) == ""
+
+
+def test_a_step_behind_a_list_that_met_its_limit_runs_at_once() -> None:
+    pair, client, talk = in_mid_episode(NERD)
+
+    def loses(datagram: Datagram) -> Iterable[float]:
+        return () if datagram.data[0] in (Code.AGENT_OVERVIEW, Code.AGENT_OVERVIEW_NEXT) else (0.0,)
+
+    pair.fault = loses
+    with pytest.raises(QueryTimeout):
+        client.do(talk.overview())
+    pair.fault = lambda _: (0.0,)
+    began = pair.now
+    outcome = client.do(talk.step({"agent": GIVEN}))["agent"]
+    np.testing.assert_array_equal(outcome.outputs, expected(GIVEN, 3, 2, 7))
+    assert pair.now - began < NERD.patience
+
+
+@BOTH
+def test_a_list_is_not_answered_with_that_of_an_interrupted_question(profile: Profile) -> None:
+    pair, client, talk = in_mid_episode(profile)
+    interrupt(pair, client, talk.values(), datagrams=1)
+    wanted = "/Simulation/.*"
+    found = client.do(talk.values(wanted))
+    pair.settle()
+    assert found == client.do(talk.values(wanted))
+    assert all(entry.name.startswith("/Simulation/") for entry in found)
