@@ -88,7 +88,7 @@ def overflowing(size: int) -> tuple[list[int], object]:
     return lost, fault
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(1)
 @BOTH
 @pytest.mark.parametrize("buffer", [20_000, 700])
 def test_a_repository_of_10000_values_is_listed_completely_in_parts_if_need_be(
@@ -267,7 +267,10 @@ def test_one_client_alone_is_stuck_with_names_and_nothing_fires(profile: Profile
     with pytest.raises(BarrierStuck, match=r"within 5 s .*theirs") as caught:
         mine.do(mine.conversation.reset(2))
     assert "ospbridge connect" in caught.value.hint
-    with pytest.raises(BarrierStuck, match="the step did not complete"):
+    with pytest.raises(
+        BarrierStuck,
+        match="the step did not complete.*; when this session leaves, its vote may step the world of mine",
+    ):
         theirs.do(theirs.conversation.step({"theirs": [0.0]}), within=100)
     assert len(pair.ledger) == before
     with pytest.raises(StepUncertain, match="outstanding"):

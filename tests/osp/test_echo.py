@@ -153,9 +153,6 @@ class Network:
         self.hold = False
         self.ahead = False
         self.asked = 0
-        self.narrow: bytes | None = None
-        """Comes before the next list of values, whose own head is overtaken by its first piece."""
-        self.overtaken = False
         self.pair = Pair(SyntheticWorld(2, 2), profile, fault=self.fault)
         repository = self.pair.server.repository
         for name, variable in repository.variables.items():
@@ -167,13 +164,6 @@ class Network:
         self.client.do(self.talk.reset(7))
 
     def fault(self, datagram: Datagram) -> Iterable[float]:
-        code = datagram.data[0]
-        if code == Code.VALUE_IDS and self.overtaken:
-            self.overtaken = False
-            return (1e-3,)
-        if code == Code.GET_VALUE_IDS and self.narrow is not None:
-            self.pair.answer(self.client, self.narrow)
-            self.narrow, self.overtaken = None, True
         if not datagram.to_server:
             return (0.0,)
         self.asked += datagram.data[0] == Code.GET_VALUE

@@ -92,6 +92,7 @@ EXCHANGES: dict[str, Callable[[ClientMachine, Vote], Exchange[Any]]] = {
 }
 
 
+@pytest.mark.sampled(20)
 @BOTH
 @pytest.mark.parametrize("what", FLOODS)
 @pytest.mark.parametrize("exchange", EXCHANGES)
@@ -253,6 +254,7 @@ def test_unknown_event_ids_get_a_name() -> None:
 # --- interrupted in each phase ------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(12)
 @BOTH
 @pytest.mark.parametrize("agents", [1, 2])
 @pytest.mark.parametrize("takes", [0.0, 0.2])

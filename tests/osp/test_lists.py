@@ -1,4 +1,4 @@
-"""Listing the value repository while the answers to several questions are under way at once."""
+"""Lists of agents and variables: complete, true to the question, and harmless where they are given up in the midst."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair
 from tests.osp.stage import BOTH, give, next_timer, on_stage
-from tests.osp.test_bursts import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +35,7 @@ ROOM = 80
 """Datagrams of one burst that find room in the receive buffer."""
 
 
+@pytest.mark.sampled(2)
 @BOTH
 @pytest.mark.parametrize("seed", range(6))
 def test_a_busy_simulators_late_answers_are_never_taken_for_those_to_a_later_question(
@@ -85,11 +85,9 @@ def test_a_server_that_does_not_tell_case_apart_is_not_asked_again() -> None:
     machine = ClientMachine(DOCUMENT)
     names = ("/sim/gravity", "/Sim/Gravity")
 
-    def answers(_: bytes) -> list[Message]:
-        return [ValueIds(2), *(ValueInfo(at, at + 1, "Double", name) for at, name in enumerate(names))]
-
-    found = run(machine, find_value(machine, "/Sim/Gravity"), answers)
-    assert found.id == 2
+    machine.begin(find_value(machine, "/Sim/Gravity"), 0.0)
+    give(machine, *whole(*names))
+    assert machine.result().id == 2
     assert machine.retries == 0
 
 
@@ -146,6 +144,7 @@ LATE = {
 }
 
 
+@pytest.mark.sampled(24)
 @BOTH
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -163,6 +162,7 @@ def test_a_list_of_fewer_values_than_are_known_is_asked_for_again(
     assert set(machine.values) == set(ALL)
 
 
+@pytest.mark.sampled(12)
 @BOTH
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("count", [0, 1, 2])

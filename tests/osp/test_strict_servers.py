@@ -13,10 +13,10 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Client, Datagram, Pair
+from tests.osp.pair import Client, Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    pass
 
 OUTPUTS = 3
 NAMES = ["agent", "other", "third"]
@@ -39,12 +39,6 @@ class Working(ServerMachine):
         elif not (self.strict and self._handlers[handler_id].waits_for_ack and data[0] != SEEN):
             super().receive(handler_id, data, now)
 
-    def soften(self) -> None:
-        """Be one from now on that hears everything."""
-        self.strict = False
-        for handler in self._handlers.values():
-            handler.profile = DOCUMENT
-
     def _run_step(self, now: float) -> None:
         self.busy = True
         self.pair.at(now + self.takes, self._end)
@@ -63,10 +57,8 @@ class Session:
 
     def __init__(self, takes: float, *, strict: bool = True, agents: int = 3, shown: bool = True) -> None:
         self.names = NAMES[:agents]
-        self.late: list[float | None] = []
-        """How late the server's answers about values are, the next one last; None: it gets lost."""
         world = SyntheticWorld(1, OUTPUTS, names=self.names)
-        self.pair = Pair(world, DOCUMENT, fault=self._fault)
+        self.pair = Pair(world, DOCUMENT)
         server = Working(world, STRICT if strict else DOCUMENT, ledger=self.pair.ledger.append)
         server.pair, server.takes, server.strict, server.unread = self.pair, takes, strict, []
         server._was_reset = True
@@ -82,12 +74,6 @@ class Session:
     @property
     def talk(self) -> Any:
         return self.client.conversation
-
-    def _fault(self, datagram: Datagram) -> Iterable[float]:
-        if not datagram.to_server and datagram.data[0] == Code.VALUE and self.late:
-            late = self.late.pop()
-            return () if late is None else (late,)
-        return (0.0,)
 
     def reset(self, seed: int) -> None:
         self.number, self.seed = 0, seed
