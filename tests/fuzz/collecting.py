@@ -11,40 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ospbridge.errors import ValueRejected
-from ospbridge.hub.decoding import VERSION
-from ospbridge.hub.descriptions import AgentDescription
-from ospbridge.hub.replies import (
-    AgentFeedback,
-    Attached,
-    Detached,
-    Feedbacks,
-    Held,
-    Kind,
-    Moment,
-    Moments,
-    Numbers,
-    Observing,
-    Refusal,
-    Welcome,
-)
-from ospbridge.hub.requests import (
-    Again,
-    AnnotatedStep,
-    Attach,
-    Detach,
-    Hello,
-    MomentsSince,
-    Note,
-    Observe,
-    Reset,
-    Status,
-    Step,
-)
-from ospbridge.hub.status import StatusReply
-from ospbridge.interface import AgentInterface, BoxSpace, DiscreteSpace, InterfaceValue
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import (
@@ -63,9 +31,10 @@ from ospbridge.rllink.weights import OnnxWeights
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.task.shipped import shipped, shipped_file
 from tests.fuzz import osp_targets, rllink_targets
-from tests.fuzz.other_targets import hub_message, spool_of
+from tests.fuzz.other_targets import spool_of
 from tests.fuzz.scripts import Piece, written
 from tests.fuzz.target import CORPUS
+from tests.hub.examples import REPLIES, REQUESTS, framed
 from tests.osp.served import Server
 from tests.osp.test_recordings import RECORDINGS, datagrams
 from tests.record.test_episode import whole
@@ -245,51 +214,9 @@ def rllink() -> None:
 
 
 def hubs() -> None:
-    agent = AgentInterface(
-        0,
-        "cart",
-        (InterfaceValue("/x", -1, 1),),
-        (InterfaceValue("/y", -1, 1),),
-        (InterfaceValue("/z", 0, 1),),
-    )
-    box = BoxSpace(np.full(1, -1, np.float32), np.full(1, 1, np.float32))
-    continuous = AgentDescription.of(agent, box, box, observation_names=["angle"])
-    discrete = AgentDescription.of(agent, box, DiscreteSpace(3))
-    moves = [("cart", bytes(4))]
-    noted = [("cart", bytes(4), Note(bytes(8), -0.7, 3))]
-    feedback = AgentFeedback(
-        "cart", bytearray(4), bytes(4), 1.0, False, True, "too slow", 7, ("/hit",), {"/g": "9.81"}, True
-    )
-    moment = Moment(4, Kind.STEP, 1, 3, bytes(4), bytes(4), bytes(4), 1.0, False, False, "", 7)
-    requests = [
-        *(Hello(VERSION, "python", 99), Attach(["cart"], True), Reset(["cart"], 7, 1)),
-        *(
-            Step(moves),
-            Again(bytes(4)),
-            AnnotatedStep(noted),
-            Detach(["cart"]),
-            Observe("cart"),
-        ),
-        *(MomentsSince("cart", 3, 0.5), Status()),
-    ]
-    status = StatusReply(True, "10.0.0.1:45454", "joined", "nerd", [], 5, 1, 0, 3.5, "0.1.0", 99)
-    replies = [
-        *(
-            Welcome(VERSION, "ospbridge 0.1.0", 99),
-            Attached([continuous], "nerd", True, 30.0, 60.0),
-        ),
-        *(Attached([discrete, continuous], "document", False, 30.0, 60.0), Feedbacks([feedback])),
-        *(
-            Numbers(7, bytearray(8), bytes(4), bytes(16)),
-            Detached(),
-            Held(30.0, "weights are learned"),
-            Observing(discrete, 4),
-        ),
-        *(Moments([moment], 2), Refusal("AgentTaken", "taken", "wait"), status),
-    ]
-    kept("hub-request", map(msgspec.msgpack.encode, requests))
-    kept("hub-reply", map(msgspec.msgpack.encode, replies))
-    pieces = [Piece(0, hub_message(message)) for message in requests]
+    kept("hub-request", map(msgspec.msgpack.encode, REQUESTS))
+    kept("hub-reply", map(msgspec.msgpack.encode, REPLIES))
+    pieces = [Piece(0, framed(message)) for message in REQUESTS]
     kept("hub-framing", [written(0, pieces[:4]), written(0, pieces[4:])])
 
 

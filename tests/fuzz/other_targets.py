@@ -17,7 +17,7 @@ import msgspec
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, RemoteProtocolError, ScenarioInvalid
 from ospbridge.hub.decoding import decode_reply, decode_request
-from ospbridge.hub.framing import HEAD, Incoming, encode
+from ospbridge.hub.framing import HEAD, Incoming
 from ospbridge.hub.refusals import raised_again
 from ospbridge.hub.replies import LONGEST_HOLD, Attached, Held, Observing, Refusal
 from ospbridge.hub.requests import LONGEST_WAIT, MomentsSince
@@ -180,13 +180,6 @@ def spool_of(*bodies: bytes) -> bytes:
         with sqlite3.connect(path) as database:
             database.execute("PRAGMA journal_mode=DELETE")
         return path.read_bytes()
-
-
-def hub_message(message: Any) -> bytes:
-    """As it travels."""
-    told = bytearray()
-    encode(message, told)
-    return bytes(told)
 
 
 TARGETS = (

@@ -18,7 +18,7 @@ TARGETS = {
 }
 LONGEST = 5.0
 """Seconds of processor time that one input may take."""
-HUNG = 30
+HUNG = 30.0
 MOST_MEMORY = 300 * 2**20
 """Bytes by which a run's largest memory may exceed that at its beginning."""
 
@@ -54,14 +54,14 @@ def watched(target: Target) -> Iterator[None]:
     """A target that hangs is interrupted, and one that takes much memory told."""
 
     def hung(_: int, __: FrameType | None) -> None:
-        raise TimeoutError(f"hangs, {HUNG} s long")
+        raise TimeoutError(f"hangs, {HUNG:g} s long")
 
     before = _memory()
     previous = signal.signal(signal.SIGALRM, hung)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     grown = _memory() - before
     if grown > MOST_MEMORY:
@@ -76,7 +76,7 @@ def run_corpus(target: Target) -> int:
     """Every input of the corpus as it is; how many they are."""
     with watched(target):
         for name, data in target.corpus.items():
-            signal.alarm(HUNG)
+            signal.setitimer(signal.ITIMER_REAL, HUNG)
             attempt(target, name, data)
     return len(target.corpus)
 
@@ -85,5 +85,5 @@ def run_many(target: Target, seed: int, count: int) -> None:
     """The inputs from that number on."""
     with watched(target):
         for number in range(seed, seed + count):
-            signal.alarm(HUNG)
+            signal.setitimer(signal.ITIMER_REAL, HUNG)
             attempt(target, f"seed {number}", input_of(target, number))

@@ -10,17 +10,12 @@ import numpy as np
 import pytest
 
 from ospbridge.hub.decoding import decode_reply, decode_request
-from ospbridge.hub.framing import HEAD, encode
+from ospbridge.hub.framing import HEAD
 from ospbridge.hub.recurring import AgainFrame, NumbersFrame
-from ospbridge.hub.replies import HubReply, Numbers
-from ospbridge.hub.requests import Again, HubRequest
+from ospbridge.hub.replies import Numbers
+from ospbridge.hub.requests import Again
 from ospbridge.interface import Feedback, PlainInfo
-
-
-def framed(message: HubRequest | HubReply) -> bytes:
-    frame = bytearray()
-    encode(message, frame)
-    return bytes(frame)
+from tests.hub.examples import framed
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 16_383, 16_384, 20_000])
@@ -64,6 +59,7 @@ def told(observations: Any, infos: Any, rewards: Any, *, seed: int = 5) -> Numbe
 SIZES = [(0, 0), (1, 0), (0, 1), (3, 2), (63, 64), (64, 63), (100, 1), (20_000, 70)]
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("count", [1, 2, 31, 32, 40])
 @pytest.mark.parametrize("size, infos", SIZES)
 @pytest.mark.parametrize("seed", [5, -(2**31), 2**31 - 1])
