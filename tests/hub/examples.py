@@ -76,7 +76,7 @@ REPLIES: list[HubReply] = [
     *(Attached([DISCRETE, CONTINUOUS], "document", False, 30.0, 60.0), Feedbacks([FEEDBACK])),
     *(Numbers(7, bytearray(8), bytes(4), bytes(16)), Detached(), Held(30.0, "weights are learned")),
     *(Observing(DISCRETE, 4), Moments([MOMENT], 2), Refusal("AgentTaken", "taken", "wait"), STATUS, BUSY),
-    LaneOpened(4096, 4096),
+    LaneOpened(),
 ]
 
 
