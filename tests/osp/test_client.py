@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ospbridge.errors import (
     AgentNotFound,
@@ -18,7 +15,6 @@ from ospbridge.errors import (
     LocalProtocolError,
     OutputsIncomplete,
     QueryTimeout,
-    RemoteProtocolError,
     SessionEvicted,
     SessionLost,
     StepUncertain,
@@ -26,7 +22,6 @@ from ospbridge.errors import (
     ValueRejected,
 )
 from ospbridge.interface import ValueEntry
-from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
@@ -387,25 +382,6 @@ def test_a_server_without_a_repository_is_stepped_with_care(profile: Profile) ->
 # --- hostile input ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
-@given(
-    st.lists(
-        st.binary(max_size=40) | st.binary(min_size=1, max_size=1).map(lambda b: b + bytes(20)), max_size=8
-    )
-)
-def test_any_bytes_into_the_machine_parse_or_raise_remote_protocol_error(datagrams: list[bytes]) -> None:
-    for busy in (False, True):
-        machine = ClientMachine(NERD)
-        if busy:
-            pair = Pair(SyntheticWorld(1, 1), NERD)
-            client = joined(pair, "agent", profile=NERD)
-            machine = client.conversation.machine
-            machine.begin(client.conversation.reset(1), pair.now)
-        for data in datagrams:
-            with suppress(RemoteProtocolError):
-                machine.receive(data, machine.now)
-
-
 def test_an_agent_whose_registration_was_never_answered_is_given_back_all_the_same() -> None:
     lost = [False]
     pair = Pair(
@@ -431,21 +407,3 @@ def test_a_text_that_the_server_cut_is_noticed() -> None:
     client = joined(pair)
     assert len(client.do(client.conversation.get("/Synthetic/Long")).value) < 1024
     assert any("cut its answer" in notice.text for notice in client.conversation.machine.notices)
-
-
-@BOTH
-def test_an_agent_at_rest_goes_on_after_a_disturbance_though_nothing_of_it_can_be_read_back(
-    profile: Profile,
-) -> None:
-    world = SyntheticWorld(1, 1)
-    pair = Pair(world, profile)
-    client = joined(pair, "agent")
-    talk = client.conversation
-    client.do(talk.reset(1))
-    del pair.server.repository.variables["/Sim/agent/sensor/0"]
-    client.do(talk.step({"agent": [0.0]}))
-    world.step = lambda: None  # type: ignore[method-assign]  # the outputs stand still from now on
-    talk.machine.anomaly("something was late")
-    for _ in range(5):
-        assert not client.do(talk.step({"agent": [0.0]}))["agent"].restored
-    assert client.do(talk.audit()) == ""

@@ -25,12 +25,10 @@ from ospbridge.osp.messages import (
     EndAck,
     Init,
     InitAck,
-    decode_request,
 )
 from ospbridge.osp.profile import (
     DOCUMENT,
     NERD,
-    PROFILES,
     InitForm,
     Profile,
     profile_named,
@@ -142,28 +140,6 @@ def test_a_version_in_big_endian_order_is_told_as_such() -> None:
     assert "big-endian" in caught.value.hint
 
 
-def test_a_refusal_of_the_one_form_of_init_counts_once_the_other_is_not_answered() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    for at in range(2):
-        machine.receive(
-            InitAck(1, 0, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000 + at), machine.deadline - 0.1
-        )
-        machine.handle_timer(machine.deadline)
-        assert machine.adopted is None
-    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.0, expected 1\.1"):
-        machine.handle_timer(machine.deadline)
-
-
-@BOTH
-def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile: Profile) -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
-    assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
-    assert machine.adopted is None
-    machine.turn_back()
-    assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
-
-
 @pytest.mark.parametrize("refused_first", [True, False])
 def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(refused_first: bool) -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
@@ -258,28 +234,6 @@ def test_a_server_that_answers_both_forms_is_one_of_the_document_whichever_answe
     assert [to for _, to in machine.outgoing] == [other]
 
 
-def test_each_surplus_handler_is_ended_once_and_the_adopted_one_never() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    ack = InitAck(form=InitForm.INTS).encode()
-    other = Endpoint(MAIN.host, 50_001)
-    for source in (HANDLER, HANDLER, other, other):
-        machine.receive(ack, source, 0.05)
-    assert machine.adopted is None, "a second answer is waited for"
-    assert machine.deadline == COLLECT
-    machine.handle_timer(COLLECT)
-    adopted: Endpoint | None = machine.adopted
-    assert (adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
-    assert [to for _, to in machine.outgoing] == [other]
-    assert decode_request(machine.outgoing[0][0]).CODE == Code.END_COMMUNICATION
-
-
-def test_a_server_that_speaks_another_form_than_was_asked_for_is_taken_as_it_speaks() -> None:
-    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), HANDLER, 0.05)
-    assert machine.profile is NERD
-
-
 ANSWER = InitAck(form=InitForm.INTS).encode()
 END = End().encode()
 LEFT = EndAck().encode()
@@ -372,23 +326,8 @@ def test_inits_that_were_sent_again_are_owed_an_answer(profile: Profile | None) 
     assert machine.owed == 1
 
 
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_a_profile_is_found_by_its_name(profile: Profile) -> None:
-    assert profile_named(profile.name) is profile
-
-
-def test_auto_leaves_the_profile_to_probing() -> None:
-    assert profile_named("auto") is None
-
-
 def test_an_unknown_profile_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ConfigurationError, match="unknown profile 'orcs'") as caught:
         profile_named("orcs")
     assert caught.value.hint == "use one of auto, document, nerd"
     assert caught.value.exit_code == 78
-
-
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_no_profile_lets_a_client_act_on_less_than_a_quarter_of_a_second_of_silence(profile: Profile) -> None:
-    assert profile.patience >= 0.25
-    assert profile.init_takes < profile.patience

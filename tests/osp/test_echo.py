@@ -15,7 +15,6 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.echo import AgentEcho, InputSeen
-from ospbridge.osp.step.lateness import LATEST
 from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -44,48 +43,6 @@ def test_a_scale_contradicts_once_a_third_step_has_confirmed_it() -> None:
     assert [contradicts(motor, at, 120 * at) for at in (0.0, 0.5, -0.25)] == [False] * 3
     assert contradicts(motor, 0.75, 60.0)
     assert not contradicts(motor, 0.75, 90.0)
-
-
-LARGEST = float(np.finfo(np.float32).max)
-
-
-@pytest.mark.parametrize(
-    "low, high",
-    [
-        (-1.0, 1.0),
-        (-1e3, 1e3),
-        (0.0, 1e6),
-        (-LARGEST, LARGEST),
-        (-np.inf, np.inf),
-        (0.0, np.inf),
-        (-np.inf, 1.0),
-    ],
-)
-def test_however_wide_its_range_an_input_that_comes_as_it_was_given_is_known_from_an_earlier_one(
-    low: float, high: float
-) -> None:
-    face = AgentInterface(1, "agent", (InterfaceValue("/in", low, high),), (), ())
-    motor = AgentEcho(Vote(face, DOCUMENT), as_given=True, printing=seen().printing).inputs[0]
-    assert not any(contradicts(motor, at, at) for at in (0.25, 0.5, 0.75))
-    assert contradicts(motor, 0.5, 0.25)
-
-
-def test_numbers_beyond_the_range_count_as_its_end() -> None:
-    motor = seen()
-    for at, read in ((0.0, 0.0), (1.0, 120.0), (-3.0, -120.0), (7.0, 120.0)):
-        assert not contradicts(motor, at, read)
-
-
-def test_what_follows_no_scale_is_never_believed_and_at_last_not_even_read() -> None:
-    motor = seen()
-    random = np.random.default_rng(7)
-    assert not any(contradicts(motor, at, float(random.uniform())) for at in np.linspace(-1, 1, 50))
-    motor = seen()
-    for at in (0.0, 0.5, 1.0):
-        contradicts(motor, at, at)
-    for _ in range(20):
-        contradicts(motor, 0.25, 0.9)
-    assert not motor.usable
 
 
 @given(
@@ -123,22 +80,6 @@ def test_one_input_that_differs_from_all_before_is_enough() -> None:
     echo.remember(row(0, 0, 0))
     echo.remember(row(0, 0.1, 0))
     assert echo.telling(row(0, 0.2, 0)) == [1]
-
-
-def test_what_cannot_be_found_or_tells_nothing_is_not_read() -> None:
-    echo = agent(2)
-    echo.remember(row(1, 1))
-    echo.ids[0] = None
-    assert echo.telling(row(-1, 0)) == [1]
-    echo.inputs[1].doubts = 100
-    assert echo.telling(row(-1, 0)) == []
-
-
-def test_the_same_inputs_again_need_no_reading() -> None:
-    echo = agent(2)
-    echo.remember(row(1, 1))
-    assert not echo.other(row(1, 1))
-    assert echo.other(row(1, 0))
 
 
 # --- on the wire --------------------------------------------------------------------------------------------------
@@ -229,18 +170,3 @@ def test_a_network_on_which_nothing_happened_is_not_asked(profile: Profile) -> N
     for number in (0.2, 0.3, 0.4):
         network.step(number, number)
     assert network.asked - asked <= 1, "the first steps after a reset tell how long a step takes"
-
-
-@BOTH
-def test_inputs_are_not_read_any_more_when_nothing_has_happened_for_long(profile: Profile) -> None:
-    network = Network(profile)
-    network.step(0.1, 0.1)
-    network.disturb()
-    network.step(0.2, 0.2)
-    asked = network.asked
-    network.step(0.3, 0.3)
-    often = network.asked - asked
-    network.pair.settle(LATEST + 1)
-    asked = network.asked
-    network.step(0.4, 0.4)
-    assert network.asked - asked < often

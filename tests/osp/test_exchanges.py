@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import (
-    BarrierStuck,
     IncompleteListing,
     LocalProtocolError,
     OutputsIncomplete,
@@ -25,11 +24,8 @@ from ospbridge.osp.client.notices import KEPT, Notices, told_by
 from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
-    AgentInfo,
-    AgentInfoNext,
     AgentOverview,
     AgentOverviewNext,
-    DeregisterFromValueAck,
     EndAck,
     GetValueIds,
     NextSimulationStepAck,
@@ -40,13 +36,11 @@ from ospbridge.osp.messages import (
     ValueInfo,
     decode_request,
 )
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.restore import restore
-from ospbridge.osp.timing import Limits, Waits
-from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import Pair
-from tests.osp.stage import BOTH, SHORT, give, joined, next_timer, on_stage, sent, silence
+from ospbridge.osp.timing import Limits
+from tests.osp.stage import SHORT, give, next_timer, on_stage, sent, silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,28 +115,10 @@ def test_a_limit_that_is_no_time_is_refused(wrong: Any) -> None:
         Limits(step=wrong)
 
 
-def test_waits_double_up_to_a_second_and_jitter_only_lengthens_them() -> None:
-    waits = Waits(0.25, lambda: 1.0)
-    assert [waits.next() for _ in range(5)] == pytest.approx([0.275, 0.55, 1.1, 1.1, 1.1])
-    assert Waits(0.25, lambda: 0.0).next() == 0.25
-
-
 # --- finding the server --------------------------------------------------------------------------------------------
 
 
 # --- questions -----------------------------------------------------------------------------------------------------
-
-
-def test_an_agent_of_which_only_the_head_is_told_is_incomplete_not_empty() -> None:
-    machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(roster.agent_info(machine, 1), 0.0)
-    give(machine, AgentInfo(1, 2, 1, 0, "agent"), AgentInfoNext(0, -1.0, 1.0, "/in"))
-    silence(machine)
-    with pytest.raises(
-        IncompleteListing, match="only 1 interface values of agent 1 arrived, 3 were announced"
-    ) as caught:
-        machine.result()
-    assert "expression" not in caught.value.hint
 
 
 def test_an_overview_of_which_only_a_part_is_told_is_incomplete() -> None:
@@ -165,48 +141,12 @@ def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> 
         machine.result()
 
 
-@pytest.mark.parametrize(
-    "exchange", [lambda m: asking.observe(m, {1: "/x"}), lambda m: asking.unobserve(m, (1,))]
-)
-def test_values_are_not_observed_where_the_server_pushes_none(exchange: Any) -> None:
-    machine = ClientMachine(NERD)
-    machine.begin(exchange(machine), 0.0)
-    with pytest.raises(LocalProtocolError, match="not pushed by a server of profile 'nerd'"):
-        machine.result()
-    assert not machine.outgoing
-
-
-def test_a_handler_that_is_gone_when_we_have_said_goodbye_is_a_confirmation() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.end(machine), 0.0)
-    machine.handle_refused(0.1)
-    assert machine.result() is True
-    assert not machine.controlled
-
-
-def test_values_that_are_observed_no_more_are_forgotten() -> None:
-    machine, _ = on_stage(DOCUMENT)
-    machine.observed = {3: "/a", 4: "/b", 5: "/c"}
-    machine.begin(asking.unobserve(machine, (3, 5)), 0.0)
-    give(machine, DeregisterFromValueAck((3, 5)))
-    machine.result()
-    assert machine.observed == {4: "/b"}
-
-
 def test_only_the_ids_that_were_confirmed_are_observed() -> None:
     machine, _ = on_stage(DOCUMENT)
     machine.begin(asking.observe(machine, {3: "/a", 4: "/b"}), 0.0)
     give(machine, RegisterForValueAck((0, 4)))
     assert machine.result() == (4,)
     assert machine.observed == {4: "/b"}
-
-
-def test_an_unanswered_restart_of_the_communication_is_unconfirmed_and_nothing_is_controlled() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.reset_communication(machine), 0.0)
-    assert silence(machine) < 1.0
-    assert machine.result() is False
-    assert not machine.controlled
 
 
 def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_handlers_being_gone() -> None:
@@ -216,21 +156,6 @@ def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_han
     machine.handle_refused(machine.deadline)
     assert machine.result() is True
     assert not machine.controlled
-
-
-@BOTH
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_barrier_that_does_not_open_names_who_is_missing_if_anybody(profile: Profile, shared: bool) -> None:
-    pair = Pair(SyntheticWorld(1, 1, agents=2), profile)
-    client = joined(pair, "agent1")
-    if shared:
-        joined(pair, "agent2")
-    else:
-        pair.server.controlled += 1  # a server that waits for nobody
-    with pytest.raises(
-        BarrierStuck, match="other clients, .*: agent2" if shared else "no other client controls"
-    ):
-        client.do(client.conversation.step({"agent1": [0.1]}))
 
 
 # --- the repository ------------------------------------------------------------------------------------------------
@@ -283,14 +208,6 @@ def test_a_listing_in_parts_ends_with_the_limit_where_the_numbers_never_agree() 
     assert machine.now == pytest.approx(SHORT.listing, abs=2.0)
 
 
-def test_a_value_of_which_the_answer_does_not_arrive_is_not_told_as_unknown() -> None:
-    machine = ClientMachine(NERD, limits=SHORT)
-    listed(machine, find_value(machine, "/x"), 2, (0, "/x/y"))
-    silence(machine)
-    with pytest.raises(IncompleteListing, match="the answer about value '/x' did not arrive completely"):
-        machine.result()
-
-
 def test_what_is_read_back_must_be_a_number() -> None:
     machine, vote = on_stage(DOCUMENT)
     machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
@@ -325,15 +242,6 @@ def test_a_clock_that_is_no_number_is_not_started(text: str) -> None:
             give(machine, ValueContent(5, text))
     assert machine.clock.base is None
     assert machine.guarded
-
-
-def test_an_audit_tells_how_many_steps_the_clock_shows_and_how_many_were_given() -> None:
-    machine, _ = on_stage(NERD)
-    machine.clock.believe(0.01)
-    machine.begin(barrier.audit(machine), 0.0)
-    give(machine, ValueContent(5, "0.03"))
-    assert machine.result() == machine.suspect == "1 step was given, the clock shows 3"
-    assert machine.guarded, "from then on"
 
 
 def test_a_reset_by_others_outlasts_a_flood_of_anomalies() -> None:

@@ -16,13 +16,12 @@ from ospbridge.errors import (
     OutputsIncomplete,
     QueryTimeout,
     RemoteProtocolError,
-    SessionEvicted,
     SessionLost,
     StepUncertain,
 )
 from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.clock import SIMULATION_TIME
-from ospbridge.osp.client.listing import find_value, list_values
+from ospbridge.osp.client.listing import find_value
 from ospbridge.osp.client.machine import OVERDUE_AT_MOST, ClientMachine
 from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
@@ -33,11 +32,8 @@ from ospbridge.osp.messages import (
     AgentOverviewNext,
     Message,
     NextSimulationStepAck,
-    ResetCommunicationAck,
     StepCompleted,
     ValueContent,
-    ValueIds,
-    ValueInfo,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
@@ -214,16 +210,6 @@ def test_a_completion_of_another_size_than_announced_never_reaches_the_user(outp
     assert machine.suspect
 
 
-def test_a_head_behind_its_pieces_is_asked_for_again() -> None:
-    machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(list_values(machine, ".*"), 0.0)
-    pieces = [ValueInfo(index, index + 1, "Double", f"/v{index}") for index in range(40)]
-    give(machine, *pieces, ValueIds(40))
-    next_timer(machine)
-    give(machine, ValueIds(40), *pieces)
-    assert len(machine.result()) == 40
-
-
 @BOTH
 def test_an_agent_without_any_interface_value_steps(profile: Profile) -> None:
     pair = Pair(SyntheticWorld(0, 0), profile)
@@ -235,17 +221,6 @@ def test_an_agent_without_any_interface_value_steps(profile: Profile) -> None:
         outcome = client.do(talk.step({"agent": []}))["agent"]
         assert outcome.outputs.shape == outcome.infos.shape == (0,)
     assert not client.do(talk.audit())
-
-
-def test_unknown_event_ids_get_a_name() -> None:
-    pair = Pair(SyntheticWorld(1, 1), NERD)
-    client = joined(pair, "agent", limits=SHORT)
-    talk = client.conversation
-    client.do(talk.register_event("/Synthetic/Mark"))
-    talk.machine.events.clear()
-    client.do(talk.reset(1))
-    told = [client.do(talk.step({"agent": [0.0]}))["agent"].events for _ in range(10)]
-    assert told[-1] == ("event 1",)
 
 
 # --- answers to earlier questions ---------------------------------------------------------------------------
@@ -302,14 +277,6 @@ def test_a_reset_that_was_given_up_is_not_voted_for_twice_when_tried_again(profi
 
 
 # --- the end of a session -----------------------------------------------------------------------------------
-
-
-def test_an_eviction_is_told_as_such_also_when_the_port_was_closed_by_then() -> None:
-    machine, _ = on_stage(NERD)
-    give(machine, ResetCommunicationAck())
-    machine.handle_refused(1.0)
-    with pytest.raises(SessionEvicted):
-        machine.begin(roster.overview(machine), 2.0)
 
 
 def test_a_server_that_falls_silent_in_each_phase_of_a_step_is_told_within_the_limits() -> None:

@@ -85,14 +85,6 @@ def test_registering_needs_an_overview_of_this_connection(profile: Profile) -> N
 
 
 @both
-def test_a_request_without_its_id_means_id_0(profile: Profile) -> None:
-    server = Server(profile)
-    client = server.player(1)
-    assert client.ask(b"\x64")[0][:6] == struct.pack("<BiB", 101, 0, 0)
-    assert client.ask(b"\x69")[0][:6] == struct.pack("<BiB", 106, 0, 2)
-
-
-@both
 def test_deregistering_tells_what_became_of_it_d6(profile: Profile) -> None:
     server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
     first, second = server.player(1), server.player(2, port=2)

@@ -25,19 +25,6 @@ def steps_and_resets(server: Server) -> tuple[int, int]:
 
 
 @both
-def test_a_step_is_acknowledged_before_it_runs(profile: Profile) -> None:
-    server = Server(profile)
-    client = server.player(1)
-    client.step(1, 0.5, 0.5, settle=False)
-    assert client.codes() == [81]
-    assert server.machine.due
-    assert server.machine.steps == 0
-    server.settle()
-    assert client.codes() == [85]
-    assert server.machine.steps == 1
-
-
-@both
 def test_a_step_waits_for_the_agents_of_all_clients(profile: Profile) -> None:
     server = two_agents(profile)
     first, second = server.player(1), server.player(2, port=2)
@@ -78,28 +65,6 @@ def test_a_repeated_step_is_counted_again_and_fires_without_the_others_f8(profil
     assert server.ledger[-1]["agents"]["A2"]["votes"] == []
 
 
-@both
-def test_a_reset_without_its_seed_is_taken(profile: Profile) -> None:
-    server = Server(profile)
-    client = server.player(1)
-    client.send(b"\x46")
-    assert client.codes() == [71, int(profile.reset_completed)]
-    assert server.world.seeds == [0]
-
-
-@both
-@pytest.mark.parametrize(
-    "data", [struct.pack("<Biif", 80, 2, 1, 0.5), struct.pack("<Biif", 80, 99, 1, 0.5), b"\x50", b"\x50\1\0"]
-)
-def test_a_step_of_a_foreign_or_unknown_agent_gets_no_reply_f12(profile: Profile, data: bytes) -> None:
-    server = two_agents(profile)
-    client = server.player(1)
-    server.player(2, port=2)
-    assert client.ask(data) == []
-    assert not server.machine.step_votes
-    assert server.machine.problems["step of an agent that the client does not control"] == 1
-
-
 def test_nerd_counts_an_observer_s_reset_d11() -> None:
     server = Server(NERD)
     player, observer = server.player(1), server.join(2)
@@ -129,15 +94,6 @@ def test_deregistering_the_missing_agent_completes_the_step_f17(profile: Profile
     assert [data[0] for data in client.deregister(2)] == [81, 106, 85]
 
 
-def test_nerd_keeps_the_step_vote_of_a_client_that_ends_f17() -> None:
-    server = two_agents(NERD)
-    first, second = server.player(1), server.player(2, port=2)
-    first.step(1, 0.5)
-    first.send(b"\x07")
-    assert first.codes() == [81, 8]
-    assert second.codes() == [85]
-
-
 def test_document_drops_the_votes_of_a_client_that_ends() -> None:
     server = two_agents(DOCUMENT)
     first, second = server.player(1), server.player(2, port=2)
@@ -148,18 +104,6 @@ def test_document_drops_the_votes_of_a_client_that_ends() -> None:
     second.step(2, 0.5)
     assert second.codes() == [81, 85]
     assert steps_and_resets(server) == (1, 0)
-
-
-@both
-def test_an_agent_registered_in_the_middle_has_to_vote_too(profile: Profile) -> None:
-    server = two_agents(profile)
-    client = server.player(1)
-    client.step(1, 0.5, settle=False)
-    client.send(struct.pack("<Bi", 100, 2), settle=False)
-    server.settle()
-    assert client.codes() == [81, 101]
-    client.step(2, 0.5)
-    assert client.codes()[:2] == [81, 85]
 
 
 # --- resets and steps ----------------------------------------------------------------------------------------------
@@ -205,14 +149,6 @@ def test_nerd_s_first_step_without_a_reset_loses_its_inputs_and_zeroes_time_d21(
     assert Completion(client.read_all()[1]).outputs == [0.5, 0.25]
 
 
-def test_document_s_first_step_without_a_reset_keeps_its_inputs() -> None:
-    server = Server(DOCUMENT)
-    client = server.player(1)
-    client.step(1, 0.5, 0.25)
-    assert Completion(client.read_all()[1]).outputs == [0.5, 0.25]
-    assert server.world.seeds == [0]
-
-
 @both
 def test_a_reset_puts_inputs_back_to_neutral(profile: Profile) -> None:
     server = Server(profile)
@@ -256,18 +192,6 @@ def test_the_seed_of_a_vote_that_lapsed_is_not_the_next_ones(goodbye: bytes) -> 
     client.reset(7)
     client.send(goodbye)
     server.player(1, port=2).reset(0)
-    assert server.world.seeds == [0]
-
-
-@both
-def test_a_seed_that_is_to_be_random_is_0(profile: Profile) -> None:
-    server = Server(profile)
-    client = server.player(1)
-    found = client.find("/Simulation/.*")
-    assert client.set(found["/Simulation/Seed"][0], "5") == 1
-    assert client.get(found["/Simulation/RandomizeSeedAtReset"][0]) == "F"
-    assert client.set(found["/Simulation/RandomizeSeedAtReset"][0], "T") == 1
-    client.reset(0)
     assert server.world.seeds == [0]
 
 

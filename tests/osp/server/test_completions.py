@@ -51,17 +51,6 @@ def test_document_sends_all_completions_at_once_in_ascending_id() -> None:
     assert agents_of(client) == [1, 2, 3]
 
 
-def test_nerd_drops_the_other_completions_when_the_ack_has_a_wrong_code_f4() -> None:
-    server, client = three_agents(NERD)
-    assert agents_of(client) == [1]
-    client.send(b"\x55\1\0\0\0")
-    assert agents_of(client) == []
-    for agent in (1, 2, 3):
-        client.step(agent, 0.5)
-    assert client.codes() == [81, 81, 81, 85]
-    assert server.machine.steps == 2
-
-
 @pytest.mark.parametrize(
     "command",
     [struct.pack("<Biiff", 80, 1, 2, 0, 0), b"\x07", b"\x32\1\0\0\0", b"\x69\1\0\0\0", b"\x46\0\0\0\0", b""],
@@ -73,18 +62,6 @@ def test_nerd_eats_the_command_that_comes_in_place_of_a_step_s_ack_f1_f2(command
     assert server.machine.problems[EATEN] == 1
     if command:
         assert client.ask(command), "sent again it is answered"
-
-
-@pytest.mark.parametrize("state", ["step", "reset"])
-def test_nerd_recognises_a_restart_in_place_of_an_ack_f2(state: str) -> None:
-    server = Server(NERD)
-    client = server.player(1)
-    if state == "step":
-        client.step(1, 0.0, 0.0)
-    else:
-        client.reset()
-    client.read_all()
-    assert [data[0] for data in client.ask(b"\x0a")] == [11, 71]
 
 
 def test_document_processes_a_command_that_comes_in_place_of_an_ack() -> None:
@@ -111,29 +88,6 @@ def test_an_unacknowledged_reset_of_one_handler_blocks_nobody() -> None:
         player.reset()
         assert player.codes() == [71, 75]
         player.ack_reset()
-
-
-def test_a_client_whose_ack_is_awaited_is_told_a_later_step_once_its_handler_is_free() -> None:
-    server = Server(NERD, EchoWorld((1, 1, 1), (1, 1, 0)))
-    first, second = server.player(1), server.player(2, port=2)
-    first.reset()
-    second.reset()
-    first.ack_reset()
-    second.ack_reset()
-    first.step(1, 0.5)
-    second.step(2, 0.5)
-    first.read_all()
-    for _ in range(2):
-        second.ack(2)
-        second.step(2, 0.5)
-        second.step(2, 0.5)
-    assert server.machine.steps == 3
-    assert first.read_all() == []
-    first.ack()
-    (completion,) = map(Completion, first.read_all())
-    assert completion.infos == [3.0], "two steps were missed and are told once, as they stand now"
-    first.ack()
-    assert first.read_all() == []
 
 
 # --- stalls --------------------------------------------------------------------------------------------------------
@@ -165,20 +119,6 @@ def test_any_datagram_restarts_the_stall_f21() -> None:
     assert client.codes() == []
     server.wait(0.051)
     assert client.codes() == [85]
-
-
-def test_a_step_sent_again_during_the_stall_executes_a_step_of_its_own_silently_f20() -> None:
-    server, client = stalled(NERD)
-    client.step(1, 0.0, 0.0)
-    server.wait(0.02)
-    client.step(1, 0.0, 0.0)
-    assert client.codes() == [81, 81]
-    assert server.machine.steps == 2
-    server.wait(0.051)
-    assert client.codes() == [85]
-    client.ack()
-    server.wait(1.0)
-    assert client.codes() == []
 
 
 # --- events --------------------------------------------------------------------------------------------------------

@@ -120,16 +120,6 @@ def test_nerd_tells_a_restart_to_all_with_a_stray_71_and_closes_all_d7() -> None
     assert again.codes() == [71, 71, 75]
 
 
-def test_nerd_does_not_tell_a_restart_to_a_client_whose_ack_is_awaited() -> None:
-    server = Server(NERD)
-    player, other = server.player(1), server.join(2)
-    player.step(1, 0.0, 0.0)
-    assert player.codes() == [81, 85]
-    assert other.ask(b"\x0a") == [b"\x0bx", b"\x47x"]
-    assert player.read_all() == []
-    assert player.handler_id in server.closed
-
-
 @both
 def test_a_restart_on_the_main_port_is_ignored_d20(profile: Profile) -> None:
     server = Server(profile)
