@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from ospbridge.hub.decoding import VERSION
@@ -52,12 +53,13 @@ FEEDBACK = AgentFeedback(
 )
 MOMENT = Moment(4, Kind.STEP, 1, 3, bytes(4), bytes(4), bytes(4), 1.0, False, False, "", 7)
 STATUS = StatusReply(True, "10.0.0.1:45454", "joined", "nerd", [], 5, 1, 0, 3.5, "0.1.0", 99)
-BUSY = StatusReply(
-    *(True, "10.0.0.1:45454", "joined", "nerd", [AgentStatus("cart", "playing", "train.py", 3, 40)]),
-    *(5, 1, 0, 3.5, "0.1.0", 99, RecordingStatus("out", 3, 2)),
-    [
+BUSY = msgspec.structs.replace(
+    STATUS,
+    agents=[AgentStatus("cart", "playing", "train.py", 3, 40)],
+    recording=RecordingStatus("out", 3, 2),
+    upstreams=[
         UpstreamStatus(
-            "a:1", "joined", weights_seq_no=4, delivered=9, spool=SpoolStatus("full", 8, trouble="no")
+            "a:1", "drive", weights_seq_no=4, batches=9, spool=SpoolStatus("full", 8, trouble="no")
         )
     ],
 )

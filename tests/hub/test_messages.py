@@ -136,13 +136,6 @@ def test_an_announced_length_above_the_limit_raises_before_anything_is_allocated
     assert len(incoming.space()) <= framing.FIRST_BUFFER
 
 
-def test_an_announced_length_within_the_limit_allocates_nothing_either() -> None:
-    incoming = Incoming()
-    feed(incoming, framing.LARGEST_MESSAGE.to_bytes(4, "little"))
-    assert incoming.next_message() is None
-    assert len(incoming.space()) < framing.FIRST_BUFFER
-
-
 def test_a_message_above_the_limit_is_not_sent() -> None:
     with pytest.raises(LocalProtocolError, match="longer than the hub's limit of 100"):
         encode(Step([("a", bytes(200))]), bytearray(), largest=100)

@@ -122,14 +122,3 @@ def test_an_info_that_agents_share_is_that_of_its_own_seed_alone(count: int) -> 
         assert bytes(frame) == framed(told([1, reward] * count, [0, 1] * count, [reward] * count))
     feedback = Feedback(np.zeros(2, np.float32), info=others)
     assert recurring.frame(movers([feedback] * count, infos)) is None
-
-
-def test_an_observation_of_another_size_is_left_to_the_messages() -> None:
-    nothing = np.zeros(0, np.float32)
-    assert NumbersFrame([(2, 0)], 5).frame(movers([feedback_of([1], 0.5)], [nothing])) is None
-
-
-def test_whoever_has_no_feedback_is_left_to_the_messages() -> None:
-    nothing = np.zeros(0, np.float32)
-    recurring = NumbersFrame([(2, 0), (2, 0)], 5)
-    assert recurring.frame(movers([feedback_of([1, 2], 0.5), None], [nothing, nothing])) is None

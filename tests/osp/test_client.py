@@ -33,9 +33,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair
 from tests.osp.stage import BOTH, joined
 
-# --- finding the server -------------------------------------------------------------------------------------
-
-
 # --- agents -------------------------------------------------------------------------------------------------
 
 
@@ -379,7 +376,7 @@ def test_a_server_without_a_repository_is_stepped_with_care(profile: Profile) ->
     assert client.do(talk.audit()) == ""
 
 
-# --- hostile input ------------------------------------------------------------------------------------------
+# --- where answers are lost or cut --------------------------------------------------------------------------
 
 
 def test_an_agent_whose_registration_was_never_answered_is_given_back_all_the_same() -> None:

@@ -103,17 +103,6 @@ def test_silence_gives_the_driver_its_turn_at_once_and_then_now_and_then(profile
     assert pauses(ConnectMachine(MAIN, profile, limits=limits, now=0.0)) == []
 
 
-def test_what_came_while_the_driver_had_its_turn_is_adopted_without_another_init() -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0, pauses=True)
-    machine.outgoing.clear()
-    machine.handle_timer(machine.deadline)
-    assert machine.paused_until is not None
-    machine.paused_until = None
-    machine.receive(InitAck(form=InitForm.INTS).encode(), Endpoint(MAIN.host, 50000), 2.0)
-    assert machine.adopted == Endpoint(MAIN.host, 50000)
-    assert machine.outgoing == []
-
-
 @pytest.mark.parametrize("profile", [None, DOCUMENT])
 def test_a_server_that_awaits_the_end_byte_is_known_by_its_own(profile: Profile | None) -> None:
     machine = ConnectMachine(MAIN, profile, now=0.0)
@@ -262,23 +251,6 @@ def test_each_of_them_gets_its_end_and_the_last_one_ends_it() -> None:
         assert sent(machine) == [(END, handler(number))]
         machine.receive(LEFT, handler(number), 0.1)
     assert machine.finished
-
-
-def test_an_answer_that_comes_twice_is_one_handlers() -> None:
-    machine = begun(2)
-    machine.receive(ANSWER, handler(0), 0.1)
-    machine.receive(ANSWER, handler(0), 0.1)
-    assert sent(machine) == [(END, handler(0))]
-    machine.receive(LEFT, handler(0), 0.2)
-    assert not machine.finished, "another one is owed"
-
-
-def test_silence_ends_it_after_a_moment() -> None:
-    machine = begun(3)
-    assert machine.deadline == pytest.approx(DOCUMENT.patience)
-    machine.handle_timer(machine.deadline)
-    assert machine.finished
-    assert sent(machine) == []
 
 
 def test_an_end_that_is_not_confirmed_is_said_again_a_few_times() -> None:

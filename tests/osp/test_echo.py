@@ -10,12 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ospbridge.errors import StepUncertain
-from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.codes import Code
 from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.step.echo import AgentEcho, InputSeen
-from ospbridge.osp.step.votes import Vote
+from ospbridge.osp.step.echo import InputSeen
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
@@ -59,27 +57,6 @@ def test_an_honest_server_of_any_scale_is_never_contradicted(
     motor = seen()
     for number in numbers:
         assert not contradicts(motor, number, float(f"{number * scale + shift:.8g}"))
-
-
-# --- which inputs are read ----------------------------------------------------------------------------------------
-
-
-def agent(inputs: int) -> AgentEcho:
-    face = AgentInterface(1, "arm", tuple(InterfaceValue(f"/{at}", -1, 1) for at in range(inputs)), (), ())
-    echo = AgentEcho(Vote(face, DOCUMENT), as_given=True)
-    echo.ids = list(range(1, inputs + 1))
-    return echo
-
-
-def row(*numbers: float) -> np.ndarray:
-    return np.array(numbers, np.float32)
-
-
-def test_one_input_that_differs_from_all_before_is_enough() -> None:
-    echo = agent(3)
-    echo.remember(row(0, 0, 0))
-    echo.remember(row(0, 0.1, 0))
-    assert echo.telling(row(0, 0.2, 0)) == [1]
 
 
 # --- on the wire --------------------------------------------------------------------------------------------------

@@ -115,9 +115,6 @@ def test_a_limit_that_is_no_time_is_refused(wrong: Any) -> None:
         Limits(step=wrong)
 
 
-# --- finding the server --------------------------------------------------------------------------------------------
-
-
 # --- questions -----------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +150,7 @@ def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_han
     machine, _ = on_stage(NERD)
     machine.begin(asking.reset_communication(machine), 0.0)
     next_timer(machine)
-    machine.handle_refused(machine.deadline)
+    machine.handle_refused(machine.now)
     assert machine.result() is True
     assert not machine.controlled
 

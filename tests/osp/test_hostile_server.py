@@ -210,22 +210,6 @@ def test_a_completion_of_another_size_than_announced_never_reaches_the_user(outp
     assert machine.suspect
 
 
-@BOTH
-def test_an_agent_without_any_interface_value_steps(profile: Profile) -> None:
-    pair = Pair(SyntheticWorld(0, 0), profile)
-    client = joined(pair, "agent", limits=SHORT)
-    talk = client.conversation
-    talk.machine.anomaly("a datagram came late")
-    client.do(talk.reset(1))
-    for _ in range(3):
-        outcome = client.do(talk.step({"agent": []}))["agent"]
-        assert outcome.outputs.shape == outcome.infos.shape == (0,)
-    assert not client.do(talk.audit())
-
-
-# --- answers to earlier questions ---------------------------------------------------------------------------
-
-
 # --- interrupted in each phase ------------------------------------------------------------------------------
 
 

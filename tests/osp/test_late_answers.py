@@ -1,17 +1,13 @@
-"""Answers that are late from another question, and the parts that a listing falls into."""
+"""Answers that are late from another question, and bytes that are no answer: neither is believed."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.client import asking, roster
-from ospbridge.osp.client.listing import _Part
 from ospbridge.osp.client.machine import OVERDUE_AT_MOST, ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -195,47 +191,3 @@ def test_a_variable_that_is_not_known_may_be_told_by_an_id_that_is_none(no_id: i
     machine.begin(asking.get_value(machine, 7), 0.0)
     give(machine, ValueContent(0, "of another one"))
     assert not machine.finished, "an id of 0 may be a variable's"
-
-
-# --- resets --------------------------------------------------------------------------------------------------------
-
-
-# --- parts of a listing --------------------------------------------------------------------------------------------
-
-letters = st.text("ab/.", min_size=1, max_size=4)
-
-
-@given(
-    names=st.sets(letters, min_size=1, max_size=12),
-    others=st.sets(letters, max_size=12),
-    prefix=st.text("ab/", max_size=2),
-    only=st.frozensets(st.sampled_from("ab/.")),
-    never=st.frozensets(st.sampled_from("ab/.")),
-)
-def test_the_parts_of_a_part_hold_every_name_of_it_exactly_once(
-    names: set[str], others: set[str], prefix: str, only: frozenset[str], never: frozenset[str]
-) -> None:
-    part = _Part(prefix, only=only, never=frozenset() if only else never)
-    known = sorted(name for name in names if part.holds(name))
-    parts, alone = part.split(known)
-    if not parts:
-        assert all(len(name) <= len(prefix) for name in known)
-        return
-    assert len(set(alone)) == len(alone)
-    for name in names | others:
-        holders = [smaller for smaller in parts if smaller.holds(name)]
-        holders += [_Part(one) for one in alone if one == name]
-        assert len(holders) == part.holds(name), (name, parts, alone)
-
-
-@given(
-    name=letters,
-    prefix=st.text("ab/.", max_size=2),
-    only=st.frozensets(st.sampled_from("ab/.-^]")),
-    never=st.frozensets(st.sampled_from("ab/.-^]")),
-)
-def test_the_expression_of_a_part_finds_what_the_part_holds(
-    name: str, prefix: str, only: frozenset[str], never: frozenset[str]
-) -> None:
-    part = _Part(prefix, only=only, never=frozenset() if only else never)
-    assert bool(re.search(part.expression, name)) == part.holds(name)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ospbridge.errors import IncompleteListing, QueryTimeout, RemoteProtocolError
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import ValueEntry
 from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
-from ospbridge.osp.client.listing import find_value, list_values, literal
+from ospbridge.osp.client.listing import _Part, find_value, list_values, literal
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import Message, ValueIds, ValueInfo
 from ospbridge.osp.patterns import compiled
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.step.restore import list_all
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -162,23 +165,6 @@ def test_a_list_of_fewer_values_than_are_known_is_asked_for_again(
     assert set(machine.values) == set(ALL)
 
 
-@pytest.mark.sampled(12)
-@BOTH
-@pytest.mark.parametrize("late", LATE)
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_so_is_the_first_list_of_all_that_lacks_interface_values_where_answers_come_late(
-    profile: Any, late: str, count: int
-) -> None:
-    """What is known already stands first in the true list, so that nothing known contradicts the false one."""
-    machine, _ = on_stage(profile)
-    machine.disturbed = True
-    machine.values = {SIMULATION_TIME: ValueEntry(1, SIMULATION_TIME, "Double")} if count else {}
-    true = whole(*sorted(ALL, key=lambda name: name != SIMULATION_TIME))
-    play(machine, list_all(machine), LATE[late](ValueIds(count), true), true)
-    assert machine.listed
-    assert set(machine.values) == set(ALL)
-
-
 @BOTH
 def test_a_server_of_few_values_is_asked_once_where_nothing_disturbs(profile: Any) -> None:
     machine, _ = on_stage(profile)
@@ -207,24 +193,6 @@ def test_a_list_of_more_than_was_asked_for_is_late_from_a_wider_question(profile
     true = whole("/Sim/agent/in", "/Sim/agent/out")
     play(machine, list_values(machine, "/Sim/.*"), whole(*ALL), true)
     assert [entry.name for entry in machine.result()] == ["/Sim/agent/in", "/Sim/agent/out"]
-
-
-@BOTH
-def test_a_server_that_answers_otherwise_each_time_is_given_up(profile: Any) -> None:
-    machine, _ = on_stage(profile)
-    machine.disturbed = True
-    machine.begin(find_value(machine, "/here"), 0.0)
-    number = 0
-    while not machine.finished:
-        if Code.GET_VALUE_IDS in [data[0] for data in machine.outgoing]:
-            number += 1
-            give(machine, ValueIds(1), ValueInfo(0, number, "Double", f"/here/{number}"))
-        machine.outgoing.clear()
-        if not machine.finished:
-            next_timer(machine)
-    with pytest.raises(IncompleteListing, match="/here"):
-        machine.result()
-    assert machine.now <= machine.limits.listing
 
 
 NAMES = ["agent", "other", "third"]
@@ -272,22 +240,6 @@ def test_a_step_behind_an_interrupted_list_runs_at_once(profile: Profile, which:
     assert client.do(talk.audit()) == ""
 
 
-def test_a_step_behind_a_list_that_met_its_limit_runs_at_once() -> None:
-    pair, client, talk = in_mid_episode(NERD)
-
-    def loses(datagram: Datagram) -> Iterable[float]:
-        return () if datagram.data[0] in (Code.AGENT_OVERVIEW, Code.AGENT_OVERVIEW_NEXT) else (0.0,)
-
-    pair.fault = loses
-    with pytest.raises(QueryTimeout):
-        client.do(talk.overview())
-    pair.fault = lambda _: (0.0,)
-    began = pair.now
-    outcome = client.do(talk.step({"agent": GIVEN}))["agent"]
-    np.testing.assert_array_equal(outcome.outputs, expected(GIVEN, 3, 2, 7))
-    assert pair.now - began < NERD.patience
-
-
 @BOTH
 def test_a_list_is_not_answered_with_that_of_an_interrupted_question(profile: Profile) -> None:
     pair, client, talk = in_mid_episode(profile)
@@ -297,3 +249,44 @@ def test_a_list_is_not_answered_with_that_of_an_interrupted_question(profile: Pr
     pair.settle()
     assert found == client.do(talk.values(wanted))
     assert all(entry.name.startswith("/Simulation/") for entry in found)
+
+
+# --- parts of a listing --------------------------------------------------------------------------------------------
+
+letters = st.text("ab/.", min_size=1, max_size=4)
+
+
+@given(
+    names=st.sets(letters, min_size=1, max_size=12),
+    others=st.sets(letters, max_size=12),
+    prefix=st.text("ab/", max_size=2),
+    only=st.frozensets(st.sampled_from("ab/.")),
+    never=st.frozensets(st.sampled_from("ab/.")),
+)
+def test_the_parts_of_a_part_hold_every_name_of_it_exactly_once(
+    names: set[str], others: set[str], prefix: str, only: frozenset[str], never: frozenset[str]
+) -> None:
+    part = _Part(prefix, only=only, never=frozenset() if only else never)
+    known = sorted(name for name in names if part.holds(name))
+    parts, alone = part.split(known)
+    if not parts:
+        assert all(len(name) <= len(prefix) for name in known)
+        return
+    assert len(set(alone)) == len(alone)
+    for name in names | others:
+        holders = [smaller for smaller in parts if smaller.holds(name)]
+        holders += [_Part(one) for one in alone if one == name]
+        assert len(holders) == part.holds(name), (name, parts, alone)
+
+
+@given(
+    name=letters,
+    prefix=st.text("ab/.", max_size=2),
+    only=st.frozensets(st.sampled_from("ab/.-^]")),
+    never=st.frozensets(st.sampled_from("ab/.-^]")),
+)
+def test_the_expression_of_a_part_finds_what_the_part_holds(
+    name: str, prefix: str, only: frozenset[str], never: frozenset[str]
+) -> None:
+    part = _Part(prefix, only=only, never=frozenset() if only else never)
+    assert bool(re.search(part.expression, name)) == part.holds(name)

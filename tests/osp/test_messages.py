@@ -219,39 +219,27 @@ def test_knowing_how_many_were_asked_for_tells_an_id_from_a_count() -> None:
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 MALFORMED_REQUESTS = {
-    "empty": ("", 0, "an empty datagram"),
     "unknown code": ("63", 0, "code 99 is no request"),
     "a reply's code": ("06 01 01 78", 0, "code 6 is no request"),
-    "init without minor": ("05 01", 2, "expected minor of 1 byte, 0 left"),
     "init between the forms": ("05 01 01 00 00", 3, "expected the end"),
     "no agent id": ("64", 1, "expected agent_id of 4 bytes, 0 left"),
-    "half an agent id": ("64 0100", 1, "expected agent_id of 4 bytes, 2 left"),
     "surplus byte": ("64 01000000 00", 5, "expected the end of the datagram, 1 byte left"),
-    "two end bytes": ("64 01000000 78 78", 5, "expected the end of the datagram, 2 bytes left"),
     "string without its zero": ("14 2f41", 1, "expected name, a string with its terminating zero"),
     "negative inputs": ("50 01000000 ffffffff", 5, "expected number of inputs, a count of 0 or more, got -1"),
-    "missing inputs": ("50 01000000 02000000 0000003f 78", 9, "expected 2 inputs in 8 bytes, 5 left"),
     "inputs beyond memory": ("50 01000000 ffffff7f", 9, "expected 2147483647 inputs"),
     "ids beyond memory": ("36 00c2eb0b 78", 5, "expected 200000000 value ids in 800000000 bytes, 1 left"),
-    "negative ids": ("36 fbffffff 78", 1, "got -5"),
 }
 
 MALFORMED_REPLIES = {
-    "empty": ("", 0, "an empty datagram"),
     "a request's code": ("05 01 01 78", 0, "code 5 is no reply"),
     "completion cut without a limit": ("55 01000000", 5, "expected number of outputs of 4 bytes"),
     "negative outputs": ("55 01000000 ffffffff 00000000 00000000 00000000", 5, "number of outputs"),
-    "negative infos": ("55 01000000 00000000 ffffffff 00000000 00000000", 9, "number of infos"),
-    "negative events": ("55 01000000 00000000 00000000 ffffffff 00000000", 13, "number of events"),
-    "negative values": ("55 01000000 00000000 00000000 00000000 ffffffff", 17, "number of observed values"),
     "missing infos": ("55 01000000 00000000 01000000 00000000 00000000", 21, "expected 1 infos in 4 bytes"),
-    "missing events": ("55 01000000 00000000 00000000 01000000 00000000", 21, "expected 1 event ids"),
     "surplus floats": (
         "55 01000000 00000000 00000000 00000000 00000000 00000000",
         21,
         "expected the end of the datagram, 4 bytes left",
     ),
-    "overview entry without its flag": ("5c 00000000 01000000 4100", 11, "expected available of 1 byte"),
     "info entry without its range": (
         "62 00000000 0000803f 0000",
         9,
@@ -279,24 +267,15 @@ def test_a_malformed_reply_is_refused_with_offset_and_bytes(wire: str, offset: i
 
 UNFIT: list[tuple[type[Message], tuple[object, ...], str]] = [
     (GetAgentInfo, (2**31,), "GetAgentInfo.agent_id must be a 32-bit integer"),
-    (GetAgentInfo, (-(2**31) - 1,), "GetAgentInfo.agent_id must be a 32-bit integer"),
     (GetAgentInfo, ("1",), "GetAgentInfo.agent_id must be a 32-bit integer, got '1'"),
-    (ResetSimulation, (1.5,), "ResetSimulation.seed must be a 32-bit integer"),
     (RegisterForAgentAck, (1, 256), "RegisterForAgentAck.status must be a byte"),
-    (RegisterForAgentAck, (1, -1), "RegisterForAgentAck.status must be a byte"),
-    (RegisterForEvent, (b"/x",), "RegisterForEvent.name must be a string"),
     (RegisterForEvent, ("a\0b",), "RegisterForEvent.name: cannot send .* zero byte"),
     (SetValue, (1, "10 \ud800"), "SetValue.content: cannot send .* half of a character"),
     (AgentInfoNext, (0, "low", 1.0, ""), "AgentInfoNext.min must be a number"),
     (AgentInfoNext, (0, 0.0, 1e39, ""), "AgentInfoNext.max must be a number that a 32-bit float holds"),
-    (AgentInfoNext, (0, 0.0, 10**400, ""), "AgentInfoNext.max must be a number that a 32-bit float holds"),
     (RegisterForValue, ((1, 2**31),), "RegisterForValue.ids must be a 32-bit integer"),
-    (RegisterForValueAck, ((1,), 2**31), "RegisterForValueAck.announced must be a 32-bit integer"),
     (Init, (256, 1, InitForm.BYTES), "Init.major must be a byte"),
-    (InitAck, (1, 2**31, InitForm.INTS), "InitAck.minor must be a 32-bit integer"),
-    (NextSimulationStep, ("1", floats()), "NextSimulationStep.agent_id must be a 32-bit integer"),
     (NextSimulationStep, (1, [0.5]), "NextSimulationStep.inputs must be a one-dimensional array"),
-    (NextSimulationStep, (1, floats(1, 2).reshape(1, 2)), "NextSimulationStep.inputs must be"),
 ]
 
 

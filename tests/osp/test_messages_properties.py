@@ -204,19 +204,6 @@ def test_a_count_larger_than_the_datagram_allocates_nothing(
     assert peak < 100_000
 
 
-def test_a_count_larger_than_a_cut_datagram_allocates_what_has_arrived() -> None:
-    data = struct.pack("<Biiiii", 85, 1, HUGE, HUGE, HUGE, 0) + bytes(1001)
-    tracemalloc.start()
-    try:
-        decoded = decode_reply(data, limit=1024)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert isinstance(decoded, Truncated)
-    assert (decoded.received, decoded.announced) == (250, 3 * HUGE)
-    assert peak < 100_000
-
-
 LIMIT = 1024
 HEADER = 21
 """Bytes of a completion in front of its outputs."""
@@ -303,20 +290,6 @@ def test_a_cut_string_keeps_its_zero_and_says_that_it_was_cut(message: Message) 
     assert isinstance(decoded, Truncated)
     assert (decoded.received, decoded.announced) == (1023, None)
     assert decoded.message.encode() == data
-
-
-def test_a_cut_in_the_first_of_two_strings_leaves_the_second_empty() -> None:
-    decoded = decode_reply(cut_as_nerd_does(ValueInfo(3, 4, "T" * 2000, "/name")), limit=LIMIT)
-    assert isinstance(decoded, Truncated)
-    assert isinstance(decoded.message, ValueInfo)
-    assert (decoded.message.index, decoded.message.type[:2], decoded.message.name) == (3, "TT", "")
-
-
-def test_a_long_string_with_the_end_byte_behind_it_is_whole() -> None:
-    message = ValueContent(1, "v" * 1016)
-    data = message.encode(end=True)
-    assert len(data) == 1023
-    assert decode_reply(data, limit=LIMIT) == message
 
 
 def test_a_fixed_message_is_never_cut() -> None:

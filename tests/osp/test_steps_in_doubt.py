@@ -43,7 +43,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.echo import KEPT, AgentEcho
 from ospbridge.osp.step.votes import Vote
-from tests.osp.test_hostile_server import SHORT, brought, give, on_stage
+from tests.osp.stage import SHORT, brought, give, on_stage
 
 CLOCK = 5
 ACK = NextSimulationStepAck(1)

@@ -101,12 +101,3 @@ def test_any_sequence_of_datagrams_is_survived(
         assert machine.handlers == len(alive) <= 5
         assert machine.controlled == sum(control.handler is not None for control in machine.controls)
         assert machine.controlled or not machine.due
-
-
-@both
-@given(data=st.binary(max_size=2000))
-def test_any_bytes_on_the_main_port_are_survived(profile: Profile, data: bytes) -> None:
-    machine = ServerMachine(EchoWorld(), profile)
-    machine.receive_main(data, "peer", 0.0)
-    machine.handle_timer(1.0)
-    assert machine.handlers <= 1

@@ -22,19 +22,6 @@ def idents(data: bytes, offset: int) -> list[int]:
 
 
 @both
-def test_ids_are_given_in_order_of_first_listing_for_each_client(profile: Profile) -> None:
-    server = Server(profile)
-    first, second = server.join(1), server.join(2)
-    expression = "/Simulation/Seed" if profile is NERD else "^/Simulation/Seed$"
-    assert [ident for ident, _ in first.find(expression).values()] == [1]
-    everything = first.find(".*")
-    assert everything["/Simulation/Seed"][0] == 1
-    assert sorted(ident for ident, _ in everything.values()) == list(range(1, len(everything) + 1))
-    assert list(everything) == sorted(everything)
-    assert second.find(".*")["/Simulation/Seed"][0] != 1
-
-
-@both
 def test_the_repository_has_time_seed_step_size_and_every_interface_value(profile: Profile) -> None:
     names = set(Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*"))
     assert names == {
@@ -246,12 +233,3 @@ def test_nerd_answers_with_the_count_confirms_by_position_and_pushes_nothing_d12
     answers = client.read_all()
     assert [data[0] for data in answers] == [81, 85]
     assert Completion(answers[1]).n_values == 0
-
-
-def test_nerd_answers_too_many_ids_with_zeros_instead_of_dying_f24() -> None:
-    client = Server(NERD).join()
-    client.find("/Simulation/.*")
-    answer = observe(client, 54, 20, *range(1, 21))
-    assert idents(answer[:-1], 1)[0] == 20
-    assert idents(answer[:-1], 1)[7:] == [0] * 14
-    assert observe(client, 56, 2, 1, 9999)[:5] == struct.pack("<Bi", 57, 2)
