@@ -19,7 +19,7 @@ from ospbridge.osp.step.restore import find_interface_values, restore
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import MARK, SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
-from tests.osp.stage import joined
+from tests.osp.test_client import joined
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 ONE = ["/Knee/Angle"]

@@ -11,7 +11,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.matching import NO_SCENE, choose
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Pair
-from tests.osp.stage import joined
+from tests.osp.test_client import joined
 
 SERVER = Endpoint("127.0.0.1", 45454)
 

@@ -33,7 +33,7 @@ from ospbridge.session import link, trio_link
 from ospbridge.session.datagrams import IDLE, LONG, SELDOM
 from ospbridge.session.link import Link
 from ospbridge.session.trio_link import TrioLink
-from tests.osp.stage import brought, on_stage
+from tests.osp.test_hostile_server import brought, on_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

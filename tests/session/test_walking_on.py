@@ -15,7 +15,7 @@ from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.step import barrier
 from ospbridge.session import link, trio_link
 from ospbridge.session.link import Link
-from tests.osp.stage import brought
+from tests.osp.test_hostile_server import brought
 from tests.session.test_walking import ACK, BRIEF, CLOCK, DONE, EVENTFUL, HALVES, Line, outputs_of
 from tests.ticking import ticking
 
