@@ -21,12 +21,10 @@ from ospbridge.errors import (
     ValueNotFound,
     ValueRejected,
 )
-from ospbridge.interface import ValueEntry
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile, SeedBy
-from ospbridge.osp.step.restore import find_interface_values
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.world import ValueKind, Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -96,11 +94,11 @@ def test_a_repository_of_10000_values_is_listed_completely_in_parts_if_need_be(
 
 @BOTH
 def test_an_expression_finds_what_the_server_would_have_found_also_in_parts(profile: Profile) -> None:
-    _, fault = overflowing(300)
-    pair = Pair(SyntheticWorld(1, 1, values=2000), profile, fault=fault)  # type: ignore[arg-type]
+    _, fault = overflowing(100)
+    pair = Pair(SyntheticWorld(1, 1, values=700), profile, fault=fault)  # type: ignore[arg-type]
     client = joined(pair, profile=profile)
     values = client.do(client.conversation.values("/Synthetic/Value/0(0|1).*"))
-    assert len(values) == 2000
+    assert len(values) == 700
 
 
 # --- variables ----------------------------------------------------------------------------------------------
@@ -233,17 +231,6 @@ def test_a_completion_that_stands_nowhere_is_refused_never_padded() -> None:
     del pair.server.repository.variables["/Sim/agent/sensor/299"]
     with pytest.raises(OutputsIncomplete, match="/sensor/299"):
         client.do(talk.step({"agent": [0.0, 0.0]}))
-
-
-def test_interface_values_of_agents_of_equal_interface_are_told_apart_by_path_or_refused() -> None:
-    values = [
-        ValueEntry(1, "/Sim/A/Knee/Angle", "/Knee/Angle"),
-        ValueEntry(2, "/Sim/B/Knee/Angle", "/Knee/Angle"),
-        ValueEntry(3, "/Sim/B/Knee/Name", "String"),
-        ValueEntry(4, "/Model/B/Foot/Force", "NormalizedDouble"),
-    ]
-    assert find_interface_values(values, "B", ["/Knee/Angle", "/Foot/Force"]) == [2, 4]
-    assert find_interface_values(values, "C", ["/Knee/Angle", "/Foot/Force"]) == [None, 4]
 
 
 @BOTH
