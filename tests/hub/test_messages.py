@@ -120,7 +120,9 @@ def test_the_status_of_a_daemon_that_knows_of_no_recording_is_still_read() -> No
 def test_a_message_longer_than_the_first_buffer_grows_it() -> None:
     step = Step([("a", bytes(3 * framing.FIRST_BUFFER))])
     incoming = Incoming()
-    feed(incoming, framed(Status()) + framed(step) + framed(Status()))
+    stream = framed(Status()) + framed(step) + framed(Status())
+    incoming.put(stream[:7])
+    feed(incoming, stream[7:])
     seen = []
     while (message := incoming.next_message()) is not None:
         seen.append(decode_request(message))

@@ -129,6 +129,16 @@ def test_a_version_in_big_endian_order_is_told_as_such() -> None:
     assert "big-endian" in caught.value.hint
 
 
+@BOTH
+def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile: Profile) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
+    assert machine.adopted is None
+    machine.turn_back()
+    assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
+
+
 @pytest.mark.parametrize("refused_first", [True, False])
 def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(refused_first: bool) -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
