@@ -1,19 +1,26 @@
-"""Inputs as they are written into a vote."""
+"""Inputs as they are written into a vote, and as many votes at once as a server can hold."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import AgentInterface, InterfaceValue
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import NextSimulationStep
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.votes import Vote
+from tests.osp.playing import BOTH, COUNTED, LOST, PROMPT, VOTE, Player
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.osp.pair import Datagram
 
 
 def vote(profile: Profile = DOCUMENT, *, inputs: int = 3) -> Vote:
@@ -21,7 +28,7 @@ def vote(profile: Profile = DOCUMENT, *, inputs: int = 3) -> Vote:
     return Vote(AgentInterface(7, "robot", values, (), ()), profile)
 
 
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+@BOTH
 def test_bytes_and_numbers_make_the_same_vote(profile: Profile) -> None:
     numbers = np.array([0.25, -1.5, 3.0], np.float32)
     given = [numbers, numbers.tolist(), numbers.astype(float), numbers.tobytes()]
@@ -32,15 +39,6 @@ def test_bytes_and_numbers_make_the_same_vote(profile: Profile) -> None:
         assert mine.inputs.tolist() == numbers.tolist()
         made.append(bytes(mine.datagram))
     assert made == [NextSimulationStep(7, numbers).encode(end=profile.end_marker)] * len(given)
-
-
-def test_bytes_of_another_length_are_refused_and_change_nothing() -> None:
-    mine = vote()
-    before = bytes(mine.datagram)
-    for wrong in (b"", bytes(8), bytes(11), bytes(16), b"\x00\x00\xc0\x7f"):
-        with pytest.raises(LocalProtocolError, match="has 3 inputs"):
-            mine.fill(wrong)
-        assert bytes(mine.datagram) == before
 
 
 class Unwilling:
@@ -83,22 +81,28 @@ def test_inputs_of_every_kind_arrive_as_they_are(kind: Callable[[list[float]], A
     assert mine.inputs.tolist() == [1.0, -2.0, 3.0]
 
 
-@pytest.mark.parametrize("kind", [kind for name, kind in KINDS.items() if "whole" not in name])
-@pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])
-def test_no_kind_of_inputs_brings_what_is_no_number(kind: Callable[[list[float]], Any], what: float) -> None:
-    with pytest.raises(LocalProtocolError, match=r"input 1 \(/1\) of agent 'robot' is -?(nan|inf)"):
-        vote().fill(kind([0.0, what, 0.0]))
-
-
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("count", [0, 1, 2, 4, 12])
-def test_another_number_of_inputs_is_refused_whatever_their_kind(
-    kind: Callable[[list[float]], Any], count: int
+def test_no_kind_of_inputs_brings_another_count_or_what_is_no_number(
+    kind: Callable[[list[float]], Any],
 ) -> None:
     mine = vote()
     before = bytes(mine.datagram)
-    with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
-        mine.fill(kind([1.0] * count))
+    for count in (0, 1, 2, 4, 12):
+        with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
+            mine.fill(kind([1.0] * count))
+        assert bytes(mine.datagram) == before
+    for what in (np.nan, np.inf, -np.inf):
+        if kind is not KINDS["whole numbers of as many bytes"]:
+            with pytest.raises(LocalProtocolError, match=r"input 1 \(/1\) of agent 'robot' is -?(nan|inf)"):
+                mine.fill(kind([0.0, what, 0.0]))
+
+
+@pytest.mark.parametrize("wrong", [b"", bytes(8), bytes(11), bytes(16), b"\x00\x00\xc0\x7f"])
+def test_bytes_of_another_length_are_refused_and_change_nothing(wrong: bytes) -> None:
+    mine = vote()
+    before = bytes(mine.datagram)
+    with pytest.raises(LocalProtocolError, match="has 3 inputs"):
+        mine.fill(wrong)
     assert bytes(mine.datagram) == before
 
 
@@ -106,3 +110,39 @@ def test_another_number_of_inputs_is_refused_whatever_their_kind(
 def test_inputs_in_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
         vote().fill(np.ones(shape, np.float32))
+
+
+HOLDS: Final = 250
+"""Datagrams that fit into a receive buffer of the usual size."""
+AGENTS: Final = 300
+
+
+@pytest.mark.parametrize(
+    "profile, loses, guarded",
+    [(DOCUMENT, True, False), (NERD, False, False), (NERD, False, True)],
+    ids=["the first is lost", "calm", "guarded"],
+)
+def test_a_server_is_sent_no_more_votes_at_once_than_its_buffer_holds(
+    profile: Profile, *, loses: bool, guarded: bool
+) -> None:
+    """Of a reset or a step: the rest go out when others were acknowledged."""
+    under_way, lost = 0, not loses
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        nonlocal under_way, lost
+        code = datagram.data[0]
+        if datagram.to_server and code in (Code.RESET_SIMULATION, VOTE):
+            if under_way >= HOLDS or not lost:
+                lost = True
+                return LOST
+            under_way += 1
+        elif not datagram.to_server and code in (Code.RESET_SIMULATION_ACK, COUNTED):
+            under_way -= 1
+        return PROMPT
+
+    player = Player(profile, AGENTS, outputs=1)
+    player.pair.fault = fault
+    player.reset()
+    player.machine.guarded = guarded
+    assert sum(player.steps(2)) < 3.0
+    assert len(player.ran) == 2

@@ -1,25 +1,22 @@
-"""The straight way of a step: what is recognised on it, and where it stands when it is left."""
+"""The fast path of a step: what is recognised on it, where it stands when it is left, and what it costs."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from ospbridge.interface import AgentInterface, InterfaceValue
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.step.straight import StraightWay
 from ospbridge.osp.step.votes import Vote
+from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Datagram, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
+from tests.osp.pair import Pair
+from tests.osp.playing import BOTH, DONE, PROMPT, Player
 
 
 def way_of(agents: int = 1, *, pipelining: bool = False) -> tuple[StraightWay, list[bytes | bytearray]]:
@@ -28,7 +25,9 @@ def way_of(agents: int = 1, *, pipelining: bool = False) -> tuple[StraightWay, l
     votes = tuple(
         Vote(AgentInterface(at, f"a{at}", one, one + one, one, ""), NERD) for at in range(1, agents + 1)
     )
-    return StraightWay(votes, outgoing, pipelining=pipelining), outgoing
+    way = StraightWay(votes, outgoing, pipelining=pipelining)
+    way.begin(0.0)
+    return way, outgoing
 
 
 def completion(agent_id: int, *, outputs: int = 2, observed: int = 0) -> bytes:
@@ -43,43 +42,18 @@ def ack(agent_id: int) -> bytes:
 @pytest.mark.parametrize("end", [b"", b"x"])
 def test_an_acknowledgement_and_a_completion_are_recognised_with_and_without_the_end_byte(end: bytes) -> None:
     way, outgoing = way_of()
-    way.begin(0.0)
     assert way.take(ack(1) + end)
     assert not way.arrived
     assert way.take(completion(1) + end)
     assert way.arrived
     assert outgoing == [way.votes[0].datagram, way.votes[0].done]
     brought = way.completions[1]
-    assert brought.outputs.tolist() == [1.0, 2.0]
-    assert brought.infos.tolist() == [3.0]
-    assert brought.outputs.flags.writeable
+    assert (brought.outputs.tolist(), brought.infos.tolist()) == ([1.0, 2.0], [3.0])
 
 
-def test_votes_go_out_one_by_one_or_all_at_once() -> None:
-    one_by_one, outgoing = way_of(3)
-    one_by_one.begin(0.0)
-    assert len(outgoing) == 1
-    assert one_by_one.take(ack(1))
-    assert outgoing[1:] == [one_by_one.votes[1].datagram]
-    at_once, outgoing = way_of(3, pipelining=True)
-    at_once.begin(0.0)
-    assert outgoing == [vote.datagram for vote in at_once.votes]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        ack(2),
-        ack(1)[:-1],
-        ack(1) + b"y",
-        ack(1) + b"xx",
-        completion(1),
-    ],
-)
+@pytest.mark.parametrize("data", [b"", ack(2), ack(1)[:-1], ack(1) + b"y", ack(1) + b"xx", completion(1)])
 def test_anything_but_the_acknowledgement_that_comes_next_is_left_alone(data: bytes) -> None:
     way, outgoing = way_of()
-    way.begin(0.0)
     assert not way.take(data)
     assert len(outgoing) == 1
     assert way.unacknowledged == {1}
@@ -96,12 +70,11 @@ def test_anything_but_the_acknowledgement_that_comes_next_is_left_alone(data: by
         completion(1, outputs=1),
         completion(1, outputs=3),
         completion(1, observed=1),
-        struct.pack("<Biiiii", 85, 1, 1, 2, 0, 0) + bytes(12),
+        struct.pack("<Biiiii", DONE, 1, 1, 2, 0, 0) + bytes(12),
     ],
 )
 def test_anything_but_the_completion_that_comes_next_is_left_alone(data: bytes) -> None:
     way, outgoing = way_of()
-    way.begin(0.0)
     assert way.take(ack(1))
     assert not way.take(data)
     assert len(outgoing) == 1
@@ -113,7 +86,6 @@ def test_anything_but_the_completion_that_comes_next_is_left_alone(data: bytes) 
 @pytest.mark.parametrize("came", range(6))
 def test_where_it_stands_is_what_has_come(came: int, pipelining: bool) -> None:
     way, _ = way_of(3, pipelining=pipelining)
-    way.begin(0.0)
     for data in [*(ack(at) for at in (1, 2, 3)), *(completion(at) for at in (1, 2, 3))][:came]:
         assert way.take(data)
     assert not way.arrived
@@ -121,16 +93,6 @@ def test_where_it_stands_is_what_has_come(came: int, pipelining: bool) -> None:
     assert [vote.agent_id for vote in way.unsent] == [1, 2, 3][sent:]
     assert way.unacknowledged == {1, 2, 3} & set(range(came + 1, sent + 1))
     assert sorted(way.completions) == list(range(1, came - 2))
-
-
-def test_the_next_step_knows_nothing_of_the_last() -> None:
-    way, _ = way_of()
-    for _ in range(2):
-        way.begin(0.0)
-        assert way.take(ack(1))
-        kept = way.completions
-        assert kept == {}
-        assert way.take(completion(1))
 
 
 @BOTH
@@ -147,14 +109,12 @@ def test_steps_in_calm_weather_are_straight_and_what_they_bring_is_the_callers_o
     kept = []
     for number in range(5):
         inputs = {name: np.array([number / 64, at / 64], np.float32) for at, name in enumerate(names)}
-        exchange = client.conversation.step(inputs)
-        client.begin(exchange)
+        client.begin(client.conversation.step(inputs))
         # The very first step measures how much time one takes.
         assert (machine.straight is not None) is (number > 0)
         while not client.finished:
             pair.advance(until=pair.now + 10)
         outcome = client.outcome()
-        assert machine.straight is None
         for name in names:
             values = np.concatenate([outcome[name].outputs, outcome[name].infos])
             np.testing.assert_array_equal(values, expected(inputs[name], number + 1, 4, seed=7))
@@ -167,18 +127,76 @@ def test_steps_in_calm_weather_are_straight_and_what_they_bring_is_the_callers_o
 
 @BOTH
 def test_a_completion_of_a_straight_step_is_known_again_when_it_comes_twice(profile: Profile) -> None:
-    doubled = False
+    player = Player(profile)
+    player.begin(2)
+    player.once(DONE, 1, behind=0.01)
+    player.step()
+    player.pair.settle(0.1)
+    assert player.told(1) == ""
+    assert "late or twice" in player.talk.take_notices()[0].text
 
-    def fault(datagram: Datagram) -> Iterable[float]:
-        return (0.0, 0.01) if doubled and not datagram.to_server and datagram.data[0] == 85 else (0.0,)
 
-    pair = Pair(SyntheticWorld(2, 3, 1), profile, fault=fault)
-    client = pair.client(profile).connect()
-    client.do(client.conversation.register(["agent"]))
-    client.do(client.conversation.reset(7))
-    for number in range(4):
-        doubled = number == 2
-        client.do(client.conversation.step({"agent": [number / 8, 0.0]}))
-        pair.settle(0.1)
-    assert "late or twice" in client.conversation.take_notices()[0].text
-    assert client.do(client.conversation.audit()) == ""
+@BOTH
+def test_what_an_episode_asks_beside_its_steps_are_four_looks_at_the_clock(profile: Profile) -> None:
+    player, steps = Player(profile), 20
+    assert player.episode(3) == ""
+    before = len(player.pair.sent)
+    assert player.episode(steps, seed=8) == ""
+    codes = [datagram.data[0] for datagram in player.pair.sent[before:] if datagram.to_server]
+    assert codes.count(Code.GET_VALUE) == 4
+    seeded = [Code.SET_VALUE] if profile is NERD else []
+    assert codes[: len(seeded) + 2] == [*seeded, Code.GET_VALUE, Code.RESET_SIMULATION]
+    assert len(codes) == 4 + len(seeded) + 2 + 2 * steps
+
+
+@BOTH
+@pytest.mark.parametrize("one_way", [0.13, 0.3])
+def test_a_step_takes_one_round_trip(profile: Profile, one_way: float) -> None:
+    """Also where that is longer than the shortest silence that is acted upon."""
+    player = Player(profile, fault=lambda _: (one_way,))
+    player.begin(1)
+    assert max(player.steps(18)) < 2.2 * one_way
+    assert player.told(0) == ""
+    assert not player.machine.disturbed
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [3, 8])
+def test_votes_and_completions_that_go_one_by_one_over_a_slow_line_meet_no_silence(
+    profile: Profile, agents: int
+) -> None:
+    """Each takes its round trip; all of them together take longer than any silence may last."""
+    player = Player(profile, agents)
+    player.pair.fault = lambda _: (0.03,)
+    for guarded in (False, True):
+        player.reset()
+        player.machine.guarded = guarded
+        assert player.told(3) == ""
+    assert not player.machine.disturbed
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 3])
+def test_a_way_whose_round_trips_look_like_silence_costs_time_and_no_step(
+    profile: Profile, agents: int
+) -> None:
+    way = 0.2
+    # Time for what takes a silence for a loss at first, and reads all values back.
+    player = Player(profile, agents, limits=Limits(step=20.0))
+    player.pair.fault = lambda _: (way,)
+    player.reset()
+    took = player.steps(12)
+    assert player.told(0) == ""
+    assert player.sent(Code.NEXT_SIMULATION_STEP) == agents * len(took)
+    assert max(took[2:]) < 2 * way * (10 + agents)
+    if agents > 1:
+        # By then answers have told how far it is, and nothing was late for a while.
+        assert took[-1] < 2 * way * (4 + agents)
+
+
+@BOTH
+def test_a_server_nearby_is_not_waited_for_any_longer_than_the_shortest_silence(profile: Profile) -> None:
+    """An INIT that was sent twice does not tell which one was answered: the next question tells."""
+    lost = 1 if profile is NERD else 2
+    player = Player(profile, fault=lambda datagram: () if datagram.number < lost else PROMPT)
+    assert player.machine.patience == profile.patience
