@@ -36,7 +36,7 @@ LIMITS: Final = Limits(connect=10, query=2, listing=4, step=6, reset=8)
 class Player:
     """One session with all agents of a simulator. Each step of an episode has inputs that no other one has.
 
-    ``fault``: what the network does from the first datagram on. ``pair``: makes the network.
+    ``taken``: it takes so many only. ``fault``: what the network does from the first datagram on. ``pair``: makes it.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Player:
         profile: Profile,
         agents: int = 1,
         *,
+        taken: int | None = None,
         outputs: int = 3,
         limits: Limits = LIMITS,
         draw: int = 0,
@@ -51,9 +52,10 @@ class Player:
         pair: Callable[..., Pair] = Pair,
     ) -> None:
         self.profile = profile
-        self.names = tuple(f"agent{at}" for at in range(agents))
+        everyone = tuple(f"agent{at}" for at in range(agents))
+        self.names = everyone[:taken]
         self.outputs = outputs
-        self.pair = pair(SyntheticWorld(1, outputs, names=self.names), profile, fault=fault)
+        self.pair = pair(SyntheticWorld(1, outputs, names=everyone), profile, fault=fault)
         self.client: Client = self.pair.client(profile, limits=limits, draw=draw).connect()
         self.talk: Any = self.client.conversation
         self.client.do(self.talk.register(self.names))
