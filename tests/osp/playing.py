@@ -177,10 +177,10 @@ class Player:
 
     def meets(self, *fates: tuple[bytes, Iterable[float]]) -> list[tuple[bytes, Iterable[float]]]:
         """The next datagram that begins so is delayed so, one kind after the other; returns those that are left."""
-        left = list(fates)
+        left, usual = list(fates), self.pair.fault
 
         def fault(datagram: Datagram) -> Iterable[float]:
-            return left.pop(0)[1] if left and datagram.data.startswith(left[0][0]) else PROMPT
+            return left.pop(0)[1] if left and datagram.data.startswith(left[0][0]) else usual(datagram)
 
         self.pair.fault = fault
         return left

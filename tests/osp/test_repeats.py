@@ -1,0 +1,548 @@
+"""Networks that repeat datagrams: what that costs, and what it must not hide.
+
+A vote that comes twice may be counted twice: a step then runs too early, or one too many does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ospbridge.errors import OspBridgeError, StepUncertain
+from ospbridge.osp.client.clock import SIMULATION_TIME
+from ospbridge.osp.client.notices import WorldReset
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import ResetSimulationAck
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step.holding import SHORTEST
+from ospbridge.osp.step.lateness import RULE
+from ospbridge.osp.step.overcounting import TOLD_WITHIN
+from tests.osp.pair import Datagram, no_fault
+from tests.osp.playing import BOTH, COUNTED, DONE, LOST, PROMPT, RESETS, VOTE, Player, thinks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ASKED, TAKEN = Code.RESET_SIMULATION, Code.RESET_SIMULATION_ACK
+Fates = tuple[tuple[bytes, tuple[float, ...]], ...]
+
+
+def told_of_a_reset(player: Player) -> bool:
+    return any(isinstance(notice, WorldReset) for notice in player.talk.take_notices())
+
+
+# --- votes of steps ------------------------------------------------------------------------------------------------
+
+
+def acknowledges_last(player: Player) -> None:
+    """The answer to the last vote comes behind what the step brought, and the session is used to it."""
+    last = bytes((COUNTED, len(player.names)))
+    player.pair.fault = lambda datagram: (5e-4,) if datagram.data.startswith(last) else PROMPT
+    player.begin(RULE + 3)
+
+
+def queueing(player: Player) -> None:
+    """The world steps when a vote of each agent is there, and keeps what came beyond that for its next steps."""
+    server: Any = player.pair.server
+    run = server._run_step
+    queues: dict[Any, deque[Any]] = {control: deque() for control in server.controls}
+    known: list[Any] = []
+
+    def settle() -> None:
+        if not server.step_votes:
+            for queue in queues.values():
+                queue.clear()
+            known.clear()
+        for vote in server.step_votes[len(known) :]:
+            known.append(vote)
+            queues[vote[1]].append((vote, vote[1].agent.inputs.copy()))
+        server.due = bool(server.reset_votes) or all(queues.values())
+
+    def step(now: float) -> None:
+        taken = [queue.popleft() for queue in queues.values()]
+        for control, (_, inputs) in zip(queues, taken, strict=True):
+            control.agent.inputs[:] = inputs
+        server.step_votes = [vote for vote, _ in taken]
+        run(now)
+        known[:] = [vote for queue in queues.values() for vote, _ in queue]
+        server.step_votes = list(known)
+        server.due = all(queues.values())
+
+    server.settle = settle
+    server._run_step = step
+
+
+def vote(agent: int, *delays: float) -> Fates:
+    return ((bytes((VOTE, agent)), delays),)
+
+
+def answer(agent: int, *delays: float) -> Fates:
+    return ((bytes((COUNTED, agent)), delays),)
+
+
+def happenings() -> Iterable[tuple[str, float, int, Fates]]:
+    """The simulator, seconds that its steps take, agents, and what happens to the datagrams of one step."""
+    # A last vote's copy that takes the place of the next one's is another matter (``test_echo``).
+    for agent, behind in [(1, at * 2.5e-5) for at in range(20)] + [(2, at * 1e-4) for at in range(12)]:
+        yield "usual", 0.0, 3, vote(agent, 0.0, behind)
+        yield "acknowledges last", 0.0, 3, vote(agent, 0.0, behind)
+    for server in ("usual", "acknowledges last"):
+        yield from ((server, 0.0, 3, vote(3, 0.0, behind)) for behind in (0.0, 5e-5))
+    for behind in [0.02, 0.06, *[0.0985 + at * 4e-4 for at in range(8)], 0.11]:
+        # It comes once more while the last one is held back.
+        yield from (("usual", 0.0, 3, vote(at, 0.0, behind) + answer(at, 0.0, 0.0)) for at in (1, 2))
+    for behind in (0.02, 0.1, 0.2, 0.24, 0.3, 0.5):
+        # The copy counts for the next step, and its answer is taken for the vote's own.
+        yield from (("usual", 0.0, of, vote(of, 0.0, behind) + answer(of)) for of in (2, 3))
+    for seconds in (0.01, 0.2, 0.6, 1.2):
+        for agent, behind in [(1, 0.0), (2, 0.0), (2, 1.5e-4), (3, 0.0), (3, 0.1)]:
+            yield "usual", seconds, 3, vote(agent, 0.0, behind)
+        for agents in (1, 3):
+            yield from (("usual", seconds, agents, answer(agent)) for agent in range(1, agents + 1))
+            yield from (("usual", seconds, agents, vote(agent)) for agent in range(1, agents + 1))
+        for behind in (0.0, 1e-4, 0.005, 0.1, 0.21):
+            yield "usual", seconds, 1, vote(1, 0.0, behind)
+        # What the step before left behind would run the next one before its last vote is in.
+        yield "usual", seconds, 2, answer(2) + answer(1)
+        yield from (("usual", seconds, 2, vote(2) + answer(1, late)) for late in (0.5, 1.2, 2.0))
+    for agents in (2, 3):
+        for agent, behind in [(1, 0.0), (1, 1.5e-4), (2, 0.0), (2, 0.01)]:
+            yield "queueing", 0.0, agents, vote(agent, 0.0, behind)
+            yield "queueing without values", 0.0, agents, vote(agent, 0.0, behind)
+
+
+CASES = [(at, *case) for case in happenings() for at in ((4,) if case[1] else (1, 2, 5))]
+"""In which step it happens, and the rest."""
+
+
+@pytest.mark.sampled(80)
+@BOTH
+@pytest.mark.parametrize("at, server, seconds, agents, fates", CASES)
+def test_a_vote_that_comes_twice_or_again_is_told_or_did_no_harm(
+    profile: Profile, at: int, server: str, seconds: float, agents: int, fates: Fates
+) -> None:
+    player = Player(profile, agents)
+    if seconds:
+        thinks(player, lambda _: seconds)
+    if "values" in server:
+        player.pair.hide(clock=False, values=True)
+    # Inputs that rise evenly look the same a step later, but for their scale.
+    player.shape = lambda number: number % 7 / 8
+    player.begin(at - 1)
+    if server == "acknowledges last":
+        acknowledges_last(player)
+    if "queueing" in server:
+        queueing(player)
+    left = player.meets(*fates)
+    # Whatever is told is right; what is not told must be true.
+    reason = player.told(12 if "queueing" in server else 4)
+    assert not left or reason
+    # A vote that was lost is given again, and costs no episode.
+    assert not reason or at == 1 or fates not in [vote(agent) for agent in (1, 2, 3)]
+
+
+def repeating(probability: float, seed: int, late: float = 0.0) -> Callable[[Datagram], Iterable[float]]:
+    """So many of the simulator's datagrams come twice."""
+    draw = random.Random(seed)
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        if datagram.to_server or draw.random() >= probability:
+            return PROMPT
+        return (0.0, draw.random() * late)
+
+    return fault
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("probability, late", [(0.1, 0.0), (1.0, 0.0), (0.2, 0.01)])
+def test_a_network_that_repeats_answers_costs_no_step(
+    profile: Profile, agents: int, probability: float, late: float
+) -> None:
+    player = Player(profile, agents)
+    for seed in range(2):
+        player.pair.fault = repeating(probability, seed, late)
+        player.reset()
+        player.steps(20)
+        if late:
+            # What comes twice behind the last step leaves that in doubt.
+            player.pair.fault = no_fault
+            player.pair.settle(0.1)
+        assert player.told(1) == ""
+
+
+@pytest.mark.parametrize("at", [1, 2, 5])
+def test_a_vote_that_ran_a_step_without_the_last_one_is_told_in_that_step(at: int) -> None:
+    player = Player(NERD, 3)
+    player.begin(at - 1)
+    player.once(VOTE, 1)
+    with pytest.raises(StepUncertain, match="counted twice: a step ran before all votes were in"):
+        player.step()
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2])
+def test_a_repeated_answer_is_looked_into_once(profile: Profile, agents: int) -> None:
+    """It costs the time in which the world would move; from then on each step asks one question more."""
+    player = Player(profile, agents)
+    player.begin(2)
+    player.machine.anomaly("a network that disturbs")
+    usual = player.step()
+    player.once(COUNTED, 1)
+    took = player.steps(5)
+    assert sum(seconds >= usual + 0.015 for seconds in took) == 1
+    assert not player.machine.overcounted
+    assert player.told(0) == ""
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2])
+def test_an_acknowledgement_that_comes_steps_later_is_no_second_one(profile: Profile, agents: int) -> None:
+    """Its step was read back, since the completion was lost."""
+    player = Player(profile, agents)
+    player.begin(3)
+    left = player.meets((bytes((COUNTED, agents)), (1.5,)), (bytes((DONE, agents)), LOST))
+    began = player.pair.now
+    player.step()
+    assert not left
+    assert player.pair.now < began + 1.5, "it has not come yet"
+    while player.pair.now < began + 1.6:
+        player.step()
+        player.pair.settle(0.05)
+    assert player.told(2) == ""
+    assert not player.machine.doubles
+
+
+def test_the_last_steps_votes_are_in_doubt_at_the_end_of_an_episode() -> None:
+    """No later step tells whether the copy was counted; nor does the audit of one that only the next step could know."""
+    for agent, told in ((1, "a vote of the latest step was acknowledged twice"), (2, "")):
+        player = Player(NERD, 2)
+        player.begin(3)
+        player.once(COUNTED, agent)
+        player.step()
+        assert told in player.audit()
+        assert player.machine.overcounted
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.01, 0.2, 1.2])
+@pytest.mark.parametrize("behind", [0.0, 0.005])
+def test_the_copy_of_a_last_vote_of_a_single_agent_is_told_at_the_end_of_the_episode(
+    profile: Profile, seconds: float, behind: float
+) -> None:
+    player = Player(profile)
+    thinks(player, lambda _: seconds)
+    player.begin(3)
+    player.once(VOTE, 1, behind=behind)
+    player.step()
+    reason = player.audit()
+    player.pair.settle()
+    if not reason:
+        player.verify()
+
+
+@BOTH
+@pytest.mark.parametrize("answers", [0, 2])
+def test_a_server_that_answers_nothing_between_two_votes_leaves_the_step_in_doubt(
+    profile: Profile, answers: int
+) -> None:
+    """Or nothing more, behind so many answers."""
+    player = Player(profile, 2)
+    player.begin(3)
+    player.once(COUNTED, 2)
+    player.step()
+    pending, left = [0], [answers]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code = datagram.data[0]
+        pending[0] = (pending[0] + (code == VOTE)) % 2
+        if code == Code.GET_VALUE and pending[0]:
+            left[0] -= 1
+            return PROMPT if left[0] >= 0 else LOST
+        return PROMPT
+
+    player.pair.fault = fault
+    with pytest.raises(StepUncertain, match="counted twice"):
+        player.step()
+    assert not player.machine.lateness.answers_between_votes
+
+
+def test_a_server_that_answers_nothing_behind_a_vote_that_came_twice_leaves_the_next_step_in_doubt() -> None:
+    player = Player(NERD)
+    player.begin(3)
+    player.once(COUNTED, 1)
+    player.step()
+    player.pair.fault = lambda datagram: LOST if datagram.data[0] == Code.GET_VALUE else PROMPT
+    with pytest.raises(StepUncertain, match="what came of it cannot be asked"):
+        player.step()
+
+
+@BOTH
+def test_a_last_vote_that_is_held_back_behind_a_silence_is_given_when_the_others_are_counted(
+    profile: Profile,
+) -> None:
+    player = Player(profile, 3)
+    player.begin(3)
+    player.machine.lateness.repeats = True
+    left = player.meets(*answer(1, 0.3))
+    assert player.told(4) == ""
+    assert not left
+
+
+def test_what_comes_twice_again_and_again_while_the_last_vote_is_held_back_leaves_the_step_in_doubt() -> None:
+    player = Player(NERD, 3)
+    player.begin(3)
+    player.meets(*answer(1, 0.0, *(at * SHORTEST / 2.0 for at in range(40))))
+    with pytest.raises(StepUncertain, match="counted twice"):
+        player.step()
+
+
+@BOTH
+def test_a_reset_that_is_told_of_while_the_last_vote_is_held_back_says_nothing_of_a_step_that_ran(
+    profile: Profile,
+) -> None:
+    player = Player(profile, 2)
+    player.begin(3)
+    player.once(COUNTED, 1)
+    player.step()
+    completed = bytes([profile.reset_completed])
+    player.pair.at(player.pair.now + SHORTEST / 2.0, lambda: player.pair.answer(player.client, completed))
+    with pytest.raises(StepUncertain, match="the step may have run before all votes were in"):
+        player.step()
+    assert told_of_a_reset(player)
+
+
+@pytest.mark.parametrize("shows", ["the same", "nothing", "noise"])
+def test_an_agent_that_may_lag_is_doubted_where_the_simulator_does_not_show_which_inputs_it_has(
+    shows: str,
+) -> None:
+    player, noise = Player(NERD, 2), random.Random(1)
+    variables = player.pair.server.repository.variables
+    if shows == "the same":
+        player.shape = lambda _: 0.25
+    elif shows == "nothing":
+        player.pair.hide(clock=False, values=True)
+    else:
+        for name in [name for name in variables if name.startswith("/Sim/")]:
+            variables[name] = replace(variables[name], read=lambda: str(noise.random()))
+    player.begin(3)
+    player.once(COUNTED, 1)
+    # For as long as it is given the same there is no doubt.
+    reason = player.told(2 * TOLD_WITHIN)
+    assert ("does not show which inputs it has" in reason) is (shows != "the same")
+
+
+# --- completions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock, lost", [(True, DONE), (False, VOTE), (False, DONE)])
+@pytest.mark.parametrize("before", [1, 2, 100])
+def test_an_older_completion_that_comes_twice_is_never_this_step_s(
+    before: int, lost: Code, *, clock: bool
+) -> None:
+    """It arrives before the acknowledgement of this vote, and one datagram of this step is lost."""
+    player = Player(DOCUMENT)
+    player.pair.hide(clock=not clock, values=True)
+    player.begin(before + 3)
+    kept = [d.data for d in player.pair.sent if d.data[0] == DONE]
+    player.pair.fault = lambda datagram: LOST if datagram.data[0] == lost else PROMPT
+    player.begin_step()
+    player.pair.answer(player.client, kept[-1 - before])
+    while not player.client.finished:
+        player.pair.advance(until=player.pair.now + 100.0)
+    with pytest.raises(OspBridgeError):
+        player.client.outcome()
+
+
+# --- resets --------------------------------------------------------------------------------------------------------
+
+
+def twice(player: Player, *codes: Code, behind: float = 0.0) -> None:
+    """From here on these datagrams come once more, so many seconds later."""
+    player.pair.fault = lambda datagram: (0.0, behind) if datagram.data[0] in codes else PROMPT
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "codes", [(ASKED,), (TAKEN,), RESETS, (ASKED, TAKEN, *RESETS)], ids=["vote", "count", "end", "all"]
+)
+@pytest.mark.parametrize("behind", [0.0, 2e-4])
+def test_a_reset_that_comes_twice_before_the_first_step_is_nobody_else_s(
+    profile: Profile, codes: tuple[Code, ...], behind: float
+) -> None:
+    player = Player(profile)
+    for seed in range(1, 4):
+        twice(player, *codes, behind=behind)
+        player.reset(seed)
+        player.pair.settle(0.01)
+        player.pair.fault = no_fault
+        assert player.told(4) == ""
+        assert not told_of_a_reset(player)
+
+
+@BOTH
+@pytest.mark.parametrize("codes", [(), (TAKEN,), RESETS], ids=["nothing", "count", "end"])
+def test_once_the_episode_has_begun_a_reset_is_somebody_else_s(
+    profile: Profile, codes: tuple[Code, ...]
+) -> None:
+    player = Player(profile)
+    twice(player, *codes)
+    player.reset()
+    player.pair.fault = no_fault
+    player.step()
+    assert not told_of_a_reset(player)
+    player.pair.answer(player.client, ResetSimulationAck().encode(end=profile.end_marker))
+    player.pair.answer(player.client, bytes([profile.reset_completed]))
+    player.pair.settle(0.1)
+    assert told_of_a_reset(player)
+
+
+@BOTH
+@pytest.mark.parametrize("copies", [1, 2])
+def test_before_the_first_step_so_is_one_more_than_came_twice(profile: Profile, copies: int) -> None:
+    player = Player(profile)
+    player.reset()
+    for _ in range(copies):
+        player.pair.answer(player.client, bytes([profile.reset_completed]))
+    player.pair.settle(0.1)
+    assert told_of_a_reset(player) == (copies > 1)
+
+
+@BOTH
+@pytest.mark.parametrize("behind", [1e-3, 1.1e-3, 0.03])
+def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
+    profile: Profile, behind: float
+) -> None:
+    player = Player(profile)
+    player.begin(1)
+    # That this clock is zeroed was not seen before.
+    twice(player, *RESETS, behind=behind)
+    player.reset()
+    player.steps(2)
+    player.pair.settle(max(behind - 1e-3, 0.0))
+    player.steps(2)
+    player.pair.settle(0.1)
+    assert player.told(2) == ""
+    assert not told_of_a_reset(player)
+
+
+def rounded(player: Player) -> None:
+    """The clock prints two decimals, as few as a step needs."""
+    variables, clock = player.pair.server.repository.variables, player.pair.server.clock
+    variables[SIMULATION_TIME] = replace(variables[SIMULATION_TIME], read=lambda: f"{clock.time:.2f}")
+
+
+def going_on(player: Player) -> None:
+    """The clock goes on through resets, and stands at 0 before the first one."""
+    player.pair.server.clock.restart = lambda: None  # type: ignore[method-assign]
+
+
+def numbered_anew(player: Player) -> None:
+    """The clock's local id is unknown behind a reset."""
+    for handler in player.pair.server._handlers.values():
+        values: list[Any] = handler.values
+        values[:] = [None] * (len(values) + 10)
+        handler.value_ids.clear()
+
+
+def set_since(player: Player) -> None:
+    """A variable was set, which may say how long steps take."""
+    player.client.do(player.talk.set("/Simulation/RandomizeSeedAtReset", "F"))
+
+
+def usual(_: Player) -> None:
+    pass
+
+
+@pytest.mark.sampled(14)
+@BOTH
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize(
+    "kind, episodes, then",
+    [
+        (usual, 2, usual),
+        (rounded, 2, usual),
+        (going_on, 1, usual),
+        (going_on, 2, usual),
+        (usual, 2, numbered_anew),
+        (usual, 2, set_since),
+    ],
+)
+def test_a_reset_by_others_is_told_whatever_becomes_of_the_clock(
+    profile: Profile,
+    kind: Callable[[Player], None],
+    episodes: int,
+    then: Callable[[Player], None],
+    steps: int,
+) -> None:
+    player = Player(profile)
+    kind(player)
+    for _ in range(episodes):
+        player.begin(5)
+    player.pair.server._run_reset(player.pair.now)
+    player.pair.flush_server()
+    player.pair.settle(0.1)
+    then(player)
+    player.steps(steps)
+    assert player.audit() == ""
+    assert told_of_a_reset(player)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_reset_by_somebody_who_controls_nothing_is_told_and_disturbs_nothing(steps: int) -> None:
+    player = Player(NERD)
+    player.begin(3)
+    other = player.pair.client(NERD).connect()
+    player.pair.to_handler(bytes([ASKED, 0, 0, 0, 0]), other.conversation.handler.port, other.address)
+    player.pair.settle(0.1)
+    player.steps(steps)
+    assert player.audit() == ""
+    assert told_of_a_reset(player)
+    assert not player.machine.guarded
+    assert player.episode(3) == ""
+    assert not told_of_a_reset(player)
+
+
+@pytest.mark.parametrize("behind", [2.1e-4, 2.8e-4])
+def test_a_first_step_that_a_reset_undoes_which_comes_twice_is_not_believed(behind: float) -> None:
+    """The copy arrives behind the reset, while the first vote is on its way or its completion comes back."""
+    player = Player(DOCUMENT)
+    twice(player, ASKED, behind=behind)
+    player.reset()
+    began = player.pair.now
+    with pytest.raises(StepUncertain, match="the world was reset in the middle of it") as caught:
+        player.step()
+    assert caught.value.by_network
+    assert player.pair.now - began < 1.0
+    assert player.machine.clock.available
+
+
+@pytest.mark.sampled(20)
+@BOTH
+@pytest.mark.parametrize("behind", [at / 10 for at in range(3, 60)])
+def test_no_copy_of_a_reset_undoes_a_first_step_unnoticed_that_is_read_back(
+    profile: Profile, behind: float
+) -> None:
+    """The step's completion is lost, answers are slow, and the copy comes while values are read in its place."""
+    player, lost = Player(profile), [1]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code = datagram.data[0]
+        if code == DONE and lost:
+            lost.clear()
+            return LOST
+        if code == Code.VALUE:
+            return (0.2,)
+        return (0.0, behind) if code == ASKED else PROMPT
+
+    player.pair.fault = fault
+    player.reset()
+    with suppress(StepUncertain):
+        player.steps(4)
+        if not player.audit() and not told_of_a_reset(player):
+            player.verify()
