@@ -21,10 +21,11 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.messages import ResetSimulation
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Client, Pair
+from tests.osp.pair import Client, Hang, Pair
+from tests.osp.playing import BOTH, DONE, LOST, PROMPT, RESETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,19 +39,21 @@ PHASES = range(14)
 """How many things happen on the network between the begin of our exchange and what the other client does."""
 ONE, TWO = np.array([0.25], np.float32), np.array([0.5], np.float32)
 
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 in_each_phase = pytest.mark.parametrize("phase", PHASES)
 
 
-def scene(profile: Profile) -> tuple[Pair, Client, Client]:
-    """Ours controls "mine", the other "theirs"; the world was reset and made one step."""
+def scene(
+    profile: Profile, *, limits: Limits = LIMITS, begun: bool = True
+) -> tuple[Pair, Client, Client]:
+    """Ours controls "mine", the other "theirs"; ``begun``: the world was reset and made one step."""
     pair = Pair(SyntheticWorld(1, 2, names=["mine", "theirs"]), profile)
-    ours, other = (pair.client(profile, limits=LIMITS).connect() for _ in range(2))
+    ours, other = (pair.client(profile, limits=limits).connect() for _ in range(2))
     ours.do(ours.conversation.register(["mine"]))
     other.do(other.conversation.register(["theirs"]))
     ours.do(ours.conversation.overview())
-    pair.run((ours, ours.conversation.reset(7)), (other, other.conversation.reset(7)))
-    pair.run((ours, our_step(ours)), (other, their_step(other)))
+    if begun:
+        pair.run((ours, ours.conversation.reset(7)), (other, other.conversation.reset(7)))
+        pair.run((ours, our_step(ours)), (other, their_step(other)))
     return pair, ours, other
 
 
@@ -120,7 +123,7 @@ each_exchange = pytest.mark.parametrize("exchange", EXCHANGES)
 # --- vanishing ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(30)
 @BOTH
 @each_exchange
 @in_each_phase
@@ -143,6 +146,7 @@ def test_a_client_that_vanishes_registered_hangs_nobody_and_is_named(
     rejoin(pair, "mine", "theirs")
 
 
+@pytest.mark.sampled(10)
 @BOTH
 @in_each_phase
 def test_a_client_that_vanishes_in_the_middle_of_a_step_it_voted_for_is_named_in_the_next(
@@ -166,6 +170,7 @@ def test_a_client_that_vanishes_in_the_middle_of_a_step_it_voted_for_is_named_in
 # --- leaving ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(16)
 @BOTH
 @pytest.mark.parametrize("voted", [False, True], ids=["without_a_vote", "with_a_vote"])
 @in_each_phase
@@ -200,6 +205,7 @@ def test_a_client_that_ends_in_the_middle_of_our_step_makes_us_believe_nothing_f
     rejoin(pair, "mine", "theirs")
 
 
+@pytest.mark.sampled(10)
 @BOTH
 @in_each_phase
 def test_a_client_that_ends_while_we_reset_leaves_us_with_a_reset_world_or_an_error(
@@ -221,6 +227,7 @@ def test_a_client_that_ends_while_we_reset_leaves_us_with_a_reset_world_or_an_er
 # --- resets and steps of others -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(30)
 @BOTH
 @each_exchange
 @in_each_phase
@@ -243,6 +250,7 @@ def test_a_reset_by_others_in_any_phase_of_ours_is_told(profile: Profile, exchan
         assert isinstance(error, BarrierStuck | StepUncertain | SessionLost)
 
 
+@pytest.mark.sampled(16)
 @BOTH
 @pytest.mark.parametrize("begins", ["we", "they"])
 @in_each_phase
@@ -284,7 +292,7 @@ def test_a_step_fired_between_two_of_ours_is_told_before_the_next(profile: Profi
 # --- restarting the communication ---------------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(30)
 @BOTH
 @each_exchange
 @in_each_phase
@@ -324,3 +332,56 @@ def test_a_restart_while_we_connect_is_waited_out(profile: Profile) -> None:
         except (SessionLost, SimulatorSilent):
             client = pair.client(profile, limits=LIMITS).connect()
         assert len(client.do(client.conversation.overview())) == 2
+
+
+# --- taking their time --------------------------------------------------------------------------------------------
+
+
+def wait(pair: Pair, client: Client, seconds: float) -> bool:
+    """Whether it was done within that time, or before."""
+    until = pair.now + seconds
+    while not client.finished:
+        try:
+            pair.advance(until=until)
+        except Hang:
+            pair.now = until
+            return False
+    return True
+
+
+@BOTH
+def test_a_doubled_completion_is_not_this_steps_though_nothing_was_ever_late_before(profile: Profile) -> None:
+    pair, ours, other = scene(profile, limits=Limits())
+    left = [(0.0, 0.05)]
+    prefix = bytes([DONE, ours.conversation.votes["mine"].agent_id])
+    pair.fault = lambda datagram: left.pop() if left and datagram.data.startswith(prefix) else PROMPT
+    pair.run((ours, our_step(ours)), (other, their_step(other)))
+    assert not left
+    ours.begin(our_step(ours))
+    ran = len(pair.ledger)
+    assert not wait(pair, ours, 20.0)
+    other.begin(their_step(other))
+    assert wait(pair, ours, 20.0)
+    assert len(pair.ledger) == ran + 1
+    assert ours.conversation.machine.clock.available
+    np.testing.assert_array_equal(ours.outcome()["mine"].outputs, expected(ONE, 3, 2, seed=7))
+
+
+@BOTH
+def test_how_late_others_were_in_one_reset_is_not_waited_for_in_the_next(profile: Profile) -> None:
+    pair, ours, other = scene(profile, limits=Limits(), begun=False)
+    ours.begin(ours.conversation.reset(7))
+    assert not wait(pair, ours, 40.0)
+    other.begin(other.conversation.reset(7))
+    for client in (ours, other):
+        assert wait(pair, client, 5.0)
+        client.outcome()
+    pair.run((ours, our_step(ours)), (other, their_step(other)))
+    left = [1, 2]
+    pair.fault = lambda datagram: (
+        LOST if left and not datagram.to_server and datagram.data[0] in RESETS and left.pop() else PROMPT
+    )
+    began = pair.now
+    pair.run((ours, ours.conversation.reset(8)), (other, other.conversation.reset(8)))
+    assert not left
+    assert pair.now - began < 3.0
