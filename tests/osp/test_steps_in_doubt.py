@@ -7,17 +7,12 @@ import pytest
 
 from ospbridge.errors import (
     BarrierStuck,
-    OspBridgeError,
-    OutputsIncomplete,
-    QueryTimeout,
     RemoteProtocolError,
-    SessionEvicted,
     StepUncertain,
 )
-from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
-from ospbridge.osp.client.asking import set_value
+from ospbridge.interface import ValueEntry
 from ospbridge.osp.client.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
-from ospbridge.osp.client.machine import MUTE, ClientMachine
+from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import Notice, WorldReset
 from ospbridge.osp.client.seeding import SEED
 from ospbridge.osp.client.timekeeping import start_clock
@@ -28,7 +23,6 @@ from ospbridge.osp.messages import (
     GetValue,
     Message,
     NextSimulationStepAck,
-    ResetCommunicationAck,
     ResetSimulationAck,
     ResetSimulationCompleted,
     SetValue,
@@ -41,7 +35,6 @@ from ospbridge.osp.messages import (
 )
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
-from ospbridge.osp.step.echo import KEPT, AgentEcho
 from ospbridge.osp.step.votes import Vote
 from tests.osp.stage import SHORT, brought, give, on_stage
 
@@ -197,14 +190,6 @@ def test_a_vote_that_is_never_acknowledged_leaves_the_step_in_doubt() -> None:
     assert machine.vote_outstanding
 
 
-def test_a_world_that_was_reset_in_the_middle_of_a_step_leaves_it_in_doubt() -> None:
-    machine, _ = stepping()
-    silence(machine)
-    give(machine, ResetSimulationCompleted(), at(0))
-    with pytest.raises(StepUncertain, match="the world was reset in the middle of it"):
-        machine.result()
-
-
 def test_so_does_one_whose_reset_the_clock_shows() -> None:
     """It could have been a copy of an earlier reset's end."""
     machine, vote = on_stage(NERD)
@@ -273,20 +258,6 @@ def test_a_step_behind_which_the_clock_cannot_be_read_counts_all_the_same() -> N
         np.testing.assert_array_equal(machine.result().completions[1].outputs, [number])
 
 
-def test_a_session_that_ends_while_a_familiar_completion_is_looked_into_is_told_at_once() -> None:
-    machine, vote = on_stage(NERD)
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    give(machine, ACK, brought(0.5))
-    machine.result()
-    machine.anomaly("a network that disturbs")
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    give(machine, ACK, brought(0.5), at(0.02))
-    assert codes(machine)[-1] is Code.GET_VALUE_IDS
-    give(machine, ResetCommunicationAck())
-    with pytest.raises(SessionEvicted):
-        machine.result()
-
-
 @pytest.mark.parametrize("ago, checked", [(0.0, True), (29.0, True), (31.0, False)])
 def test_a_repeated_completion_is_not_believed_right_behind_a_session_to_which_one_came(
     ago: float, checked: bool
@@ -303,14 +274,6 @@ def test_a_repeated_completion_is_not_believed_right_behind_a_session_to_which_o
     give(machine, ACK, brought(0.5), *[at(0.02)] * checked)
     assert machine.finished != checked
     assert (codes(machine)[-1] is Code.GET_VALUE_IDS) == checked
-
-
-def test_a_session_behind_one_that_met_silence_only_is_not_slower() -> None:
-    before, _ = on_stage(NERD)
-    before.anomaly("a step met silence")
-    machine, _ = on_stage(NERD)
-    machine.learn_from(before.lateness)
-    assert not machine.guarded
 
 
 def test_a_clock_that_a_simulator_did_not_answer_about_once_is_asked_for_again_and_not_for_ever() -> None:
@@ -330,40 +293,6 @@ def test_a_clock_that_a_simulator_did_not_answer_about_once_is_asked_for_again_a
     while not machine.finished:
         give(machine, at(0.5))
     assert machine.clock.base == 0.5
-
-
-def test_a_repository_that_was_silent_before_is_not_asked_how_long_steps_take() -> None:
-    machine, _ = stepping(guarded=True)
-    machine.clock.size = None
-    machine.mute_questions = MUTE
-    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
-    with pytest.raises(StepUncertain, match="not known how long a step takes"):
-        machine.result()
-    assert Code.GET_VALUE_IDS not in codes(machine)
-
-
-def test_a_repository_whose_answer_does_not_arrive_completely_leaves_the_first_step_in_doubt() -> None:
-    machine, _ = stepping(guarded=True)
-    machine.clock.size = None
-    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
-    while not machine.finished:
-        if Code.GET_VALUE_IDS in codes(machine):
-            give(machine, ValueIds(1))
-        else:
-            silence(machine)
-    assert machine.mute_questions == 0
-    with pytest.raises(StepUncertain, match="not known how long a step takes"):
-        machine.result()
-
-
-def test_a_repository_that_is_silent_to_how_long_steps_take_leaves_the_first_one_in_doubt() -> None:
-    machine, _ = stepping(guarded=True)
-    machine.clock.size = None
-    give(machine, ACK, ACK, brought(0.5), *[at(0.01)] * 3)
-    until_the_end(machine)
-    assert machine.mute_questions == 1
-    with pytest.raises(StepUncertain, match="not known how long a step takes"):
-        machine.result()
 
 
 @pytest.mark.parametrize("foreign", [frozenset(), frozenset({"other"})], ids=["alone", "with_others"])
@@ -395,69 +324,6 @@ def test_a_step_in_doubt_for_another_reason_blames_nothing_that_repeats_datagram
     assert "repeats" not in caught.value.hint
 
 
-def test_a_clock_of_few_digits_cannot_tell_one_step_from_two() -> None:
-    clock = StepClock()
-    clock.start(clock.read("0.00"))
-    clock.believe(clock.read("0.01"))
-    clock.forget()
-    clock.start(clock.read("0.00"))
-    for text in ("0.01", "0.02"):
-        assert not clock.as_usual(clock.read(text)), text
-
-
-def test_what_repeats_datagrams_is_not_blamed_for_a_doubt_of_a_later_step() -> None:
-    machine, vote = stepping(guarded=True)
-    give(machine, ACK, ACK, brought(0.5), at(0.01))
-    machine.result()
-    assert machine.doubles
-    assert machine.overcounted
-    machine.overcounted = False  # the world was seen to stand still
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    give(machine, ACK, brought(0.75), *[at(0.03)] * 3)
-    with pytest.raises(StepUncertain) as caught:
-        machine.result()
-    assert not caught.value.by_network
-
-
-def test_what_the_clock_showed_long_ago_ends_no_episode() -> None:
-    """A copy of an answer of the episode before comes in place of the answer."""
-    machine, _ = stepping(guarded=True)
-    machine.anomaly("a network that disturbs")
-    give(machine, ACK, brought(0.5), at(0.73), *[at(0.01)] * 2)
-    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
-
-
-def test_a_seed_leaves_it_known_how_long_steps_take() -> None:
-    machine, _ = on_stage(NERD)
-    machine.clock.size = 0.25
-    machine.values[SEED] = ValueEntry(8, SEED, "Integer")
-    machine.begin(barrier.reset(machine, 7), 0.0)
-    give(machine, SetValueAck(8, 1))
-    assert machine.clock.usual == 0.25
-    machine.interrupt(TimeoutError())
-    machine.begin(set_value(machine, 8, "7"), 0.0)
-    assert machine.clock.usual is None
-
-
-def test_a_clock_that_shows_two_steps_leaves_the_step_in_doubt() -> None:
-    machine, _ = stepping(guarded=True)
-    give(machine, ACK, brought(0.5), at(0.02))
-    with pytest.raises(StepUncertain, match=r"the clock shows 0\.02 s, 1 step was given"):
-        machine.result()
-
-
-def test_a_completion_that_the_clock_disowns_is_waited_for_again() -> None:
-    machine, _ = stepping(guarded=True)
-    machine.disturbed = True
-    give(machine, ACK, brought(0.5), at(0))
-    assert not machine.finished
-    give(machine, brought(0.75))
-    while not machine.finished:
-        silence(machine)
-        give(machine, at(0.01))
-    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.75])
-
-
 def test_two_completions_of_one_step_are_both_not_believed_but_read_back() -> None:
     machine, vote = stepping(guarded=True)
     machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
@@ -485,46 +351,6 @@ def test_completions_and_acknowledgements_of_agents_that_are_not_ours_are_no_par
     give(machine, brought(0.5), at(0.01))
     assert machine.result().completions.keys() == {1}
     assert not machine.doubles
-
-
-def test_an_acknowledgement_that_was_owed_is_not_taken_for_a_second_one() -> None:
-    machine, _ = stepping(guarded=True)
-    machine.owed_acks.add(1)
-    give(machine, ACK, ACK, brought(0.5), at(0.01))
-    assert machine.finished
-    machine.result()
-    assert not machine.owed_acks
-    assert not machine.doubles
-
-
-def test_what_cannot_be_read_back_in_time_leaves_the_step_in_doubt() -> None:
-    machine, _ = stepping(outputs=300)
-    machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
-    whole = StepCompleted(1, np.zeros(300, np.float32), np.empty(0, np.float32)).encode()
-    give(machine, ACK)
-    machine.receive(whole[:1021] + b"x", 0.0)
-    until_the_end(machine)
-    with pytest.raises((QueryTimeout, OutputsIncomplete)) as caught:
-        machine.result()
-    assert machine.suspect == caught.value.message
-
-
-def test_what_nothing_shows_until_the_limit_ends_the_episode() -> None:
-    machine, vote = stepping()
-    give(machine, ACK)
-    answers: dict[Code, list[Message]] = {Code.GET_VALUE: [at(0.01)], Code.GET_VALUE_IDS: [ValueIds(0)]}
-    while not machine.finished:
-        found = [reply for code in codes(machine) for reply in answers.get(code, [])]
-        if found:
-            give(machine, *found)
-        else:
-            silence(machine)
-    with pytest.raises(OutputsIncomplete) as caught:
-        machine.result()
-    machine.begin(barrier.step(machine, [vote]), machine.now)
-    with pytest.raises(StepUncertain, match="cannot be trusted") as again:
-        machine.result()
-    assert caught.value.message in again.value.message
 
 
 def test_a_vote_is_not_sent_again_where_a_question_was_not_answered() -> None:
@@ -556,66 +382,6 @@ def test_a_completion_that_no_step_is_known_of_leaves_those_before_in_doubt() ->
     np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
     assert machine.suspect == "the completion of an earlier step of agent 1 came during a later one"
     assert machine.notices[-1].text == machine.suspect
-
-
-def reading_back(*, sure: bool = False) -> tuple[ClientMachine, AgentEcho]:
-    """A step of 0.5 behind one of 0.25, whose input will be read back. ``sure``: it is known what that looks like."""
-    machine, vote = on_stage(DOCUMENT)
-    machine.anomaly("a network that disturbs")
-    agent = machine.echo.of(vote, as_given=True)
-    agent.found([7])
-    agent.inputs[0].sure = sure
-    agent.remember(np.array([0.25], np.float32))
-    vote.fill([0.5])
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    return machine, agent
-
-
-def test_an_input_that_reads_back_as_no_number_tells_nothing_and_is_not_read_again() -> None:
-    machine, agent = reading_back()
-    give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, "much"), ValueContent(7, "much"))
-    assert machine.result().completions.keys() == {1}
-    assert agent.ids == [None]
-
-
-@pytest.mark.parametrize("text, other", [("0.5", False), ("0.25", True)])
-def test_an_input_that_reads_back_as_anothers_leaves_the_step_in_doubt(text: str, other: bool) -> None:
-    machine, _ = reading_back(sure=True)
-    give(machine, ACK, brought(0.5), at(0.01), ValueContent(7, text), ValueContent(7, text))
-    if other:
-        # It may have been the answer to a question of long ago.
-        assert not machine.finished
-        give(machine, ValueContent(7, text))
-        silence(machine)
-        give(machine, ValueContent(7, text), ValueContent(7, text))
-        with pytest.raises(StepUncertain, match=r"/in of agent 'agent' reads 0\.25, it was given 0\.5"):
-            machine.result()
-    else:
-        assert machine.result().completions.keys() == {1}
-
-
-def test_an_input_that_read_as_anothers_once_leaves_the_step_in_no_doubt() -> None:
-    machine, _ = reading_back(sure=True)
-    give(machine, ACK, brought(0.5), at(0.01), *[ValueContent(7, "0.25")] * 2)
-    silence(machine)
-    give(machine, *[ValueContent(7, "0.5")] * 2)
-    assert machine.result().completions.keys() == {1}
-
-
-def test_of_the_inputs_that_were_given_the_latest_are_remembered() -> None:
-    _, vote = on_stage(NERD)
-    agent = AgentEcho(vote, as_given=False)
-    for number in range(KEPT + 3):
-        agent.remember(np.array([number], np.float32))
-    agent.remember(np.array([3], np.float32))
-    agent.remember(np.array([-1], np.float32))
-    kept = [np.frombuffer(body, np.float32)[0] for body in agent.recent]
-    assert kept == [*range(5, KEPT + 3), 3, -1]
-
-
-def test_the_scale_of_an_input_without_a_range_is_not_taken_for_known() -> None:
-    vote = Vote(AgentInterface(1, "agent", (InterfaceValue("/in", 1.0, 1.0),), (), ()), DOCUMENT)
-    assert AgentEcho(vote, as_given=True).inputs[0].points == []
 
 
 # --- resets --------------------------------------------------------------------------------------------------------
@@ -676,34 +442,6 @@ def test_a_simulator_that_did_not_answer_about_the_seed_once_is_asked_again_by_t
     assert SetValue(3, "8") in sent(machine)
 
 
-def test_a_simulator_that_was_stopped_before_a_sessions_first_reset_is_not_taken_for_one_without_variables() -> (
-    None
-):
-    machine, _ = on_stage(NERD)
-    machine.clock = StepClock()
-    machine.begin(barrier.reset(machine, 7), 0.0)
-    while Code.RESET_SIMULATION not in codes(machine):
-        silence(machine)
-    give(machine, ResetSimulationAck(), ResetSimulationCompleted())
-    give(machine, ValueIds(1), ValueInfo(0, CLOCK, "Double", SIMULATION_TIME))
-    while not machine.finished:
-        give(machine, at(0))
-    assert machine.result() is True
-    sent(machine)
-    machine.begin(barrier.reset(machine, 8), machine.now)
-    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED))
-    assert SetValue(3, "8") in sent(machine)
-
-
-def test_a_simulator_that_never_answers_about_the_seed_is_not_asked_for_ever() -> None:
-    machine = resetting(0, seed=7)
-    machine.mute_questions = MUTE - 1
-    while not machine.seedless:
-        assert machine.deadline is not None
-        machine.handle_timer(machine.deadline)
-    assert Notice(f"{machine.peer} has no variable {SEED}: seeds have no effect") in machine.notices
-
-
 OWN_SEEDS = "/Simulation/RandomizeSeedAtReset"
 
 
@@ -724,23 +462,6 @@ def test_a_simulator_that_is_set_to_draw_its_own_seeds_is_told_of_once(content: 
     *_, question = sent(machine)
     assert isinstance(question, GetValue)
     assert question.value_id == CLOCK, "it was asked once"
-
-
-@pytest.mark.parametrize("answers", [(), (ValueIds(0),), (ValueIds(1), ValueInfo(0, 4, "Bool", OWN_SEEDS))])
-def test_a_simulator_that_does_not_tell_whether_it_draws_its_own_seeds_is_reset_all_the_same(
-    answers: tuple[Message, ...],
-) -> None:
-    machine = resetting(0, seed=7)
-    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 1))
-    give(machine, *answers)
-    while Code.RESET_SIMULATION not in codes(machine):
-        silence(machine)
-        give(machine, at(0))
-    give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0))
-    while not machine.finished:
-        give(machine, at(0))
-    assert machine.result() is True
-    assert not any(OWN_SEEDS in notice.text for notice in machine.notices)
 
 
 def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:
@@ -794,16 +515,6 @@ def test_a_lost_reset_is_voted_for_again_where_nobody_else_controls_an_agent() -
     assert codes(machine).count(Code.RESET_SIMULATION) == 1
     give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0), at(0))
     assert machine.result() is True
-
-
-def test_a_reset_that_never_completes_is_stuck_and_the_episode_in_doubt() -> None:
-    machine = resetting(0.5)
-    machine.clock.value_id = None
-    machine.foreign = frozenset({"other"})
-    until_the_end(machine)
-    with pytest.raises(OspBridgeError):
-        machine.result()
-    assert machine.now <= 2 * SHORT.reset + SHORT.query
 
 
 @pytest.mark.parametrize("answer", [None, AgentOverview(-1)], ids=["silence", "nonsense"])
