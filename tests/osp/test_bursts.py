@@ -297,22 +297,6 @@ def test_a_server_that_sends_a_piece_again_and_again_is_not_listened_to_for_ever
     assert machine.now < 2.0
 
 
-@pytest.mark.parametrize("counting", ["agents", "values"])
-def test_one_list_may_count_from_1_and_another_from_0(counting: str) -> None:
-    machine = ClientMachine(DOCUMENT)
-    agents, values = (Lister(3, first=int(counting == name)) for name in ("agents", "values"))
-
-    def answers(data: bytes) -> list[Message]:
-        return (agents if data[0] == Code.GET_AGENT_OVERVIEW else values).answers(data)
-
-    for _ in range(2):
-        found = run(machine, roster.overview(machine), answers)
-        assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
-        interface = run(machine, roster.agent_info(machine, 1), answers)
-        assert [value.name for value in interface.infos] == ["/value7", "/value8"]
-    assert machine.retries == FROM_ONE - 1
-
-
 def test_a_server_that_numbers_agents_anew_in_each_overview_is_refused() -> None:
     machine, overviews = ClientMachine(DOCUMENT), itertools.count()
 
@@ -371,23 +355,6 @@ def test_texts_of_a_list_that_have_no_end_are_an_error_of_the_server(monkeypatch
     assert sent == 11
     with pytest.raises(RemoteProtocolError, match="11 of 1000000 pieces have more than 1000 characters"):
         machine.result()
-
-
-def test_texts_of_pieces_that_are_kept_back_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as they may be of an index that begins anew with outputs, which then never come."""
-    monkeypatch.setattr(bursts, "MOST_CHARACTERS", 50)
-    machine = ClientMachine(DOCUMENT)
-    replies = [
-        AgentInfo(1, 1, 100, 1, "agent"),
-        AgentInfoNext(0, -1.0, 1.0, "/in"),
-        *(AgentInfoNext(i, -1.0, 1.0, f"/out{i}") for i in range(99)),
-    ]
-    with pytest.raises(RemoteProtocolError, match="more than 50 characters"):
-        run(
-            machine,
-            roster.agent_info(machine, 1),
-            lambda data: replies if data[0] == Code.GET_AGENT_INFO else [],
-        )
 
 
 @pytest.mark.parametrize("of_values", [False, True], ids=["agents", "values"])

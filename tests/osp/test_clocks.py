@@ -166,7 +166,9 @@ def test_a_repository_that_answers_nothing_is_not_asked_again_within_steps(profi
 
 def test_what_a_clock_prints_tells_how_far_it_is_rounded() -> None:
     clock = StepClock()
-    read = [(clock.read(text), clock.resolution) for text in ("0.05", "1.00", "1.25", "1.2345", "1,20", "1e-2")]
+    read = [
+        (clock.read(text), clock.resolution) for text in ("0.05", "1.00", "1.25", "1.2345", "1,20", "1e-2")
+    ]
     assert read == [(0.05, 0.0), (1.0, 0.01), (1.25, 0.01), (1.2345, 0.0), (1.2, 0.01), (0.01, 0.0)]
     assert np.isnan([clock.read("1,234.5"), clock.read("soon")]).all()
 

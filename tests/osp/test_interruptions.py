@@ -170,10 +170,10 @@ def test_a_step_too_many_before_it_is_told(profile: Profile, act: Callable[[Play
     told = "3 steps were given, the clock shows 4"
     assert player.audit() == told
     with pytest.raises(StepUncertain, match=told):
-        player.client.do(player.talk.step(dict.fromkeys(player.talk.votes, [0.25])))
+        player.client.do(player.talk.step({name: [0.25] for name in player.talk.votes}))
     # Until the next episode begins.
     player.client.do(player.talk.reset(8))
-    player.client.do(player.talk.step(dict.fromkeys(player.talk.votes, [0.25])))
+    player.client.do(player.talk.step({name: [0.25] for name in player.talk.votes}))
     assert player.audit() == ""
 
 

@@ -46,7 +46,9 @@ def test_what_is_lost_in_an_episode_that_is_the_one_before_once_more_costs_one_s
 
 @pytest.mark.parametrize("agent", [1, 2, 4])
 @pytest.mark.parametrize("hole", [0.3, 2.0, 4.0])
-def test_a_network_that_is_away_for_seconds_costs_no_episode_of_several_agents(hole: float, agent: int) -> None:
+def test_a_network_that_is_away_for_seconds_costs_no_episode_of_several_agents(
+    hole: float, agent: int
+) -> None:
     """One vote at most is in doubt, where votes go one by one. Nothing arrives from when one was sent."""
     player = Player(NERD, 4, limits=Limits())
     player.begin(3)
@@ -115,7 +117,9 @@ def test_where_values_cannot_be_read_back_a_lost_completion_is_awaited_until_the
     player.reset()
     player.lose([DONE, 1])
     began = player.pair.now
-    with pytest.raises(OutputsIncomplete, match="was lost, and 3 of its values cannot be read back") as caught:
+    with pytest.raises(
+        OutputsIncomplete, match="was lost, and 3 of its values cannot be read back"
+    ) as caught:
         player.step()
     assert "split" not in caught.value.hint
     assert player.pair.now - began == pytest.approx(player.machine.limits.step, abs=1.0)
@@ -142,30 +146,6 @@ def test_reading_back_many_values_over_a_long_way_ends_with_the_time_of_the_step
     assert player.pair.now - began <= limits.step + LAST_WORD + 0.5
 
 
-@BOTH
-def test_a_completion_is_known_again_by_what_is_printed_of_a_double_between_two_float32(
-    profile: Profile,
-) -> None:
-    """It is sent as the one, and its 15 digits are nearer to the other."""
-    player = Player(profile)
-    (agent,) = player.pair.server.world.agents
-    variables = player.pair.server.repository.variables
-    name = "/Sim/agent0/sensor/0"
-
-    def printed() -> str:
-        sent = agent.outputs[0]
-        return f"{(float(sent) + float(np.nextafter(sent, np.float32(-9)))) / 2 - 1e-13:.15g}"
-
-    variables[name] = replace(variables[name], read=printed)
-    player.shape = lambda _: 0.1
-    player.begin(1)
-    assert np.float32(printed()) != agent.outputs[0]
-    left = player.lose([COUNTED, 1])
-    player.steps(4)
-    assert not left
-    assert player.audit() == ""
-
-
 # --- servers that send a completion again until it is acknowledged: none is acknowledged unseen --------------------
 
 
@@ -175,7 +155,9 @@ class Resending:
     ``silent``: the server hears nothing but the acknowledgement of that very completion, until it comes.
     """
 
-    def __init__(self, again: float | None, *, agents: int = 1, clock: bool = True, silent: bool = False) -> None:
+    def __init__(
+        self, again: float | None, *, agents: int = 1, clock: bool = True, silent: bool = False
+    ) -> None:
         self.again = again
         self.silent = silent
         self.player = Player(DOCUMENT, agents, limits=Limits())
@@ -299,7 +281,13 @@ def of(*paths: str, name: str = "/Knee/Angle") -> list[ValueEntry]:
     ],
 )
 def test_a_value_is_an_agents_only_where_it_can_be_nobody_else_s(
-    values: list[ValueEntry], agent: str, names: list[str], others: set[str], found: int | None, *, certain: bool
+    values: list[ValueEntry],
+    agent: str,
+    names: list[str],
+    others: set[str],
+    found: int | None,
+    *,
+    certain: bool,
 ) -> None:
     assert find_interface_values(values, agent, names, others=others, certain=certain) == [found]
 

@@ -14,7 +14,7 @@ from ospbridge.osp.client.asking import LAST_WORD
 from ospbridge.osp.client.notices import Anomaly, WorldReset
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ResetSimulationAck
-from ospbridge.osp.profile import DOCUMENT, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.step.lateness import RULE, Lateness
 from ospbridge.osp.timing import Limits
 from tests.osp.playing import BOTH, DONE, LOST, PROMPT, RESETS, VOTE, Player
@@ -159,29 +159,6 @@ def test_however_long_a_reset_took_a_later_one_whose_completion_is_lost_is_looke
 
 
 @BOTH
-def test_lost_completions_of_resets_do_not_make_a_server_seem_slower_and_slower(profile: Profile) -> None:
-    slow = Slow(profile)
-    for _ in range(8):
-        # The clock stands at 0 before and behind it: nothing shows that it ran.
-        slow.loses = True
-        slow.reset()
-        assert not slow.loses
-    assert slow.machine.lateness.reset_took < 1.0
-
-
-@BOTH
-def test_a_clock_that_no_reset_zeroes_is_no_proof_that_a_first_one_did_not_run(profile: Profile) -> None:
-    slow = Slow(profile)
-    slow.pair.server.clock.restart = lambda: None  # type: ignore[method-assign]  # it goes on through resets
-    slow.begin(3)
-    slow.succeed()
-    slow.loses = True
-    assert slow.reset() < 10.0
-    assert not slow.loses
-    slow.step()
-
-
-@BOTH
 @pytest.mark.parametrize("late", [4.0, 9.0])
 def test_votes_that_were_given_again_bring_two_resets_and_the_episode_begins_behind_both(
     profile: Profile, late: float
@@ -269,23 +246,6 @@ def test_one_that_falls_silent_when_the_limit_has_come_is_given_up_as_soon(
     with pytest.raises(BarrierStuck, match="did not complete within"):
         player.client.do(exchange)
     assert player.pair.now - began < limit + LAST_WORD + 0.1
-
-
-def test_a_simulator_whose_completions_come_behind_its_clock_is_given_more_time_from_then_on() -> None:
-    slow = Slow(DOCUMENT, STEP)
-    slow.begin(1)
-    slow.late = 1.5
-    slow.step()
-    assert slow.machine.lateness.behind == 0.0
-    slow.pair.settle(5.0)
-    assert slow.machine.lateness.behind == pytest.approx(1.5, abs=0.1)
-    slow.notices()
-    slow.reset()
-    for _ in range(3):
-        slow.step()
-        slow.pair.settle(5.0)
-    assert slow.told(0) == ""
-    assert [notice.text for notice in slow.notices() if "came late" in notice.text] == []
 
 
 def test_what_one_session_learned_of_a_simulator_the_next_one_knows() -> None:

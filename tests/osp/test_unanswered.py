@@ -13,14 +13,9 @@ from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.messages import (
-    AgentInfo,
-    AgentInfoNext,
     AgentOverview,
-    AgentOverviewNext,
-    Message,
     RegisterForEventAck,
     ValueIds,
-    ValueInfo,
 )
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
@@ -78,38 +73,12 @@ def test_answers_that_cannot_be_read_are_told_and_shown(
     assert error.hint == WRITES_OTHERWISE
 
 
-@pytest.mark.parametrize(
-    "ask, head, piece",
-    [
-        (roster.overview, AgentOverview(1), AgentOverviewNext(0, 1, "Robot", 1, "R1")),
-        (lambda m: roster.agent_info(m, 1), AgentInfo(1, 1, 0, 0, "R1"), AgentInfoNext(0, -1.0, 1.0, "/in")),
-        (lambda m: listing.list_once(m, ".*"), ValueIds(1), ValueInfo(0, 1, "Double", "/Time")),
-    ],
-    ids=["agents", "interface", "values"],
-)
-def test_pieces_that_cannot_be_read_are_not_said_to_be_lost(
-    ask: Callable[[ClientMachine], Exchange[Any]], head: Message, piece: Message
-) -> None:
-    """Their last text has no zero."""
-    error = error_of(ask, piece.encode()[:-1], head=head.encode())
-    assert "what came is not of OSP 1.1" in error.message
-    assert error.hint == WRITES_OTHERWISE
-
-
 @QUESTIONS
 def test_silence_is_told_as_silence(ask: Callable[[ClientMachine], Exchange[Any]], answer: bytes) -> None:
     del answer
     error = error_of(ask, None)
     assert "not of OSP" not in error.message
     assert error.hint == QueryTimeout.default_hint
-
-
-def test_what_came_before_a_question_is_none_of_its_answers() -> None:
-    def ask(machine: ClientMachine) -> Exchange[Any]:
-        machine.notices.unread("something of long ago", 0.0)
-        return roster.overview(machine)
-
-    assert "long ago" not in error_of(ask, None).message
 
 
 @pytest.mark.parametrize("answer, readable", [(b"\x06\1\0\0\0\1\0\0\0\0", False), (b"\x0b", True)])

@@ -6,24 +6,19 @@ import tempfile
 import traceback
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ospbridge.record.reading import read_recording
-from ospbridge.simulator.synthetic import expected
 from tests.storm.bridge import Work, run
-from tests.storm.lives import INPUTS, OUTPUTS
+from tests.storm.lives import untrue
 from tests.storm.machines import play
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from tests.storm.lives import Episode, Life, Storm
+    from tests.storm.lives import Storm
 
-__all__ = ["faults", "played", "played_by_machines", "untrue"]
-
-NEUTRAL = [0.0] * INPUTS
+__all__ = ["faults", "played", "played_by_machines"]
 
 
 def played(storm: Storm) -> tuple[Work, list[str]]:
@@ -54,49 +49,6 @@ def faults(work: Work) -> Iterator[str]:
     """What did not hold of a whole bridge."""
     yield from untrue(work.lives, work.ledger)
     yield from _not_arrived(work)
-
-
-def untrue(lives: Sequence[Life], ledger: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What is believed of an episode that nothing was told about, and was otherwise."""
-    for life in lives:
-        used = [entry["agents"][life.agent]["inputs"] for entry in ledger]
-        ran: dict[tuple[float, ...], int] = {}
-        for at, inputs in enumerate(used):
-            if ledger[at]["kind"] == "step":
-                ran.setdefault(tuple(inputs), at)
-        for number, episode in enumerate(life.episodes):
-            if episode.ended and not episode.told:
-                for fault in _untrue(episode, used, ran, ledger):
-                    yield f"{life.agent}, episode {number}: {fault}"
-
-
-def _untrue(
-    episode: Episode,
-    used: Sequence[list[float]],
-    ran: Mapping[tuple[float, ...], int],
-    ledger: Sequence[dict[str, Any]],
-) -> Iterator[str]:
-    """What an environment believes of an episode that it was told nothing about, although it was otherwise.
-
-    ``used``: the agent's inputs of each entry of the ledger; ``ran``: where which were first used. What runs between
-    two episodes, when a request is late, belongs to neither.
-    """
-    first = ran.get(tuple(episode.actions[0]))
-    if first is None:
-        yield f"its first step, with {episode.actions[0]}, never ran"
-        return
-    begun: dict[str, Any] = ledger[first - 2] if first >= 2 else {"kind": "nothing"}
-    if begun["kind"] != "reset" or used[first - 1] != NEUTRAL:
-        yield f"its first step was number {ledger[first]['n']}, which no reset and neutral step went before"
-        return
-    for at, action in enumerate([NEUTRAL, *episode.actions]):
-        place = first - 1 + at
-        if place >= len(ledger) or ledger[place]["kind"] != "step" or used[place] != action:
-            yield f"step {at} was given {action}, ran with {used[place] if place < len(ledger) else 'nothing'}"
-            return
-        true = expected(np.array(action, np.float32), at + 1, OUTPUTS, seed=begun["seed"])
-        if episode.observations[at] != true.tolist():
-            yield f"step {at} brought {episode.observations[at]}, it was {true.tolist()}"
 
 
 def _not_arrived(work: Work) -> Iterator[str]:

@@ -1,18 +1,36 @@
-"""What a storm is, and what environments believe of their episodes in it."""
+"""What a storm is, what environments believe of their episodes in it, and what of that is untrue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-__all__ = ["HARSH", "HORIZON", "INPUTS", "MILD", "OUTPUTS", "Episode", "Life", "Storm", "Weather", "inputs"]
+from ospbridge.simulator.synthetic import expected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = [
+    "HARSH",
+    "HORIZON",
+    "INPUTS",
+    "MILD",
+    "OUTPUTS",
+    "Episode",
+    "Life",
+    "Storm",
+    "Weather",
+    "inputs",
+    "untrue",
+]
 
 HORIZON: Final = 20
 """Steps of an episode that nothing ends before."""
 INPUTS: Final = 2
 OUTPUTS: Final = 3
+NEUTRAL: Final = [0.0] * INPUTS
 DIFFERENT: Final = 19_997
 """Inputs of an agent, before one comes again."""
 
@@ -104,3 +122,46 @@ def inputs(number: int) -> list[float]:
     """The inputs of an environment's step: no others of its are the same, for long, and none are neutral."""
     value = np.float32(((number * 37) % DIFFERENT - DIFFERENT / 2) / 10_000)
     return [float(value)] * INPUTS
+
+
+def untrue(lives: Sequence[Life], ledger: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What is believed of an episode that nothing was told about, and was otherwise."""
+    for life in lives:
+        used = [entry["agents"][life.agent]["inputs"] for entry in ledger]
+        ran: dict[tuple[float, ...], int] = {}
+        for at, inputs in enumerate(used):
+            if ledger[at]["kind"] == "step":
+                ran.setdefault(tuple(inputs), at)
+        for number, episode in enumerate(life.episodes):
+            if episode.ended and not episode.told:
+                for fault in _untrue(episode, used, ran, ledger):
+                    yield f"{life.agent}, episode {number}: {fault}"
+
+
+def _untrue(
+    episode: Episode,
+    used: Sequence[list[float]],
+    ran: Mapping[tuple[float, ...], int],
+    ledger: Sequence[dict[str, Any]],
+) -> Iterator[str]:
+    """What an environment believes of an episode that it was told nothing about, although it was otherwise.
+
+    ``used``: the agent's inputs of each entry of the ledger; ``ran``: where which were first used. What runs between
+    two episodes, when a request is late, belongs to neither.
+    """
+    first = ran.get(tuple(episode.actions[0]))
+    if first is None:
+        yield f"its first step, with {episode.actions[0]}, never ran"
+        return
+    begun: dict[str, Any] = ledger[first - 2] if first >= 2 else {"kind": "nothing"}
+    if begun["kind"] != "reset" or used[first - 1] != NEUTRAL:
+        yield f"its first step was number {ledger[first]['n']}, which no reset and neutral step went before"
+        return
+    for at, action in enumerate([NEUTRAL, *episode.actions]):
+        place = first - 1 + at
+        if place >= len(ledger) or ledger[place]["kind"] != "step" or used[place] != action:
+            yield f"step {at} was given {action}, ran with {used[place] if place < len(ledger) else 'nothing'}"
+            return
+        true = expected(np.array(action, np.float32), at + 1, OUTPUTS, seed=begun["seed"])
+        if episode.observations[at] != true.tolist():
+            yield f"step {at} brought {episode.observations[at]}, it was {true.tolist()}"
