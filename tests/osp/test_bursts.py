@@ -238,24 +238,6 @@ def test_the_first_piece_of_a_list_is_acknowledged_before_it_is_asked_for_again(
     assert machine.now - began < DOCUMENT.patience, "it is known by then"
 
 
-@pytest.mark.parametrize("by_kind", [False, True])
-@FROM_0_OR_1
-def test_pieces_of_any_index_are_acknowledged_each(first: int, *, by_kind: bool) -> None:
-    machine = ClientMachine(DOCUMENT)
-    server = Lister(3, first=first, one_by_one=True, by_kind=by_kind)
-    answers = keeping(server)
-    for _ in range(2):
-        assert len(run(machine, roster.overview(machine), answers)) == 3
-        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
-        asked = server.asked
-        found = run(machine, roster.agent_info(machine, 1), answers)
-        names = [value.name for value in (*found.inputs, *found.outputs, *found.infos)]
-        assert names == [f"/value{i}" for i in range(9)]
-        assert server.asked == asked + 1
-        machine.controlled[1] = found
-        assert run(machine, asking.get_value(machine, 1), answers) == "0.5"
-
-
 def test_nobody_is_sent_that_acknowledgement_who_answers_what_is_asked_next() -> None:
     machine, server = ClientMachine(DOCUMENT), Lister(3)
     sent: list[bytes] = []
@@ -313,24 +295,6 @@ def test_a_server_that_numbers_agents_anew_in_each_overview_is_refused() -> None
     with pytest.raises(RemoteProtocolError, match="'agent1' another id in each overview"):
         run(machine, roster.overview(machine), answers)
     assert machine.now < 3.0
-
-
-@pytest.mark.parametrize("lost_in", [1, FROM_ONE - 1])
-def test_a_piece_behind_the_last_alone_is_no_list_that_counts_from_1(lost_in: int) -> None:
-    machine, server = ClientMachine(DOCUMENT, limits=Limits(query=5.0)), Lister(3)
-
-    def answers(data: bytes) -> list[Message]:
-        replies = server.answers(data)
-        if replies and server.asked <= lost_in:
-            stray = AgentOverviewNext(3, 4, "Agent", 1, "another")
-            return [reply for reply in replies if not isinstance(reply, AgentOverviewNext) or reply.index] + [
-                stray
-            ]
-        return replies
-
-    found = run(machine, roster.overview(machine), answers)
-    assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
-    assert not machine.counts_from_one
 
 
 @pytest.mark.parametrize("counts", [(-1, 2, 1), (1, -2, 1), (1, 1, -1)])

@@ -86,13 +86,6 @@ def test_a_clock_with_a_decimal_comma_counts_steps(shown: str) -> None:
     assert pair.play(20) == "20 steps were given, the clock shows 21"
 
 
-def test_six_digits_tell_one_step_among_hundreds() -> None:
-    pair = Odd(NERD, lambda time, _: f"{time:.6f}")
-    assert pair.play(10) == ""
-    pair.shows = lambda time, _: f"{time + 0.01 * (time > 2.0):.6f}"
-    assert pair.play(300) == "300 steps were given, the clock shows 301"
-
-
 @BOTH
 @pytest.mark.parametrize("text", ["0", "7.5"])
 def test_a_clock_that_stands_still_is_done_without(profile: Profile, text: str) -> None:

@@ -301,20 +301,6 @@ def test_completions_may_come_behind_their_values_too(
             assert player.told(0) == ""
 
 
-@BOTH
-def test_a_completion_that_is_doubled_later_says_nothing_of_how_late_others_are(profile: Profile) -> None:
-    player = Player(profile)
-    player.begin(1)
-    for _ in range(2):
-        player.lose([DONE, 1])
-        assert player.step() < 1.0
-        player.pair.settle(8.0)
-        player.once(DONE, 1, behind=0.03)
-        player.step()
-        player.pair.settle(0.5)
-    assert player.machine.lateness.behind == 0.0
-
-
 # --- completions that overtake the acknowledgement of the last vote ------------------------------------------------
 
 BEHIND_ALL: Final = 0.0005

@@ -16,7 +16,6 @@ from ospbridge.errors import (
     OspBridgeError,
     SessionEvicted,
     SessionLost,
-    SimulatorSilent,
     StepUncertain,
 )
 from ospbridge.osp.client.notices import WorldReset
@@ -182,25 +181,6 @@ def test_a_client_that_ends_in_the_middle_of_our_step_makes_us_believe_nothing_f
     rejoin(pair, "mine", "theirs")
 
 
-@pytest.mark.sampled(10)
-@BOTH
-@in_each_phase
-def test_a_client_that_ends_while_we_reset_leaves_us_with_a_reset_world_or_an_error(
-    profile: Profile, phase: int
-) -> None:
-    pair, ours, other = scene(profile)
-    ours.begin(ours.conversation.reset(9))
-    proceed(pair, phase, ours)
-    other.begin(other.conversation.leave())
-    error = finish(pair, ours)
-    finish(pair, other)
-    resets = [entry for entry in pair.ledger if entry["kind"] == "reset"]
-    assert error is None
-    assert len(resets) == 2
-    outcome = ours.do(our_step(ours))["mine"]
-    np.testing.assert_array_equal(outcome.outputs, expected(ONE, 1, 2, seed=resets[-1]["seed"]))
-
-
 # --- resets and steps of others -----------------------------------------------------------------------------
 
 
@@ -294,21 +274,6 @@ def test_a_restart_of_the_communication_in_any_phase_ends_our_session_and_we_rej
         if isinstance(error, SessionEvicted):
             assert "restarted by a client" in error.message
     rejoin(pair, "mine", "theirs")
-
-
-@BOTH
-def test_a_restart_while_we_connect_is_waited_out(profile: Profile) -> None:
-    # F23: an INIT within some 50 ms of a restart is lost, or answered by a handler that is dead at once.
-    for phase in range(6):
-        pair, _, other = scene(profile)
-        other.begin(other.conversation.restart_communication())
-        proceed(pair, phase, other)
-        try:
-            client = pair.client(profile, limits=LIMITS).connect()
-            client.do(client.conversation.overview())
-        except (SessionLost, SimulatorSilent):
-            client = pair.client(profile, limits=LIMITS).connect()
-        assert len(client.do(client.conversation.overview())) == 2
 
 
 # --- taking their time --------------------------------------------------------------------------------------------

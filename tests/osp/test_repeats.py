@@ -17,7 +17,6 @@ from ospbridge.errors import OspBridgeError, StepUncertain
 from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import ResetSimulationAck
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step.lateness import RULE
 from ospbridge.osp.step.overcounting import TOLD_WITHIN
@@ -245,18 +244,6 @@ def test_the_copy_of_a_last_vote_of_a_single_agent_is_told_at_the_end_of_the_epi
         player.verify()
 
 
-@BOTH
-def test_a_last_vote_that_is_held_back_behind_a_silence_is_given_when_the_others_are_counted(
-    profile: Profile,
-) -> None:
-    player = Player(profile, 3)
-    player.begin(3)
-    player.machine.lateness.repeats = True
-    left = player.meets(*answer(1, 0.3))
-    assert player.told(4) == ""
-    assert not left
-
-
 @pytest.mark.parametrize("shows", ["the same", "nothing", "noise"])
 def test_an_agent_that_may_lag_is_doubted_where_the_simulator_does_not_show_which_inputs_it_has(
     shows: str,
@@ -323,23 +310,6 @@ def test_a_reset_that_comes_twice_before_the_first_step_is_nobody_else_s(
         player.pair.fault = no_fault
         assert player.told(4) == ""
         assert not told_of_a_reset(player)
-
-
-@BOTH
-@pytest.mark.parametrize("codes", [(), (TAKEN,), RESETS], ids=["nothing", "count", "end"])
-def test_once_the_episode_has_begun_a_reset_is_somebody_else_s(
-    profile: Profile, codes: tuple[Code, ...]
-) -> None:
-    player = Player(profile)
-    twice(player, *codes)
-    player.reset()
-    player.pair.fault = no_fault
-    player.step()
-    assert not told_of_a_reset(player)
-    player.pair.answer(player.client, ResetSimulationAck().encode(end=profile.end_marker))
-    player.pair.answer(player.client, bytes([profile.reset_completed]))
-    player.pair.settle(0.1)
-    assert told_of_a_reset(player)
 
 
 @BOTH
