@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from ospbridge.cli import main
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.world import WorldAgent
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 
 if TYPE_CHECKING:
@@ -49,26 +48,12 @@ def test_a_trace_that_finds_no_room_is_told_beside_the_output(arena: Served) -> 
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["agents", "--timeout"],
-        ["values", "watch", "/x", "--interval"],
-        ["sim", "--drop"],
-        ["trace", "show", "/dev/null", "--slow"],
-        ["config", "show", "--step-timeout"],
-    ],
-    ids=" ".join,
+    "words", [["agents", "--timeout"], ["sim", "--drop"], ["config", "show", "--step-timeout"]], ids=" ".join
 )
 def test_nan_is_no_number_of_anything(words: list[str]) -> None:
     result = CliRunner().invoke(main, [*words, "nan"])
     assert result.exit_code == 2
     assert f"Invalid value for '{words[-1]}': 'nan' is not a number in the range" in result.stderr
-
-
-def test_an_agent_of_another_client_is_shown_as_taken(arena: Served) -> None:
-    with BlockingSession.connect(arena.address) as other:
-        other.register("robot2")
-        assert [entry["available"] for entry in arena.json("agents")] == [True, False]
 
 
 def test_describe_json_is_exactly_as_promised(serve: Callable[[World], Served]) -> None:
@@ -126,11 +111,6 @@ def test_a_trace_holds_the_datagrams(arena: Served, tmp_path: Path) -> None:
     text = file.read_text()
     assert "INIT_COMMUNICATION" in text
     assert "GET_AGENT_OVERVIEW" in text
-
-
-def test_a_trace_that_cannot_be_written_is_a_bad_setting(arena: Served, tmp_path: Path) -> None:
-    result = arena.run("agents", "--trace", str(tmp_path / "missing" / "file"), exit_code=78)
-    assert "cannot write a trace" in result.stderr
 
 
 def test_looking_leaves_no_connection_behind(arena: Served) -> None:

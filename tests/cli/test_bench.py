@@ -1,68 +1,262 @@
+"""`ospbridge bench`: what each measurement tells as a table, as JSON and as a picture, and how it ends."""
+
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
 
-from ospbridge.cli import main
+from ospbridge.bench.processes import ProgramFailed
+from ospbridge.bench.report import Panel, Quantity, Report, Row
+from ospbridge.cli import bench_all, main
 
-FEW = ["bench", "step", "--steps", "50", "--runs", "1", "--only", "trio", "--inputs", "2", "--outputs", "3"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.testing import Result
+
+SMALL = ["--inputs", "2", "--outputs", "3", "--steps", "10", "--runs", "1"]
+FLOORS = ["blocking floor", "spinning floor"]
+
+
+def bench(*words: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["bench", *words])
+    assert result.exit_code == exit_code, (result.output, result.exception)
+    return result
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("profile", ["document", "nerd"])
-def test_json_has_sizes_and_figures_of_floors_and_subjects(profile: str) -> None:
-    result = CliRunner().invoke(main, [*FEW, "--json", "--profile", profile])
-    assert result.exit_code == 0, result.output
-    figures = json.loads(result.stdout)
-    assert {key: figures[key] for key in ("inputs", "outputs", "steps", "runs", "profile")} == {
-        "inputs": 2,
-        "outputs": 3,
-        "steps": 50,
-        "runs": 1,
-        "profile": profile,
-    }
+def test_json_has_sizes_and_figures_of_floors_and_subjects() -> None:
+    figures = json.loads(bench("step", *SMALL, "--only", "trio", "--json", "--profile", "nerd").stdout)
     assert figures["cores"] >= 1
-    assert [each["name"] for each in figures["subjects"]] == [
-        "blocking floor",
-        "spinning floor",
-        "TrioSession",
-    ]
+    said = {"inputs": 2, "outputs": 3, "steps": 10, "runs": 1, "profile": "nerd"}
+    assert {key: figures[key] for key in said} == said
+    assert [each["name"] for each in figures["subjects"]] == [*FLOORS, "TrioSession"]
     for each in figures["subjects"]:
-        percentiles = {"p50_us", "p90_us", "p99_us"}
-        assert (
-            set(each)
-            == {"name", "steps_per_second", "processor_us", "processor_percent", "ratios", "over_us"}
-            | percentiles
-        )
+        assert set(each) == {
+            *("name", "steps_per_second", "processor_us", "processor_percent", "ratios", "over_us"),
+            *("p50_us", "p90_us", "p99_us"),
+        }
         assert each["p50_us"] <= each["p90_us"] <= each["p99_us"]
-        assert set(each["ratios"]) == {"blocking floor", "spinning floor"}
-
-
-@pytest.mark.loopback
-def test_the_table_has_a_line_for_each_way() -> None:
-    lines = CliRunner().invoke(main, FEW).stdout.splitlines()
-    assert [line.partition("  ")[0] for line in lines] == [
-        "WAY",
-        "blocking floor",
-        "spinning floor",
-        "TrioSession",
-    ]
+        assert list(each["ratios"]) == FLOORS
 
 
 @pytest.mark.loopback
 def test_what_a_scenario_adds_is_told_as_a_difference() -> None:
-    few = ["bench", "step", "--steps", "20", "--runs", "1", "--only", "direct environment, with scenario"]
-    head, *lines = CliRunner().invoke(main, few).stdout.splitlines()
+    only = "direct environment, with scenario"
+    head, *lines = bench("step", "--steps", "20", "--runs", "1", "--only", only).stdout.splitlines()
+    assert head.startswith("WAY ")
     assert head.endswith("us OVER direct environment")
-    assert lines[-1].startswith("direct environment, with scenario")
+    assert lines[-1].startswith(only)
     assert lines[-1].split()[-1][0] in "+-"
-    (figures,) = json.loads(CliRunner().invoke(main, [*few, "--json"]).stdout)["subjects"][-1:]
-    assert list(figures["over_us"]) == ["direct environment"]
+
+
+@pytest.mark.loopback
+def test_agents_are_counted_once_and_ascending() -> None:
+    counts = ["--agents", "2", "--agents", "1", "--agents", "2"]
+    told = json.loads(bench("agents", *counts, *SMALL, "--json").stdout)
+    assert (told["measured"], told["agents"]) == ("agents", "1,2")
+    assert told["subjects"][-1]["name"] == "vector environment, 2 agents"
+    assert set(told["subjects"][-1]["ratios"]) == {*FLOORS, "one agent's", "vector of one's"}
+
+
+@pytest.mark.loopback
+def test_fleet_says_what_each_number_of_simulators_gains() -> None:
+    head, *lines = bench("fleet", "--simulators", "1", "--simulators", "2", *SMALL).stdout.splitlines()
+    assert head.endswith("x one simulator's")
+    assert [line.partition("  ")[0] for line in lines] == [
+        f"{name}, {count}"
+        for count in ("1 simulator", "2 simulators")
+        for name in (*FLOORS, "vector environment")
+    ]
+
+
+@pytest.mark.loopback
+def test_hub_says_what_the_daemon_does_and_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    picture = tmp_path / "hub.svg"
+    result = bench("hub", "--agents", "2", *SMALL, "--json", "--plot", str(picture))
+    told = json.loads(result.stdout)
+    assert told["subjects"][-1]["name"] == "one client, 2 agents"
+    assert told["subjects"][-1]["daemon_us"] > 0.0
+    assert told["subjects"][0]["daemon_us"] is None
+    assert ET.parse(picture).getroot().tag.endswith("svg")
+    assert f"{picture}: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["agents", "--agents", "0"],
+        ["fleet", "--think", "-1"],
+        ["hub", "--steps", "9"],
+        ["hub", "--runs", "0"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_measured_is_a_usage_error(words: list[str]) -> None:
+    assert "Invalid value for" in bench(*words, exit_code=2).stderr
 
 
 def test_a_subject_that_is_none_is_a_usage_error_that_lists_them() -> None:
-    result = CliRunner().invoke(main, ["bench", "step", "--only", "teleport"])
-    assert result.exit_code == 2
-    assert "'teleport' begins no name; there are 'blocking floor', " in result.stderr
+    told = bench("step", "--only", "teleport", exit_code=2).stderr
+    assert "'teleport' begins no name; there are 'blocking floor', " in told
+
+
+# --- all of them ----------------------------------------------------------------------------------------------------
+
+REPORT = Report(
+    "one",
+    "The one",
+    {"runs": 2},
+    (Quantity("p50_us", "P50 us"), Quantity("rate", "RATE", digits=0)),
+    (Row("floor", {"p50_us": 1.25, "rate": 12_345.6}), Row("way", {"p50_us": 2.5}, {"floor": 2.0})),
+    (Panel("time", ("p50_us",)),),
+    notes=("something was left out",),
+    cores=2,
+)
+
+
+def measure_one(*, runs: int, told: Callable[[str], None]) -> Report:
+    assert runs == 2
+    told("way")
+    return REPORT
+
+
+def fail_to_measure(*, runs: int, told: Callable[[str], None]) -> Report:
+    raise ProgramFailed("the responder said nothing")
+
+
+def be_interrupted(*, runs: int, told: Callable[[str], None]) -> Report:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two measurements that are done at once."""
+    here = (__name__, "measure_one")
+    monkeypatch.setattr(bench_all, "MEASUREMENTS", {"one": here, "other": here})
+
+
+def test_all_prints_a_table_with_a_title_for_each_measurement(two: None) -> None:
+    result = bench("all", "--runs", "2")
+    table = [
+        "The one",
+        "WAY    P50 us    RATE  x floor",
+        "floor     1.2  12,346",
+        "way       2.5             2.00",
+    ]
+    assert result.stdout.splitlines() == [*table, "", *table]
+    # The same note twice would tell nothing new.
+    assert result.stderr.splitlines() == ["something was left out"]
+
+
+def test_all_prints_one_json_object(two: None) -> None:
+    for only, count in (([], 2), (["--only", "oth"], 1)):
+        told = bench("all", "--runs", "2", "--json", *only).stdout
+        assert json.loads(told) == {"reports": [REPORT.as_object()] * count}
+
+
+@pytest.mark.parametrize("what, exit_code", [("fail_to_measure", 75), ("be_interrupted", 130)])
+def test_all_prints_what_was_measured_before_something_failed(
+    monkeypatch: pytest.MonkeyPatch, what: str, exit_code: int
+) -> None:
+    functions = {"one": "measure_one", "bad": what, "other": "measure_one"}
+    measurements = {name: (__name__, function) for name, function in functions.items()}
+    monkeypatch.setattr(bench_all, "MEASUREMENTS", measurements)
+    told = bench("all", "--runs", "2", "--json", exit_code=exit_code).stdout
+    assert json.loads(told) == {"reports": [REPORT.as_object()]}
+
+
+def test_all_measures_what_each_subcommand_but_the_longest_measures_by_itself() -> None:
+    from ospbridge.bench.exercise import Exercise
+    from ospbridge.cli.bench import bench as group
+
+    assert set(bench_all.MEASUREMENTS) == set(group.commands) - {"all", "scale", "memory"}
+    for name, (module, *functions) in bench_all.MEASUREMENTS.items():
+        asked = {option.name: option.default for option in group.commands[name].params}
+        for function in functions:
+            parameters = signature(getattr(import_module(module), function)).parameters
+            usual = {each.name: each.default for each in parameters.values()}
+            exercise = usual.pop("exercise", None)
+            if isinstance(exercise, Exercise):
+                usual |= asdict(exercise)
+            # How often `all` measures is told by its own option.
+            assert {"runs", "told"} <= usual.keys()
+            usual |= dict.fromkeys(("runs", "told"))
+            compared = {key: value for key, value in usual.items() if value not in (None, ())}
+            assert {key: asked[key] for key in compared} == compared, name
+
+
+def test_all_measurements_draw_one_picture(two: None, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    picture = tmp_path / "all.png"
+    assert f"{picture}: 2 panels" in bench("all", "--runs", "2", "--plot", str(picture)).stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "picture, code, told",
+    [
+        ("it.pdf", 2, "'it.pdf' says no kind of picture that can be drawn"),
+        ("nowhere/it.png", 78, "cannot write a picture to nowhere/it.png"),
+        ("without.png", 78, "pip install 'ospbridge[plot]'"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, picture: str, code: int, told: str
+) -> None:
+    if picture == "without.png":
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+    else:
+        pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    monkeypatch.setattr(bench_all, "MEASUREMENTS", {"none": ("nothing", "of that name")})
+    result = bench("all", "--plot", picture, exit_code=code)
+    assert told in result.stderr
+    assert "Hint: " in result.stderr
+
+
+@pytest.mark.loopback
+def test_an_interrupted_measurement_ends_what_it_started() -> None:
+    words = ["bench", "hub", "--agents", "2", "--steps", "100000"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ospbridge", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        try:
+            give_up = time.monotonic() + 30.0
+            # By then it measures, with a simulator that was started: what Python asks about the host are children, too.
+            while not any(map(_measures, children := _children(program.pid))) and time.monotonic() < give_up:
+                time.sleep(0.05)
+            program.send_signal(signal.SIGINT)
+            _, errors = program.communicate(timeout=30.0)
+        finally:
+            program.kill()
+    assert children
+    assert program.returncode == 130, errors
+    assert b"Traceback" not in errors
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
+def _measures(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"ospbridge.bench." in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _children(pid: int) -> set[int]:
+    """Not all of them while some begin or end."""
+    with contextlib.suppress(OSError):
+        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return set()

@@ -56,19 +56,6 @@ def test_every_mistake_has_a_line_and_the_exit_code_is_78(tmp_path: Path) -> Non
     ]
 
 
-def test_mistakes_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
-    text = "[[agent]]\n[agent.episode]\nmax_steps = 0\nreward = 'y'\n[agent.action]\nkin = 1\n"
-    file = written(tmp_path, text)
-    told = [line.split(": ")[0] for line in check(file, exit_code=78).stdout.splitlines()]
-    assert told == [f"{file}:{line}" for line in (4, 5, 7)]
-    assert json.loads(check(file, "--json", exit_code=78).stdout)["lines"] == [4, 5, 7]
-
-
-def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
-    file = written(tmp_path, "[[agent]\n")
-    assert "at line 2" in check(file, exit_code=78).stdout
-
-
 def test_json_has_exactly_the_promised_keys(tmp_path: Path) -> None:
     file = written(tmp_path, "[[agent]]\nmatsch = {}\n")
     assert json.loads(check(file, "--json", exit_code=78).stdout) == {
@@ -97,18 +84,6 @@ def test_a_directory_is_told_from_a_file_that_is_missing(
         assert result.exit_code == 78
         assert result.stderr == f"Error: {path} is a directory\nHint: name a TOML file\n"
     assert CliRunner().invoke(main, ["check", "cartpole"]).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    "task, wrong",
-    [
-        ("no_such_module:Task", "No module named 'no_such_module'"),
-        ("ospbridge.task.scenario_task:ScenarioTsk", "did you mean 'ScenarioTask'"),
-        ("ospbridge.task.plain:PlainTask", "does not derive from ScenarioTask"),
-    ],
-)
-def test_a_class_that_cannot_be_used_is_told(tmp_path: Path, task: str, wrong: str) -> None:
-    assert wrong in check(written(tmp_path, f'[[agent]]\ntask = "{task}"\n'), exit_code=78).stdout
 
 
 @pytest.mark.loopback

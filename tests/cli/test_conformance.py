@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,35 +54,3 @@ def test_the_table_says_profile_verdicts_and_their_sum_and_the_trace_what_was_sa
     text = trace.read_text()
     assert "INIT_COMMUNICATION" in text
     assert "D8 codes 75 and 76 are swapped" in text
-
-
-def test_a_trace_that_finds_no_room_is_told_beside_the_output() -> None:
-    with UdpSimulator(ArenaWorld(1), port=0, profile=DOCUMENT) as simulator:
-        result = run(str(simulator.address), "--trace", "/dev/full", "--json")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)
-    assert "trace ended" in result.stderr
-
-
-def test_no_simulator_there_is_exit_code_69_and_two_lines() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    result = run(address)
-    assert result.exit_code == 69
-    error, hint = result.stderr.splitlines()
-    assert error == f"Error: nothing listens at {address} (connection refused)"
-    assert hint.startswith("Hint: ")
-
-
-def test_a_port_that_says_nothing_is_given_up_after_the_timeout() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        result = run(f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "0.3")
-    assert result.exit_code == 69
-    assert "no OSP 1.1 server answered" in result.stderr
-
-
-def test_an_address_that_is_none_is_a_usage_error() -> None:
-    assert run("127.0.0.1:what").exit_code == 2
-    assert run().exit_code == 2

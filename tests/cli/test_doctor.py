@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +10,6 @@ from click.testing import CliRunner
 from ospbridge.cli import main
 from ospbridge.diagnosis import installation, machine
 from ospbridge.diagnosis.checks import well
-from ospbridge.observe.runtime import default_hub
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -20,6 +17,7 @@ from tests.daemon.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from click.testing import Result
 
@@ -99,15 +97,6 @@ def test_a_daemon_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     assert "ospbridge connect" in found["fix"]
 
 
-def test_a_socket_that_is_no_daemon_s_is_a_problem_after_the_timeout() -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mute:
-        default_hub().parent.mkdir(parents=True)
-        mute.bind(str(default_hub()))
-        mute.listen()
-        found = checks("--hub", f"unix:{default_hub()}", "--timeout", "0.3", exit_code=1)
-    assert found[f"daemon unix:{default_hub()}"]["state"] == "problem"
-
-
 def test_a_configuration_is_checked_and_its_simulators_too(simulator: UdpSimulator, tmp_path: Path) -> None:
     file = tmp_path / "connect.toml"
     file.write_text(f'[[simulator]]\nname = "left"\naddress = "{simulator.address}"\n')
@@ -137,23 +126,6 @@ def test_mistakes_of_a_configuration_are_a_problem(tmp_path: Path) -> None:
     assert "colour" in found["detail"]
 
 
-def test_several_mistakes_of_a_configuration_are_told_on_a_line_each(tmp_path: Path) -> None:
-    file = tmp_path / "connect.toml"
-    file.write_text('[[simulator]]\ncolour = "red"\nquorum = 0\n')
-    told = run("--config", str(file))
-    (row,) = [line for line in told.stdout.splitlines() if line.startswith("configuration ")]
-    assert row.endswith(f"{file} has 2 mistakes")
-    lines = [line for line in told.stderr.splitlines() if line.startswith("problem: configuration: line ")]
-    assert [line.split(": ")[2:4] for line in lines] == [
-        ["line 2", "simulator[0].colour"],
-        ["line 3", "simulator[0].quorum"],
-    ]
-
-
-def test_a_configuration_that_is_not_there_is_a_problem() -> None:
-    assert checks("--config", "/no/such/file", exit_code=1)["configuration"]["state"] == "problem"
-
-
 def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,22 +139,6 @@ def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
 def test_wrong_options_are_usage_errors() -> None:
     assert run("--simulator", "127.0.0.1:what").exit_code == 2
     assert run("--timeout", "0").exit_code == 2
-
-
-def test_what_is_said_of_a_dashboard_that_nobody_asked_for_is_a_problem(tmp_path: Path) -> None:
-    file = tmp_path / "connect.toml"
-    file.write_text('[daemon]\ndashboard_host = ["proxy"]\n')
-    found = checks("--config", str(file), exit_code=1)["configuration"]
-    assert "--dashboard-host was given, but no dashboard" in found["detail"]
-
-
-def test_a_token_that_only_the_service_can_read_is_no_problem(tmp_path: Path) -> None:
-    file = tmp_path / "connect.toml"
-    file.write_text(
-        '[daemon]\ndashboard = "0.0.0.0:8464"\ndashboard_token = "/run/credentials/none/dashboard-token"\n'
-        f'[[simulator]]\naddress = "127.0.0.1:{free_port()}"\n'
-    )
-    assert checks("--config", str(file), exit_code=1)["configuration"]["state"] == "ok"
 
 
 def test_a_variable_that_connect_could_not_read_is_a_problem_among_others(

@@ -34,11 +34,6 @@ def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
     assert plain_lines((Column("NAME"),), [("\x1b[2Jevil\n",)])[1] == r"\x1b[2Jevil\n"
 
 
-def test_nor_do_they_by_a_title(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table((Column("NAME"),), [("x",)], title="e\x1b]0;owned\x07")
-    assert capsys.readouterr().out == "e\\x1b]0;owned\\x07\nNAME\nx\n"
-
-
 def test_nor_do_they_by_the_status_of_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "e\x1b[2J"
     _show(

@@ -38,12 +38,6 @@ def test_a_wrong_option_is_a_usage_error_that_says_what_is_right(options: list[s
     assert message in result.stderr
 
 
-def test_a_path_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["plot", str(tmp_path / "absent"), "-o", "p.png"])
-    assert result.exit_code == 2
-    assert "does not exist" in result.stderr
-
-
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

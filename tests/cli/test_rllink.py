@@ -167,13 +167,6 @@ def test_the_actions_are_those_of_the_settings_where_weights_could_be_for_severa
     assert row.removeprefix("actions").strip() == f"{told}, drawn from 4 numbers"
 
 
-def test_a_name_that_would_steer_the_terminal_is_shown_as_it_is(policy: PolicyFile) -> None:
-    sink = Sink(None, policy, env_steps=100)
-    sink._config = SetConfig(1, server="\x1b[2J\nfine")
-    with served(sink) as address:
-        assert "\\x1b[2J\\nfine" in run(address).stdout
-
-
 def test_a_server_behind_tls_is_reached_with_the_files_that_connect_takes(
     policy: PolicyFile, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +20,13 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 STUB = """\
-#!{python}
-import sys
-from pathlib import Path
-here = Path({here!r})
-words = sys.argv[1:]
-with (here / "told").open("a") as told:
-    print(Path(sys.argv[0]).name, *words, file=told)
-if "show" in words:
-    print((here / "shown").read_text())
-fails = here / "fails"
-if fails.exists() and fails.read_text() in words:
-    print("it does not want to", file=sys.stderr)
-    sys.exit(1)
+#!/bin/sh
+here={here}
+echo "${{0##*/}} $*" >>"$here/told"
+case " $* " in *" show "*) cat "$here/shown"; echo ;; esac
+if [ -e "$here/fails" ]; then
+  case " $* " in *" $(cat "$here/fails") "*) echo "it does not want to" >&2; exit 1 ;; esac
+fi
 """
 
 
@@ -64,7 +58,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manager:
     stubs = tmp_path / "bin"
     stubs.mkdir()
     for name in ("systemctl", "systemd-sysusers"):
-        (stubs / name).write_text(STUB.format(python=sys.executable, here=str(tmp_path)))
+        (stubs / name).write_text(STUB.format(here=shlex.quote(str(tmp_path))))
         (stubs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(stubs), prepend=":")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config home"))
@@ -242,11 +236,6 @@ def test_a_configuration_that_is_not_there_is_refused(manager: Manager, tmp_path
         assert "is not there" in run("install", "--user", "--config", str(tmp_path / name), code=78).stderr
 
 
-@pytest.mark.parametrize("name", ["a/b", "", "-a", "a@b", "%i", "x" * 41])
-def test_what_cannot_be_an_instance_is_refused(name: str) -> None:
-    assert "is no name of an instance" in run("status", "--user", f"--instance={name}", code=2).stderr
-
-
 RUNS: dict[str, Any] = {
     "LoadState": "loaded",
     "ActiveState": "active",
@@ -346,11 +335,6 @@ def test_one_daemon_for_all_is_not_installed_beside_one_for_some(
     monkeypatch.setattr(installing, "run", lambda *_: f"{other} loaded active running\n")
     with pytest.raises(UsageError, match=f"{other} runs, and {wanted.unit} would end"):
         wanted.check_alone()
-
-
-@pytest.mark.parametrize("word", ["/usr/bin/a", "a b", "50%", "$a", '"\\', "%%$$", "a;", "\\", '"a"'])
-def test_a_quoted_word_can_be_read_again(word: str) -> None:
-    assert program.unquoted(program.quoted(word)) == word
 
 
 @pytest.mark.parametrize(

@@ -51,17 +51,6 @@ def lose_and_work(*numbers: signal.Signals) -> None:
         time.sleep(0.01)
 
 
-def test_python_alone_loses_a_stop_within_a_callback() -> None:
-    lost = []
-    before = sys.unraisablehook
-    sys.unraisablehook = lambda args: lost.append(args.exc_type)
-    try:
-        lose(signal.SIGINT)
-    finally:
-        sys.unraisablehook = before
-    assert lost == [KeyboardInterrupt]
-
-
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_stop_within_a_callback_is_raised_behind_it(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), heeded(), stoppable():
@@ -72,11 +61,6 @@ def test_a_stop_within_a_callback_is_raised_where_ctrl_c_is_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with pytest.raises(KeyboardInterrupt), heeded(), stoppable():
         lose_and_work(signal.SIGTERM)
-
-
-def test_a_stop_within_each_of_several_callbacks_is_raised_in_the_end() -> None:
-    with pytest.raises(KeyboardInterrupt), heeded():
-        lose_and_work(signal.SIGINT, signal.SIGINT)
 
 
 def test_a_stop_within_a_callback_is_not_made_up_behind_the_command() -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.cli.programs import started
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Served
@@ -39,22 +39,8 @@ def test_an_expression_that_fits_nothing_is_an_error_with_a_way_out(arena: Serve
     assert "no value of" in result.stderr
 
 
-def test_a_broken_expression_is_called_one(arena: Served) -> None:
-    assert "no regular expression" in arena.run("values", "list", "[", exit_code=2).stderr
-
-
 def test_a_value_is_got_exactly_as_promised(arena: Served) -> None:
     assert arena.json("values", "get", SIZE) == {"name": SIZE, "type": "Double", "value": "4"}
-
-
-def test_several_values_are_a_list(arena: Served) -> None:
-    readings = arena.json("values", "get", SIZE, SEED)
-    assert [reading["name"] for reading in readings] == [SIZE, SEED]
-    assert [line.split()[0] for line in arena.run("values", "get", SIZE, SEED).stdout.splitlines()] == [
-        "NAME",
-        SIZE,
-        SEED,
-    ]
 
 
 def test_a_misspelt_value_is_answered_with_the_right_one(arena: Served) -> None:
@@ -93,21 +79,15 @@ def test_watch_prints_each_value_once_while_nothing_changes(arena: Served) -> No
     assert all(set(line) == {"elapsed", "name", "type", "value"} for line in lines)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("profile, number", [("document", signal.SIGTERM), ("nerd", signal.SIGINT)])
 def test_watch_prints_changes_and_ends_when_told_to(arena: Served, number: signal.Signals) -> None:
     command = ["values", "watch", SIZE, "--interval", "0.01", "--simulator", arena.address]
-    with subprocess.Popen(
-        [sys.executable, "-m", "ospbridge", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline().split()[1:] == [SIZE, "4"]
+    with started(*command) as (process, line):
+        assert line.split()[1:] == [SIZE, "4"]
         arena.run("values", "set", SIZE, "6")
+        assert process.stdout is not None
         assert process.stdout.readline().split()[1:] == [SIZE, "6"]
         process.send_signal(number)
-        assert process.wait(10) == 0
-        assert not process.stderr.read()
+        _, errors = process.communicate()
+        assert (process.returncode, errors) == (0, "")
     assert arena.simulator.machine.handlers == 0

@@ -1,0 +1,69 @@
+"""Commands in processes of their own, where signals, exit codes and descriptors are the point."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from ospbridge.errors import OspBridgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WITHIN = 60.0
+"""Seconds in which whatever is waited for has come, on the busiest machine."""
+
+
+@contextmanager
+def started(*words: object, code: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A command, or a program that is given its words, and the first line that it prints. It is killed in the end."""
+    program = ["-c", code] if code else ["-m", "ospbridge"]
+    process = subprocess.Popen(
+        [sys.executable, *program, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + WITHIN
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def in_background(call: Callable[[], object]) -> threading.Thread:
+    """Something that waits for what never comes, until what it waits for ends."""
+
+    def run() -> None:
+        with suppress(OspBridgeError):
+            call()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def asked_on(process: subprocess.Popen[Any]) -> None:
+    """Two signals at once, and then one after the other until it has ended."""
+
+    def ask() -> None:
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        process.send_signal(number)
+    in_background(ask)
