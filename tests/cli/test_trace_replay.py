@@ -61,7 +61,7 @@ def test_it_prints_its_address_tells_what_differs_and_ends_with_0() -> None:
     ) in lines
     assert any(line.endswith("its client left after 1 of its steps and 1 of its resets") for line in lines)
     # Of one client ten differences are told, and the others counted.
-    assert sum("the recording has no GET_VALUE_LIST" in line or "/nothing/" in line for line in lines) >= 9
+    assert sum("the recording has no GET_VALUE_IDS expression '/nothing/" in line for line in lines) == 10
     assert "further differences of this client are only counted" in lines
     assert lines[-1] == "clients: 2, steps: 1, resets: 1, differences from the recording: 15"
 
