@@ -165,7 +165,10 @@ def variables_read() -> set[str]:
     """The variables that the code asks the environment for by their own name."""
     found = set()
     for path in Path(ospbridge.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        if "environ" not in text and "variables" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
             names: list[ast.expr] = []
             if isinstance(node, ast.Call) and ast.unparse(node.func) in _READING:
                 names = node.args[:1]

@@ -98,6 +98,7 @@ def _functions() -> dict[str, list[tuple[ast.Module, Function]]]:
     return found
 
 
+@cache
 def events() -> dict[tuple[str, str, str], Event]:
     """Every event, by section, name and level."""
     found: dict[tuple[str, str, str], Event] = {}

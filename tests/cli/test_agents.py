@@ -92,13 +92,6 @@ def test_describe_takes_a_pattern_that_fits_one_agent(arena: Served) -> None:
     assert arena.json("describe", "*2")["name"] == "robot2"
 
 
-def test_a_pattern_that_fits_several_agents_names_them(arena: Served) -> None:
-    result = arena.run("describe", "robot*", exit_code=2)
-    assert "robot1, robot2" in result.stderr
-    assert "Hint: name one of them" in result.stderr
-    assert not result.stdout
-
-
 def test_a_misspelt_agent_is_answered_with_the_right_one(arena: Served) -> None:
     result = arena.run("describe", "robt2", exit_code=2)
     assert "has no agent 'robt2'; it offers robot1, robot2" in result.stderr

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
-from ospbridge.cli.check import _show
-from ospbridge.envs.checking import Findings
-from ospbridge.interface import Endpoint
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.task.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from click.testing import Result
 
@@ -65,12 +62,6 @@ def test_json_has_exactly_the_promised_keys(tmp_path: Path) -> None:
         "agents": [],
         "unchecked": [],
     }
-
-
-def test_a_file_that_is_not_there_is_told_with_what_ships(tmp_path: Path) -> None:
-    result = check(str(tmp_path / "none.toml"), exit_code=78)
-    assert "there is no file" in result.stderr
-    assert "cartpole" in result.stderr
 
 
 def test_a_directory_is_told_from_a_file_that_is_missing(
@@ -145,24 +136,6 @@ def test_with_a_simulator_values_that_it_could_not_take_are_told(
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("top", ["", "time_step = 1.0\n"])
-@pytest.mark.parametrize("reward", ["1.0", "time"])
-def test_with_a_simulator_a_time_that_counts_single_iterations_is_told_where_it_matters(
-    serve: Callable[[World], Served], tmp_path: Path, top: str, reward: str
-) -> None:
-    served = serve(ArenaWorld(1))
-    served.run("values", "set", "/Simulation/IterationsPerStep", "4")
-    file = written(
-        tmp_path,
-        f'{top}[values]\n"/Simulation/TimeStepSize" = 0.5\n[[agent]]\n[agent.episode]\nreward = "{reward}"\n',
-    )
-    told = served.run("check", file, exit_code=0 if reward == "1.0" else 78).stdout
-    counts = "1 s" if top else "0.5 s"
-    wrong = f"time counts {counts}, a step of the simulator takes 2 s: 4 iterations (say time_step = 2 at the top)"
-    assert (wrong in told) is (reward == "time")
-
-
-@pytest.mark.loopback
 def test_with_a_simulator_the_agents_that_match_are_named(
     serve: Callable[[World], Served], profile: str
 ) -> None:
@@ -172,29 +145,9 @@ def test_with_a_simulator_the_agents_that_match_are_named(
     assert ("not checked: events (/Arena/Bump)" in result.stderr) is (profile == "nerd")
 
 
-@pytest.mark.loopback
-def test_an_event_that_does_not_exist_is_told_where_it_can_be_asked(
-    serve: Callable[[World], Served], tmp_path: Path, profile: str
-) -> None:
-    file = written(tmp_path, '[[agent]]\n[agent.episode]\nterminated_on = ["/Arena/Bumpp"]\n')
-    result = serve(ArenaWorld(1)).run("check", file, exit_code=0 if profile == "nerd" else 78)
-    assert ("agent[0].episode.terminated_on: the simulator has no event '/Arena/Bumpp'" in result.stdout) is (
-        profile == "document"
-    )
-
-
 @pytest.mark.parametrize("option", ["--trace", "--timeout", "--profile"])
 def test_what_is_said_of_a_simulator_needs_one(option: str, tmp_path: Path) -> None:
     value = {"--trace": str(tmp_path / "trace"), "--timeout": "3", "--profile": "nerd"}[option]
     result = check("cartpole", option, value, exit_code=2)
     assert f"{option} was given, but no simulator" in result.stderr
     assert not (tmp_path / "trace").exists()
-
-
-def test_names_of_a_simulator_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    evil, server = "e\x1b[2J", Endpoint("127.0.0.1", 45454)
-    _show(Path("a.toml"), Findings(agents=[evil]), [], server)
-    _show(Path("a.toml"), Findings(mistakes=[f"agent[0].match: there are {evil}"]), [3], server)
-    assert capsys.readouterr().out == (
-        "a.toml: no mistakes; 127.0.0.1:45454 has e\\x1b[2J\na.toml:3: agent[0].match: there are e\\x1b[2J\n"
-    )

@@ -120,15 +120,6 @@ def test_origins_are_told_if_asked_for(two: str) -> None:
     assert "quorum = 2  # OSPBRIDGE_CONNECT_QUORUM\n" in shown
 
 
-def test_a_scenario_is_a_file_beside_the_configuration_or_a_shipped_one(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('name = "mine"\n[[agent]]\n')
-    file = tmp_path / "osp.toml"
-    file.write_text('[[simulator]]\nscenario = "mine.toml"\n')
-    assert show("--config", str(file))["simulator"][0]["scenario"] == str(tmp_path / "mine.toml")
-    file.write_text('[[simulator]]\nscenario = "cartpole"\n')
-    assert show("--config", str(file))["simulator"][0]["scenario"] == "cartpole"
-
-
 @pytest.mark.parametrize(
     "flags, code, why",
     [
@@ -182,19 +173,6 @@ def test_several_mistakes_of_a_file_stand_on_a_line_each(tmp_path: Path) -> None
         "  line 5: rllink[0].env_step: unknown key (did you mean 'env_steps'?)",
     ]
     assert hint.startswith("Hint: ")
-
-
-def test_several_mistakes_of_a_scenario_that_a_file_names_stand_on_a_line_each(tmp_path: Path) -> None:
-    file, scenario = tmp_path / "osp.toml", tmp_path / "mine.toml"
-    file.write_text('[[simulator]]\nscenario = "mine.toml"\n')
-    scenario.write_text('name = "mine"\n[[agent]]\ntsk = 1\n[agent.episode]\nmax_steps = 0\n')
-    error, *told, hint = run("config", "show", "--config", str(file), code=78).stderr.splitlines()
-    assert error == f"Error: {file}:1: simulator[0]: {scenario} has 2 mistakes:"
-    assert told == [
-        "  line 3: agent[0].tsk: unknown key (did you mean 'task'?)",
-        "  line 5: agent[0].episode.max_steps: expected a whole number, 1 or more, got 0",
-    ]
-    assert str(scenario) in hint
 
 
 def test_what_is_said_of_the_daemon_itself_is_shown_with_its_origin(tmp_path: Path) -> None:

@@ -136,11 +136,6 @@ def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
     assert "installation" in found
 
 
-def test_wrong_options_are_usage_errors() -> None:
-    assert run("--simulator", "127.0.0.1:what").exit_code == 2
-    assert run("--timeout", "0").exit_code == 2
-
-
 def test_a_variable_that_connect_could_not_read_is_a_problem_among_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,13 +47,6 @@ def test_steps_whose_events_are_cut_off_are_told(serve: Callable[[World], Served
     assert f"the events of 2 of {2 * MARK_EVERY} steps are lost" in result.stderr
 
 
-def test_a_reset_can_come_first(marks: Served) -> None:
-    marks.run("events", "watch", MARK, "--steps", "5", "--yes")
-    lines = marks.json_lines("events", "watch", MARK, "--steps", "10", "--yes", "--reset")
-    assert lines == [{"step": 10, "event": MARK}]
-    assert marks.simulator.machine.resets == 1
-
-
 def test_a_server_that_steps_only_after_a_reset_is_told_of_the_option(
     marks: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,16 +77,6 @@ def test_such_a_server_is_left_without_a_goodbye(marks: Served, profile: str) ->
     marks.assert_all_free()
     assert marks.simulator.machine.handlers == (1 if profile == "nerd" else 0)
     assert not [kind for kind in marks.simulator.machine.problems if kind.startswith("END")]
-
-
-def test_the_agent_can_be_chosen(marks: Served) -> None:
-    with BlockingSession.connect(marks.address) as other:
-        other.register("agent1")
-        result = marks.run("events", "watch", MARK, "--agent", "agent1", "--yes", exit_code=69)
-        assert "controlled by another client" in result.stderr
-    assert "agent2" in marks.run("events", "watch", MARK, "--agent", "*2", "--steps", "1", "--yes").stderr
-    result = marks.run("events", "watch", MARK, "--agent", "agnt2", "--yes", exit_code=2)
-    assert "did you mean 'agent2'?" in result.stderr
 
 
 def test_a_client_that_holds_up_the_steps_is_named(marks: Served) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -15,14 +13,11 @@ from click.testing import CliRunner, Result
 
 import ospbridge
 from ospbridge.cli import main
-from ospbridge.record.export import ROOM
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.sink.store import Store
 from tests.envs.daemons import connected
 from tests.record.episodes import feedback, play, recorder_into, whose
-from tests.rllink.episodes import episode as fragment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,22 +118,6 @@ def test_what_a_daemon_recorded_is_exported_too(
     assert dataset.action_space.n == 2
 
 
-def test_what_a_sink_recorded_of_an_agent_that_annotates_nothing_is_exported_too(
-    tmp_path: Path, datasets: Path
-) -> None:
-    with Store(tmp_path / "r") as store:
-        for seed, actions in enumerate(([0, 0, 0], [0, 2, 1], [1, 0, 0])):
-            plain: dict[str, Any] = {
-                "action_dist_inputs": None,
-                "action_logp": None,
-                "actions": np.array(actions),
-            }
-            store.add([fragment(3, seed=seed, choices=4, **plain)], client="c")
-    result = run(tmp_path / "r", "--minari", "sink-v0")
-    assert result.exit_code == 0, result.output
-    assert assert_equal("sink-v0", tmp_path / "r").action_space.n == 4
-
-
 def test_agents_that_differ_need_datasets_of_their_own(tmp_path: Path, datasets: Path) -> None:
     for agent, outputs in (("cart", 3), ("arm", 5)):
         recorder = recorder_into(tmp_path / "r", whose(agent, outputs=outputs))
@@ -173,34 +152,6 @@ def test_a_damaged_file_is_told_and_no_half_dataset_stays(recording: Path, datas
     assert result.exit_code == 78
     assert recorded_files(recording)[1].name in result.stderr
     assert not (datasets / "cart-v0").exists()
-
-
-def test_a_disk_without_room_is_told_before_it_is_full(
-    recording: Path, datasets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=ROOM))
-    result = run(recording, "--minari", "cart-v0")
-    assert result.exit_code == 78
-    assert "the dataset 'cart-v0' cannot be made: No space left on device" in result.stderr
-    assert not (datasets / "cart-v0").exists()
-
-
-@pytest.mark.parametrize("name", ["/.", "/"])
-def test_an_info_whose_name_is_none_for_a_file_is_exported_all_the_same(
-    tmp_path: Path, datasets: Path, name: str
-) -> None:
-    recorder = recorder_into(tmp_path / "r", replace(whose(), info_names=(name,)))
-    told = feedback(0)
-    told.info["infos"] = {name: 0.5}
-    last = feedback(1, terminated=True)
-    last.info["infos"] = {name: 0.25}
-    recorder.begin(told)
-    recorder.step(1, last)
-    assert run(tmp_path / "r", "--minari", "cart-v0").exit_code == 0
-    import minari
-
-    (episode,) = minari.load_dataset("cart-v0").iterate_episodes()
-    assert episode.infos["info"].tolist() == [0.5, 0.25]
 
 
 def test_without_minari_the_error_says_how_to_get_it(recording: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from docs.generation.commands import walk
-from ospbridge import __version__
 from ospbridge.cli import COMMANDS, main
 from ospbridge.osp.profile import PROFILES
 
@@ -55,17 +53,6 @@ def test_the_table_of_commands_repeats_their_own_short_help() -> None:
         assert command is not None
         assert command.name == name
         assert command.get_short_help_str(limit=200) == place.short_help
-
-
-def test_the_version_is_told_of_a_directory_too_that_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def version(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", version)
-    result = CliRunner().invoke(main, ["--version"], prog_name="ospbridge")
-    assert (result.exit_code, result.output) == (0, f"ospbridge {__version__}\n")
 
 
 def test_every_command_has_help() -> None:
@@ -238,11 +225,6 @@ def test_the_list_of_commands_is_shown_as_click_would_show_it() -> None:
     by_click = shown(sys.executable, "-c", click_itself)
     assert shown(sys.executable, "-m", "ospbridge", "-h") == by_click
     assert by_click.startswith("Usage: python -m ospbridge [OPTIONS] COMMAND [ARGS]...\n")
-
-
-def test_a_narrow_terminal_is_asked_what_fits() -> None:
-    text = shown(sys.executable, "-m", "ospbridge", "--help", columns="60")
-    assert max(map(len, text.splitlines())) <= 60
 
 
 def test_the_list_of_commands_is_shown_without_click() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 import sys
 
@@ -13,16 +11,13 @@ from click.testing import CliRunner
 from ospbridge.cli import CommandPlace, LazyGroup
 from ospbridge.cli.output import (
     Column,
-    number,
     plain_lines,
     print_json,
     print_json_line,
     print_table,
     short_float,
 )
-from ospbridge.cli.status import _show
 from ospbridge.errors import UsageError
-from ospbridge.hub.status import AgentStatus, StatusReply, UpstreamStatus
 
 
 def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
@@ -32,29 +27,6 @@ def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
 
 def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
     assert plain_lines((Column("NAME"),), [("\x1b[2Jevil\n",)])[1] == r"\x1b[2Jevil\n"
-
-
-def test_nor_do_they_by_the_status_of_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
-    evil = "e\x1b[2J"
-    _show(
-        StatusReply(
-            True,
-            "sim:1",
-            f"joined {evil}",
-            "nerd",
-            [AgentStatus(evil, "playing", driver=evil)],
-            1,
-            2,
-            3,
-            4.0,
-            "0",
-            5,
-            upstreams=[UpstreamStatus("trainer:5555", "drive", trouble=evil)],
-        )
-    )
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert out.count("e\\x1b[2J") == 4
 
 
 def test_nor_do_they_by_an_error() -> None:
@@ -83,23 +55,10 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(
         assert word in words
 
 
-def test_what_is_not_finite_is_null() -> None:
-    assert [number(x) for x in (1.5, math.inf, -math.inf, math.nan)] == [1.5, None, None, None]
-
-
 def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
     print_json([{"a": 1}])
     print_json_line({"b": "x"})
     assert capsys.readouterr().out == '[{"a":1}]\n{"b":"x"}\n'
-
-
-def test_a_file_whose_name_is_no_utf_8_is_shown_by_its_escape(capsys: pytest.CaptureFixture[str]) -> None:
-    path = os.fsdecode(b"/\xff")
-    print_json({"files": [path, "/\N{LATIN SMALL LETTER E WITH ACUTE}"], "at": (1, None)})
-    print_json_line([path])
-    document, line = map(json.loads, capsys.readouterr().out.splitlines())
-    assert document == {"files": [r"/\udcff", "/\N{LATIN SMALL LETTER E WITH ACUTE}"], "at": [1, None]}
-    assert line == [r"/\udcff"]
 
 
 @pytest.mark.parametrize(

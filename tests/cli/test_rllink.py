@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import pickle
-import re
 import socket
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import gymnasium
 import numpy as np
 import pytest
 import trio
@@ -21,7 +18,6 @@ from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from tests.daemon.certificates import Authority
 from tests.in_threads import in_thread
-from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
 
 if TYPE_CHECKING:
@@ -92,17 +88,6 @@ def test_json_is_one_object_with_all_of_it(policy: PolicyFile) -> None:
     assert found["troubles"] == []
 
 
-def test_an_onnx_model_is_shown_with_its_ends(tmp_path: Path) -> None:
-    (tmp_path / "p.onnx").write_bytes(recorded("discrete"))
-    with served(Sink(None, PolicyFile(tmp_path / "p.onnx"), env_steps=100)) as address:
-        shown = run(address).stdout
-        found = json.loads(run(address, "--json").stdout)
-    assert "opset 20 by pytorch 2.13.0" in shown
-    assert "input onnx::Gemm_0" in shown
-    assert "float32[1, 4]" in shown
-    assert found["weights"]["onnx"]["outputs"] == [{"name": "12", "type": "float32", "shape": [1, 3]}]
-
-
 def test_what_a_server_keeps_back_is_a_note_and_no_failure() -> None:
     with served(Sink(None, None, env_steps=100)) as address:
         result = run(address)
@@ -131,40 +116,6 @@ def pickled() -> bytes:
     assert isinstance(message, SetConfig)
     assert message.pickled is not None
     return message.pickled
-
-
-def test_what_a_pickle_leaves_to_rllib_is_shown_as_that(policy: PolicyFile) -> None:
-    sink = Sink(None, policy, env_steps=500)
-    said = {"_model_config": {"fcnet_hiddens": [8]}, "_rl_module_spec": None}
-    sink._config = SetConfig(pickled=pickle.dumps(said))
-    with served(sink) as address:
-        shown = {line.strip() for line in run(address, "--read-pickle").stdout.splitlines()}
-    rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in shown if "  " in line)
-    assert rows["fcnet_hiddens"] == "[8]"
-    assert rows["fcnet_activation"] == "not said: RLlib's default"
-    assert rows["num_env_runners"] == "not found"
-
-
-@pytest.mark.parametrize(
-    "space, told",
-    [
-        (gymnasium.spaces.MultiDiscrete([2, 2]), "MultiDiscrete"),
-        (gymnasium.spaces.Discrete(4), "one of 4 choices"),
-    ],
-    ids=repr,
-)
-def test_the_actions_are_those_of_the_settings_where_weights_could_be_for_several_kinds(
-    tmp_path: Path, space: Any, told: str
-) -> None:
-    path = tmp_path / "policy.npz"
-    np.savez(path, **module_weights(outputs=4))  # type: ignore[arg-type]  # no options are meant
-    sink = Sink(None, PolicyFile(path), env_steps=500)
-    sink._config = SetConfig(pickled=pickle.dumps({"action_space": space}))
-    with served(sink) as address:
-        by_weights, by_settings = run(address).stdout, run(address, "--read-pickle").stdout
-    assert "one of 4 choices or a box of 2 numbers, drawn from 4 numbers" in by_weights
-    (row,) = (line for line in by_settings.splitlines() if line.startswith("actions"))
-    assert row.removeprefix("actions").strip() == f"{told}, drawn from 4 numbers"
 
 
 def test_a_server_behind_tls_is_reached_with_the_files_that_connect_takes(

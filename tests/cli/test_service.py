@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from ospbridge.cli import main
 from ospbridge.errors import UsageError
-from ospbridge.service import installing, program, scope, systemctl
-from ospbridge.service.shipped import shipped_text
+from ospbridge.service import installing, scope, systemctl
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -92,16 +91,6 @@ def test_a_second_time_nothing_is_written_and_a_daemon_that_runs_is_let_alone(ma
     assert "write" not in run("install", "--user", "--now").output
     assert manager.told() == ["daemon-reload", "enable ospbridge.service", "start ospbridge.service"]
     assert (manager.configuration / "ospbridge.toml").read_text() == "[[simulator]]\n"
-
-
-def test_an_older_unit_of_ours_is_replaced_and_who_runs_is_told_to_restart(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("install", "--user")
-    manager.show(ActiveState="active")
-    monkeypatch.setattr(installing, "shipped_text", lambda name: shipped_text(name) + "# newer\n")
-    assert "restart ospbridge.service" in run("install", "--user").stderr
-    assert (manager.units / "ospbridge.service").read_text().endswith("# newer\n")
 
 
 def test_a_unit_that_somebody_has_changed_is_touched_by_force_only(manager: Manager) -> None:
@@ -224,13 +213,6 @@ def test_where_there_is_no_systemd_the_way_without_is_told(
     assert "ospbridge connect" in told
 
 
-def test_where_this_user_has_no_bus_the_way_to_one_is_told(manager: Manager) -> None:
-    manager.fail_at("show")
-    told = run("install", "--user", code=69).stderr
-    assert "this user's systemd does not answer" in told
-    assert "loginctl enable-linger" in told
-
-
 def test_a_configuration_that_is_not_there_is_refused(manager: Manager, tmp_path: Path) -> None:
     for name in ("no.toml", "x" * 300):
         assert "is not there" in run("install", "--user", "--config", str(tmp_path / name), code=78).stderr
@@ -335,17 +317,3 @@ def test_one_daemon_for_all_is_not_installed_beside_one_for_some(
     monkeypatch.setattr(installing, "run", lambda *_: f"{other} loaded active running\n")
     with pytest.raises(UsageError, match=f"{other} runs, and {wanted.unit} would end"):
         wanted.check_alone()
-
-
-@pytest.mark.parametrize(
-    "word, said",
-    [
-        ("/usr/bin/a", "/usr/bin/a"),
-        ("a b", '"a b"'),
-        ("50%", '"50%%"'),
-        ("$a", '"$$a"'),
-        ('"\\', '"\\"\\\\"'),
-    ],
-)
-def test_words_of_a_command_line_stand_for_themselves(word: str, said: str) -> None:
-    assert program.quoted(word) == said

@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from ospbridge.cli.stopping import deferred, heeded, run_until_asked, stoppable, uninterrupted
-from ospbridge.errors import SessionLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -63,31 +62,6 @@ def test_a_stop_within_a_callback_is_raised_where_ctrl_c_is_ignored() -> None:
         lose_and_work(signal.SIGTERM)
 
 
-def test_a_stop_within_a_callback_is_not_made_up_behind_the_command() -> None:
-    with heeded():
-        lose(signal.SIGINT)
-    time.sleep(0.05)
-
-
-def test_other_exceptions_that_python_ignores_are_told_as_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[type[BaseException]] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(args.exc_type))
-    hook = sys.unraisablehook
-
-    def wrong(_: object) -> None:
-        raise ZeroDivisionError
-
-    with heeded():
-        thing = Thing()
-        kept = weakref.ref(thing, wrong)
-        del thing
-    assert kept() is None
-    assert told == [ZeroDivisionError]
-    assert sys.unraisablehook is hook
-
-
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_stop_is_deferred_until_a_block_is_done(number: signal.Signals) -> None:
     done = []
@@ -116,52 +90,6 @@ def test_the_handlers_are_put_back(number: signal.Signals) -> None:
     with uninterrupted():
         pass
     assert signal.getsignal(number) is before
-
-
-COMMAND = """
-import sys
-import click
-from ospbridge.cli import LazyGroup, main
-
-@click.command()
-def interrupted():
-{body}
-
-LazyGroup.get_command = lambda self, ctx, name: interrupted
-sys.argv = ["ospbridge", "agents"]
-main()
-"""
-
-METHODS = """
-    exec("import signal; signal.raise_signal(signal.SIGINT)")
-"""
-
-FIELDS = """
-    import signal
-
-    class Field:
-        def __set_name__(self, owner, name):
-            signal.raise_signal(signal.SIGINT)
-
-    class Made:
-        field = Field()
-"""
-
-
-@pytest.mark.parametrize("body", [METHODS, FIELDS], ids=["its methods", "its fields"])
-def test_a_stop_while_a_dataclass_is_made_ends_with_the_exit_code_of_any_stop(
-    body: str, tmp_path: Path
-) -> None:
-    (tmp_path / "interrupted.py").write_text(COMMAND.format(body=body))
-    result = subprocess.run(
-        [sys.executable, "-m", "interrupted"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert (result.returncode, result.stderr) == (130, "\n")
 
 
 def test_ctrl_c_while_the_program_starts_ends_with_the_exit_code_of_any_stop(tmp_path: Path) -> None:
@@ -245,14 +173,3 @@ def test_a_program_that_waits_to_be_asked_hears_it_whenever_it_comes_and_ends_on
         signal.signal(number, before)
     assert heard == ["before", number.name, "behind"]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {number}
-
-
-def test_what_a_program_ends_with_is_raised_and_its_signals_mean_what_they_did() -> None:
-    before = {number: signal.getsignal(number) for number in NUMBERS}
-
-    async def main(_: AsyncIterator[int]) -> None:
-        raise SessionLost("gone")
-
-    with pytest.raises(SessionLost):
-        run_until_asked(main, *NUMBERS)
-    assert {number: signal.getsignal(number) for number in NUMBERS} == before

@@ -305,7 +305,7 @@ def made(address: str, agent: str, kind: str) -> Any:
         session = BlockingSession.connect(address, limits=Limits(query=60.0))
         session.register(agent)
         return session
-    options = {"simulator": address, "query_timeout": 60.0}
+    options: dict[str, Any] = {"simulator": address, "query_timeout": 60.0}
     if kind == "vector":
         return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, agents=agent, **options)
     return gymnasium.make("ospbridge/Agent-v0", agent=agent, **options)

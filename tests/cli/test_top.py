@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 from contextlib import suppress
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -91,26 +90,6 @@ def test_everything_of_a_daemon_is_shown() -> None:
     assert walker.split() == [
         "walker", "playing", "train.py", "(pid", "7)", "12", "3", "4", "2.333", "▁▃█",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_a_narrow_terminal_costs_whole_columns_and_no_name(width: int) -> None:
-    from rich.console import Console
-
-    screen = Screen(plain=True)
-    screen.look("unix:/hub", STATUS, 0.0)
-    to = StringIO()
-    Console(file=to, width=width, color_system=None).print(screen.drawn())
-    head, walker = (
-        next(line for line in to.getvalue().splitlines() if line.startswith(begin))
-        for begin in (" agent", " walker")
-    )
-    titles, cells = head.split(), walker.split()
-    assert "…" not in head + walker
-    assert (titles[:2], cells[:2]) == (["agent", "state"], ["walker", "playing"])
-    assert len(walker) <= width
-    # What has room is shown.
-    assert ("driven" in titles) == (width >= 60)
 
 
 def test_a_daemon_that_went_away_is_told_and_its_last_state_stays() -> None:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ospbridge.cli import main
-from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter, read_trace
+from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
 
@@ -76,13 +76,6 @@ def test_json_repeats_the_records_with_their_meaning(trace_file: Path) -> None:
     assert records[3]["note"].startswith("garbage")
 
 
-def test_json_is_a_trace_again(tmp_path: Path) -> None:
-    path = tmp_path / "again.jsonl"
-    path.write_text(run(RECORDING, "--json").output)
-    original = [(record.time, record.direction, record.data) for record in read_trace(RECORDING)]
-    assert [(record.time, record.direction, record.data) for record in read_trace(path)] == original
-
-
 def test_limit_ends_after_so_many_records(trace_file: Path) -> None:
     assert len(run(trace_file, "--json", "--limit", "2").output.splitlines()) == 2
 
@@ -94,20 +87,6 @@ def test_code_shows_only_that_command(name: str) -> None:
     lines = run(RECORDING, "--json", "--code", name).output.splitlines()
     assert lines
     assert all(json.loads(line)["hex"].startswith("50") for line in lines)
-
-
-def test_deltas_are_between_the_lines_shown(trace_file: Path) -> None:
-    lines = run(trace_file, "--code", "5", "--code", "6").output.splitlines()
-    assert [line.split()[1] for line in lines[2:]] == ["+51.500"]
-
-
-def test_a_filter_hides_no_knowledge_of_the_server(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    with TraceWriter(path) as trace:
-        trace.received(bytes.fromhex("06010178"), 40001)
-        trace.received(b"\x33\1\0\0\0" + b"x" * 1017 + b"\0", 40001)
-    (line,) = run(path, "--json", "--code", "VALUE").output.splitlines()
-    assert json.loads(line)["note"].endswith("(cut by the server at 1023 bytes)")
 
 
 def test_what_a_trace_holds_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -177,12 +156,6 @@ def test_a_summary_is_json_for_programs_and_of_what_was_chosen() -> None:
     (row,) = json.loads(run(RECORDING, *options).output)
     assert row.pop("median_ms") < row.pop("p95_ms") <= row.pop("longest_ms")
     assert row == {"request": "NEXT_SIMULATION_STEP", "answered": 6, "unanswered": 0, "slow": 2}
-
-
-def test_a_summary_has_no_limit_and_says_what_does_it_instead() -> None:
-    result = run(RECORDING, "--summary", "--limit", "3")
-    assert result.exit_code == 2
-    assert "--from and --to" in result.stderr
 
 
 @pytest.mark.parametrize("no_color", [False, True])

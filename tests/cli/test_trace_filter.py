@@ -82,18 +82,6 @@ def test_a_file_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:
     assert list(read_trace(target)) == RECORDS
 
 
-def test_a_name_that_is_too_long_is_told_and_a_device_is_never_replaced(tmp_path: Path) -> None:
-    result = run(RECORDING, "-o", tmp_path / ("x" * 300))
-    assert result.exit_code == 78
-    assert "File name too long" in result.stderr
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    result = run(RECORDING, "-o", fifo, "--force")
-    assert result.exit_code == 2
-    assert f"Error: {fifo} is not a regular file" in result.stderr
-    assert fifo.is_fifo()
-
-
 @pytest.mark.parametrize("way", ["itself", "link", "symlink"])
 def test_the_trace_that_is_read_is_never_overwritten(tmp_path: Path, way: str) -> None:
     source = tmp_path / "trace.jsonl"

@@ -83,17 +83,6 @@ def test_what_only_one_can_have_is_refused_for_a_second(text: str, told: str) ->
     assert "osp.toml:1: simulator[0]" in caught.value.hint
 
 
-def test_and_it_counts_for_the_only_one() -> None:
-    flags = DEFAULTS | {"address": Value("x", "x", "--simulator")}
-    (entry,) = effective(SECTION, written("[[simulator]]\nquorum = 3\n"), flags)
-    assert (entry["address"], entry["quorum"]) == ("x", 3)
-
-
-def test_an_empty_file_has_as_many_as_are_needed() -> None:
-    assert effective(SECTION, written(""), DEFAULTS) == []
-    assert len(effective(SECTION, written(""), DEFAULTS, at_least=1)) == 1
-
-
 @pytest.mark.parametrize("kind", [ConfigurationError, UsageError])
 def test_what_does_not_fit_together_is_told_with_its_place(kind: type[ConfigurationError]) -> None:
     _, second = effective(SECTION, TWO, DEFAULTS)
@@ -103,12 +92,6 @@ def test_what_does_not_fit_together_is_told_with_its_place(kind: type[Configurat
     ):
         raise kind("no such thing", hint="look again")
     assert caught.value.hint == "look again"
-
-
-def test_without_a_file_it_is_told_as_it_is() -> None:
-    (entry,) = effective(SECTION, None, DEFAULTS, at_least=1)
-    with pytest.raises(UsageError, match=r"^no such thing"), entry.blamed():
-        raise UsageError("no such thing", hint="look again")
 
 
 def test_what_is_shown_is_a_file_that_says_the_same() -> None:
@@ -132,8 +115,3 @@ def test_origins_stand_behind_the_values() -> None:
         "quorum = 7  # --quorum",
     ]
     assert tomllib.loads("\n".join(lines))
-
-
-def test_an_origin_cannot_break_the_file() -> None:
-    entry = Entry(SECTION, "", {"quorum": Value(1, 1, "a\nb\x00.toml:1")})
-    assert tomllib.loads(shown([entry], origins=True)) == {"simulator": [{"quorum": 1}]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -132,19 +130,7 @@ def test_what_is_no_table_of_a_section_is_told(text: str, what: str) -> None:
     assert mistake.removeprefix("line 1: ") == what
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
-    found = mistakes("[[rllink]]\nsimulator = 1\n[[simulator]]\nwhole = 0\n")
-    assert [mistake.partition(": expected")[0].partition(": unknown")[0] for mistake in found] == [
-        "line 2: rllink[0].simulator",
-        "line 4: simulator[0].whole",
-    ]
-
-
 # --- several -----------------------------------------------------------------------------------------------------
-
-
-def test_one_simulator_needs_no_name() -> None:
-    assert reading('[[simulator]]\ntext = "a"\n').tables["simulator"][0].path == "simulator[0]"
 
 
 def test_several_simulators_need_names_of_their_own() -> None:
@@ -163,11 +149,6 @@ def test_an_upstream_names_simulators_that_there_are(known: tuple[str, ...], tol
     text = "".join(f'[[simulator]]\nname = "{name}"\n' for name in known)
     (mistake,) = mistakes(f'{text}[[rllink]]\nsimulators = ["lft"]\n')
     assert mistake == f"line 6: rllink[0].simulators[0]: no simulator 'lft' ({told})"
-
-
-def test_an_upstream_cannot_name_a_simulator_without_a_name() -> None:
-    (mistake,) = mistakes('[[simulator]]\n[[rllink]]\nsimulators = ["a"]\n')
-    assert mistake.endswith("no simulator 'a' (none has a name)")
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -201,28 +182,6 @@ def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
     }
     assert told[made] in caught.value.message
     assert caught.value.hint
-
-
-def test_a_pipe_is_read_where_somebody_writes_to_it_and_else_not_waited_for(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with pytest.raises(ConfigurationError, match="is a pipe that nobody writes to"):
-        load(pipe, (SIMULATOR, RLLINK))
-    # Who opens it for both waits for nobody.
-    writer = os.open(pipe, os.O_RDWR)
-
-    def write() -> None:
-        os.write(writer, b'[[simulator]]\ntext = "a"\n')
-        os.close(writer)
-
-    later = threading.Timer(0.1, write)
-    later.start()
-    assert load(pipe, (SIMULATOR, RLLINK)).tables["simulator"][0].values == {"text": "a"}
-    later.join(10)
-
-
-def test_an_empty_file_says_nothing() -> None:
-    assert reading("").tables == {"simulator": [], "rllink": []}
 
 
 DAEMON = Section("daemon", (Key(name="level", kind=Kind.WORD, words=("debug", "info")),), single=True)

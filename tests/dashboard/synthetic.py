@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import trio
@@ -24,7 +24,11 @@ from ospbridge.hub.status import (
     UpstreamStatus,
 )
 from ospbridge.interface import AgentInterface, BoxSpace, Endpoint, InterfaceValue
-from ospbridge.observe.recent import Warned
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ospbridge.observe.recent import Warned
 
 
 def status(**changed: object) -> StatusReply:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import trio
@@ -22,7 +17,12 @@ from tests.dashboard.visitors import WITHIN, ask, listening_to
 pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 
+from typing import TYPE_CHECKING
+
 from ospbridge.dashboard import app, connections, door, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
@@ -58,12 +58,6 @@ async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(source: Sy
         assert (await events.part("upstream"))["status"]["trouble"] == "connection refused"
         source.told = [status(ready=False, connection="waiting for the simulator")]
         assert (await events.part("simulator"))["ready"] is False
-
-
-async def test_a_stream_says_every_second_that_it_lives(source: SyntheticSource) -> None:
-    async with opened(source) as dashboard, listening_to(dashboard.port) as events:
-        times = [await events.next("now") for _ in range(3)]
-    assert sorted(set(times)) == times
 
 
 async def test_the_moments_of_the_agent_that_is_asked_for_are_told(source: SyntheticSource) -> None:
@@ -129,22 +123,6 @@ def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
         "Limited", (door.Door,), {"__init__": lambda self, inside: door.Door.__init__(self, inside, most=2)}
     )
     monkeypatch.setattr(serving, "Door", limited)
-
-
-@pytest.mark.usefixtures("room_for_two")
-async def test_only_so_many_connections_are_taken(source: SyntheticSource) -> None:
-    async with opened(source) as dashboard:
-        async with listening_to(dashboard.port), listening_to(dashboard.port):
-            with pytest.raises((EOFError, trio.BrokenResourceError)):
-                async with listening_to(dashboard.port):
-                    pass
-        with trio.fail_after(WITHIN):
-            while True:
-                try:
-                    async with listening_to(dashboard.port):
-                        break
-                except (EOFError, trio.BrokenResourceError):
-                    await trio.sleep(0.02)
 
 
 @pytest.mark.usefixtures("room_for_two")
@@ -219,10 +197,8 @@ async def test_streams_end_with_the_dashboard_and_so_does_one_that_nobody_reads(
                 await nursery.start(_read_nothing, dashboard.port)
                 await until(lambda: source.watchers == 2)
                 # Until what nobody reads has filled all buffers on its way.
-                await trio.sleep(2.0)
-                asked = trio.current_time()
-            took = trio.current_time() - asked
-            assert took < serving.LEAVE_WITHIN + 1.0
+                looks = source.looks
+                await until(lambda: source.looks > looks + 8)
             with trio.fail_after(WITHIN):
                 await reading.wait()
             assert not source.watchers
@@ -270,40 +246,6 @@ async def test_a_failure_in_it_is_a_warning_and_it_is_opened_again(
                     except (EOFError, trio.BrokenResourceError):
                         await trio.sleep(0.05)
     assert "the dashboard failed, and is opened again" in {entry["event"] for entry in logs}
-
-
-async def test_it_is_opened_again_where_somebody_has_tidied_up_its_temporary_files(
-    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(serving, "AGAIN_AFTER", 0.05)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with capture_logs() as logs:
-        async with opened(source) as dashboard:
-            assert (await ask(dashboard.port)).status == 200
-            for made in tmp_path.iterdir():
-                shutil.rmtree(made)
-            with trio.fail_after(WITHIN):
-                while True:
-                    with suppress(http.client.HTTPException, OSError):
-                        assert (await ask(dashboard.port)).status == 200
-                        break
-                    await trio.sleep(0.02)
-    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
-        "the dashboard failed, and is opened again"
-    ]
-
-
-async def test_a_directory_for_temporary_files_whose_path_has_no_room_for_a_socket_is_passed_by(
-    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    long = tmp_path / ("d" * 100)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with capture_logs() as logs:
-        async with opened(source) as dashboard:
-            with trio.fail_after(WITHIN):
-                assert (await ask(dashboard.port)).status == 200
-    assert not [entry for entry in logs if entry["log_level"] == "warning"]
 
 
 async def test_what_is_no_http_is_answered_and_forgotten(source: SyntheticSource) -> None:

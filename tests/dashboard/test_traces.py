@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
-import numpy as np
 
 from ospbridge.dashboard.traces import MOST_CURVES, MOST_WAITING, POINTS_AT_ONCE, Curves, Traces
-from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.replies import Kind
-from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue
 from tests.dashboard.synthetic import description, moment
 
 
@@ -43,14 +38,6 @@ def test_ends_of_episodes_are_never_left_out() -> None:
     assert {(41, Kind.STEP), (0, Kind.RESET)} <= {(point.step, point.kind) for point in traces.take()}
 
 
-def test_times_go_on_from_batch_to_batch() -> None:
-    traces = Traces()
-    traces.add([moment(1)], 10.0)
-    traces.add([moment(2), moment(3)], 10.5)
-    traces.add([moment(4)], 100.0)
-    assert [point.time for point in traces.take()] == [10.0, 10.25, 10.5, 100.0]
-
-
 def test_who_takes_nothing_loses_the_oldest() -> None:
     traces = Traces()
     for number in range(1, 1001):
@@ -60,16 +47,6 @@ def test_who_takes_nothing_loses_the_oldest() -> None:
     assert points[-1].step == 1000
 
 
-def test_what_cannot_be_drawn_is_none() -> None:
-    odd = np.array([math.nan, math.inf, -math.inf, 1e-30], np.float32)
-    traces = Traces()
-    traces.add([moment(1, observation=odd.tobytes(), motors=0, infos=b"", reward=math.nan)], 0.0)
-    (point,) = traces.take()
-    assert point.observation[:3] == [None, None, None]
-    assert point.reward is None
-    assert point.inputs == point.infos == []
-
-
 def test_curves_have_the_names_and_ranges_of_the_agent() -> None:
     curves = Curves.of(description())
     assert curves.observation == [("/sensor/0", -1.0, 1.0), ("/sensor/1", -1.0, 1.0)]
@@ -77,15 +54,6 @@ def test_curves_have_the_names_and_ranges_of_the_agent() -> None:
     assert curves.infos == [("/battery", 0.0, None)]
     assert curves.more == (0, 0, 0)
     assert b"null" in msgspec.json.encode(curves)
-
-
-def test_a_task_that_observes_something_else_gives_it_other_names() -> None:
-    box = BoxSpace(np.zeros(1, np.float32), np.ones(1, np.float32))
-    agent = AgentInterface(
-        0, "robot", (), (InterfaceValue("/a", -1.0, 1.0), InterfaceValue("/b", -1.0, 1.0)), ()
-    )
-    curves = Curves.of(AgentDescription.of(agent, box, box, observation_names=["speed"]))
-    assert curves.observation == [("speed", 0.0, 1.0)]
 
 
 def test_of_very_many_sensors_the_first_are_shown_and_the_others_counted() -> None:

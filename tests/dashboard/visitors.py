@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 WITHIN = 20.0
 

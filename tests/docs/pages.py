@@ -39,12 +39,9 @@ def programs(text: str) -> dict[str, str]:
 
 def commands(text: str) -> list[list[str]]:
     """The words of each ``ospbridge`` in the blocks for a shell."""
-    found = []
-    for block in blocks(text, "sh"):
-        for line in block.replace("\\\n", "").splitlines():
-            if found_here := re.match(r"(?:sudo )?(?:\S*/bin/)?ospbridge\b(?!-)(.*)", line):
-                found.append(shlex.split(found_here[1].partition(" > ")[0]))
-    return found
+    written = "\n".join(blocks(text, "sh")).replace("\\\n", "")
+    found = re.findall(r"^(?:sudo )?(?:\S*/bin/)?ospbridge\b(?!-)(.*)$", written, re.MULTILINE)
+    return [shlex.split(words.partition(" > ")[0]) for words in found]
 
 
 def run(program: str, name: str = "page", **replaced: str) -> dict[str, Any]:

@@ -103,9 +103,9 @@ def test_an_agent_of_a_daemon_is_driven(capsys: pytest.CaptureFixture[str]) -> N
         with in_background(play):
             run(observer.replace('"cart"', '"robot1"'))
         env.close()
-    kinds = re.findall(r"^(RESET|STEP) ", capsys.readouterr().out, re.MULTILINE)
+    kinds = re.findall(r"^([A-Z]+) ", capsys.readouterr().out, re.MULTILINE)
     assert len(kinds) == 100
-    assert set(kinds) == {"RESET", "STEP"}
+    assert set(kinds) >= {"RESET", "STEP"}
 
 
 # --- several simulators ----------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_environments_of_other_hosts_attach_and_a_renewed_certificate_is_taken(
         (program,) = blocks(text, "python")
         run(program.replace('agent="cart"', 'agent="cart*"'), _45454=address)
         assert "2 steps, 1 reset, 0 rebuilds" in commanded(*status)
-        files = {"tls_cert": "trainer.pem", "tls_key": "trainer.key", "tls_ca": "ca.pem"}
+        files: dict[str, Any] = {"tls_cert": "trainer.pem", "tls_key": "trainer.key", "tls_ca": "ca.pem"}
         bridge = status[status.index("--hub") + 1].replace("localhost", "127.0.0.1")
         with pytest.raises(ConfigurationError) as caught:
             gymnasium.make("ospbridge/Agent-v0", bridge=bridge, **files)

@@ -39,7 +39,7 @@ def anchors(path: Path) -> set[str]:
 
 def test_every_link_leads_to_a_file_and_a_heading() -> None:
     known = {path: anchors(path) for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]}
-    for name in [*(f"docs/{page}" for page in PAGES), "README.md", "CONTRIBUTING.md"]:
+    for name in [*(f"docs/{each}" for each in PAGES), "README.md", "CONTRIBUTING.md"]:
         source = ROOT / name
         for link in LINK.findall(prose(source)):
             if re.match(r"[a-z]+:", link):

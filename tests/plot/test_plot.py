@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tracemalloc
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.cli import main
 from ospbridge.errors import ConfigurationError, UsageError
-from ospbridge.observe.trace import TraceWriter
-from ospbridge.plot import episodes
-from ospbridge.plot.choosing import Source, plot, source_of
+from ospbridge.plot.choosing import plot
 from ospbridge.plot.episodes import EpisodeFigures, draw_episodes, figures_of, moving_median
 from ospbridge.plot.latencies import draw_latencies, step_times
 from ospbridge.plot.looks import Looks, drawing, write
@@ -111,38 +106,10 @@ def test_an_episode_that_was_abandoned_is_hollow_and_said_to_be(tmp_path: Path) 
     assert "abandoned or lost" in texts(figure)
 
 
-@pytest.mark.parametrize("count, colours", [(3, 3), (9, 1)])
-def test_each_of_few_agents_has_its_colour_and_many_have_one(count: int, colours: int) -> None:
-    figures = [EpisodeFigures(f"robot{at % count}", 5, 1.0, True) for at in range(4 * count)]
-    with drawing(Looks()):
-        figure = draw_episodes(figures, "", Looks(), window=3)
-    assert len({line.get_color() for line in figure.axes[0].lines}) == colours
-    assert ("all 9 agents: median of the latest 3" in texts(figure)) is (count == 9)
-
-
 def test_a_moving_median_is_of_what_came_before() -> None:
     values = np.array([1.0, 9.0, 5.0, np.nan, 3.0])
     assert moving_median(values, 3).tolist() == [1.0, 5.0, 5.0, 7.0, 4.0]
     assert np.isnan(moving_median(np.array([np.nan, 1.0]), 1)).tolist() == [True, False]
-
-
-def test_a_moving_median_of_very_many_is_the_same_and_needs_little_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    values = np.random.default_rng(1).random(2500)
-    values[3::7] = np.nan
-    monkeypatch.setattr(episodes, "MOST_SORTED", len(values) * 500)
-    at_once = moving_median(values, 500)
-    monkeypatch.setattr(episodes, "MOST_SORTED", 100_000)
-    tracemalloc.start()
-    try:
-        medians = moving_median(values, 500)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert medians.tolist() == at_once.tolist()
-    # All windows at once are 10 MB.
-    assert peak < 4_000_000
 
 
 def test_signals_are_all_that_an_episode_has_by_name(tmp_path: Path) -> None:
@@ -156,14 +123,6 @@ def test_signals_are_all_that_an_episode_has_by_name(tmp_path: Path) -> None:
     assert signals["observation/1"][0].tolist() == [0, 1, 2, 3, 4, 5]
     assert signals["observation/1"][1].tolist() == episode.observations[:, 1].tolist()
     assert signals["/Body/X"][1].tolist() == episode.infos[:, 1].tolist()
-
-
-def test_an_info_that_is_called_as_a_signal_of_our_own_does_not_stand_for_it(tmp_path: Path) -> None:
-    (episode,) = read_recording(record(tmp_path, 3))
-    odd = replace(episode, info_names=("reward", "/b"), infos=np.full((4, 2), 7.0))
-    signals = signals_of(odd)
-    assert np.array_equal(signals["reward"][1], episode.rewards)
-    assert signals["/b"][1].tolist() == [7.0] * 4
 
 
 def test_signals_are_chosen_by_globs_in_their_order() -> None:
@@ -189,24 +148,6 @@ def test_of_several_episodes_the_latest_is_drawn_before_the_others(tmp_path: Pat
     assert {"latest episode", "2 before it", "reward", "observation/1", "step (0 is the reset)"} <= set(
         texts(figure)
     )
-
-
-def test_steps_and_lengths_have_marks_at_whole_numbers_only(tmp_path: Path) -> None:
-    episodes = list(read_recording(record(tmp_path, 13, 19)))
-    with drawing(Looks()):
-        signals = draw_signals(episodes, ["reward"], "", Looks())
-        lengths = draw_episodes(figures_of(episodes), "", Looks(), window=2)
-    assert all(mark == round(mark) for mark in signals.axes[-1].get_xticks())
-    assert all(mark == round(mark) for mark in lengths.axes[1].get_yticks())
-
-
-def test_actions_are_stairs_in_every_episode_and_their_probabilities_are_not(tmp_path: Path) -> None:
-    episodes = list(read_recording(record(tmp_path, 4, 5, actions=1)))
-    with drawing(Looks()):
-        figure = draw_signals(episodes, ["action/0", "reward"], "", Looks())
-    stairs, lines = ([line.get_drawstyle() for line in axes.lines] for axes in figure.axes)
-    assert stairs == ["steps-pre", "steps-pre"]
-    assert lines == ["default", "default"]
 
 
 def test_times_of_steps_are_those_of_the_trace(tmp_path: Path) -> None:
@@ -276,23 +217,6 @@ def test_neither_pyplot_nor_a_display_is_asked_for(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_backend_that_matplotlib_does_not_know_is_not_asked_for_and_another_one_kept(
-    tmp_path: Path,
-) -> None:
-    """A notebook tells the commands that it starts of its own backend, whatever is installed with them."""
-    runs = record(tmp_path / "runs", 4)
-    program = (
-        "import os, sys; from pathlib import Path; from ospbridge.plot.choosing import plot\n"
-        "backend = os.environ['MPLBACKEND']\n"
-        f"plot(Path({str(runs)!r}), Path({str(tmp_path / 'p.png')!r}))\n"
-        "import matplotlib\n"
-        "assert os.environ['MPLBACKEND'] == backend\n"
-        "assert (matplotlib.get_backend() == backend) is (backend == 'svg')\n"
-    )
-    for backend in ("inline_of_another_environment", "svg"):
-        subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"MPLBACKEND": backend})
-
-
 def test_names_may_hold_what_matplotlib_or_a_terminal_would_obey(tmp_path: Path) -> None:
     figures = [
         EpisodeFigures(name, 3, 1.0, True) for name in ("$x^{$", "\x1b[2J\n", "_hidden", "漢字", "a" * 300)
@@ -310,15 +234,6 @@ def test_numbers_that_no_axis_has_a_place_for_are_left_out(tmp_path: Path, value
     with drawing(Looks()):
         write(draw_episodes(figures, "", Looks(), window=2), tmp_path / "picture.png")
         write(draw_episodes(figures[:1], "", Looks(), window=2), tmp_path / "picture.svg")
-
-
-@pytest.mark.parametrize("rewards", [[np.inf, -np.inf], [1e308, 1e308]])
-def test_rewards_that_add_up_to_no_number_are_no_warning_of_numpys(
-    tmp_path: Path, rewards: list[float]
-) -> None:
-    (one,) = read_recording(record(tmp_path, 2))
-    (figures,) = figures_of([replace(one, rewards=np.array(rewards))])
-    assert not np.isfinite(figures.total)
 
 
 def test_only_the_latest_episodes_are_drawn_and_read(tmp_path: Path) -> None:
@@ -346,29 +261,7 @@ def test_agents_are_chosen_by_globs(tmp_path: Path) -> None:
         assert caught.value.hint == "there are episodes of robot1, robot2"
 
 
-def test_paths_may_be_text_and_a_single_glob_need_not_stand_in_a_list(tmp_path: Path) -> None:
-    runs, picture = str(record(tmp_path / "runs", 2, 2, agent="robot1")), str(tmp_path / "p.svg")
-    assert plot(runs, picture, agents="*1", signals="reward") == "1 signal, latest 2 episodes of agent robot1"
-    assert (
-        plot(str(recorded_files(runs)[0]), picture, signals="reward") == "1 signal, 2 steps of agent robot1"
-    )
-
-
 # --- what it is, and what is refused ---------------------------------------------------------------------------------
-
-
-def test_what_a_path_holds_is_found_out(tmp_path: Path) -> None:
-    runs = record(tmp_path / "runs", 2)
-    (episode,) = recorded_files(runs)
-    with TraceWriter(tmp_path / "trace") as trace:
-        trace.note("begins")
-    assert source_of(runs) is Source.RECORDING
-    assert source_of(episode) is Source.EPISODE
-    assert source_of(tmp_path / "trace") is Source.TRACE
-    for content in (b"", b"\x89PNG", b"hello"):
-        (tmp_path / "other").write_bytes(content)
-        with pytest.raises(ConfigurationError, match="other is neither a recorded episode nor a trace"):
-            source_of(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -422,23 +315,3 @@ def test_a_disk_that_fills_up_leaves_the_picture_that_was_there(tmp_path: Path) 
         plot(runs, picture, looks=Looks(dark=True))
     assert picture.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == [picture, runs]
-
-
-def test_a_picture_may_be_a_link_and_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
-    runs, picture, link = record(tmp_path / "runs", 2), tmp_path / "there.png", tmp_path / "link.png"
-    link.symlink_to(picture)
-    plot(runs, link)
-    assert link.is_symlink()
-    (tmp_path / "plain").touch()
-    assert picture.stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-def test_the_command_says_what_it_drew(tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    runs, picture = record(tmp_path / "runs", 4, 8), tmp_path / "p.png"
-    result = CliRunner().invoke(
-        main, ["plot", str(runs), "-o", str(picture), "--dark", "--size", "640x480", "--window", "3"]
-    )
-    assert (result.exit_code, result.stdout) == (0, f"{picture}: 2 episodes of agent cart, 12 steps\n")
-    assert picture.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import pytest
 from ospbridge import errors
 from ospbridge.daemon.service import LEAVE_WITHIN
 from ospbridge.service.installing import Installation
-from ospbridge.service.scope import GROUP, Scope
+from ospbridge.service.scope import Scope
 from ospbridge.service.shipped import shipped_text
 
 if TYPE_CHECKING:
@@ -60,16 +59,6 @@ def test_an_instance_differs_by_its_name_alone(folder: str) -> None:
     assert [line.removesuffix(", %i") for line in alike] == single
 
 
-def test_a_users_service_has_what_a_system_service_has_but_for_its_walls() -> None:
-    system, user = settings("ospbridge.service"), settings("user/ospbridge.service")
-    assert set(user) - set(system) == {
-        "RuntimeDirectoryMode=0700",
-        "RuntimeDirectoryPreserve=yes",
-        "UMask=0077",
-        "WantedBy=default.target",
-    }
-
-
 @pytest.mark.parametrize("name", UNITS)
 def test_what_a_user_must_mend_is_not_tried_again_and_all_else_is(name: str) -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type)]
@@ -88,14 +77,6 @@ def test_a_stop_waits_longer_than_the_daemon_takes_and_spares_who_reads_weights(
     (seconds,) = values(name, "TimeoutStopSec")
     assert LEAVE_WITHIN < float(seconds.removesuffix("s")) <= 5
     assert values(name, "KillMode") == ["process"]
-
-
-def test_the_dynamic_user_has_another_name_than_the_group() -> None:
-    # systemd refuses a dynamic user where there is a group of its name, and no user.
-    for name in UNITS[:2]:
-        (user,), (group,) = values(name, "User"), values(name, "Group")
-        assert group == GROUP != user
-    assert re.findall(r"^g (\w+) -$", shipped_text("sysusers.d/ospbridge.conf"), re.MULTILINE) == [GROUP]
 
 
 def test_systemd_does_not_hide_the_hub_of_a_dynamic_user() -> None:
@@ -131,22 +112,6 @@ def test_a_system_service_is_exposed_to_little(tmp_path: Path, instance: str | N
     assert "Overall exposure level" in analyze(
         "security", "--offline=true", "--threshold=15", "--no-pager", path
     )
-
-
-@needs_systemd
-def test_the_drop_in_that_filters_addresses_is_one(tmp_path: Path) -> None:
-    path = placed(tmp_path, user=False, instance=None)
-    folder = tmp_path / "ospbridge.service.d"
-    folder.mkdir()
-    (folder / "ip-filter.conf").write_text(shipped_text("examples/ip-filter.conf"))
-    assert "ospbridge" not in analyze("verify", "--man=no", "--recursive-errors=no", path)
-
-
-def test_a_name_that_is_not_utf_8_is_refused_since_no_unit_can_have_it(tmp_path: Path) -> None:
-    config = tmp_path / os.fsdecode(b"\xff.toml")
-    config.write_text("")
-    with pytest.raises(errors.UsageError, match="is not UTF-8"):
-        Installation(Scope(user=True), None, config).install_steps(now=False, force=True)
 
 
 @pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\x7f"])
