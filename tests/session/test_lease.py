@@ -12,12 +12,10 @@ import socket
 import threading
 import time
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import pytest
-import trio
 
 from ospbridge.interface import Endpoint
 from ospbridge.osp.messages import (
@@ -28,48 +26,22 @@ from ospbridge.osp.messages import (
     ResetCommunicationAck,
     decode_request,
 )
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking_connecting, reclaim, trio_connecting
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import SUFFIX, Lease, LeaseFile, stale_leases
 from ospbridge.session.reclaim import in_place_of, successors
 from ospbridge.session.tenure import Tenure
-from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import free_port
+from tests.session.drivers import Driver
+from tests.session.servers import bound, closed_port, lease_of, left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ospbridge.osp.client.machine import ClientMachine
-    from ospbridge.osp.profile import Profile
 
 SERVER = Endpoint("127.0.0.1", 45454)
-
-
-LEASE = Lease(
-    server=SERVER.host,
-    server_port=SERVER.port,
-    local_host="127.0.0.1",
-    local_port=9,
-    handler_port=9,
-    profile="document",
-    agents={"agent": 1},
-    events=False,
-    pid=1,
-)
-
-
-def lease(server: Endpoint = SERVER, *, local_port: int = 0, handler_port: int = 9) -> Lease:
-    return replace(
-        LEASE,
-        server=server.host,
-        server_port=server.port,
-        local_port=local_port or free_port(),
-        handler_port=handler_port,
-    )
+LEASE = lease_of(SERVER, local_port=9)
 
 
 def descriptors() -> set[str]:
@@ -78,10 +50,9 @@ def descriptors() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
 
 
-@pytest.mark.parametrize("marked", [False, True])
-def test_a_successor_ends_its_datagrams_as_the_dead_session_did(tmp_path: Path, *, marked: bool) -> None:
-    local, handler = Endpoint("127.0.0.1", free_port()), Endpoint("127.0.0.1", free_port())
-    spoken = replace(DOCUMENT, end_marker=True) if marked else DOCUMENT
+def test_a_successor_ends_its_datagrams_as_the_dead_session_did(tmp_path: Path) -> None:
+    local, handler = Endpoint("127.0.0.1", closed_port()), Endpoint("127.0.0.1", closed_port())
+    spoken = replace(DOCUMENT, end_marker=True)
     tenure = Tenure(LeaseFile(tmp_path), SERVER, local=local, handler=handler, profile=spoken)
     tenure.renew({"agent": 1})
     tenure.abandon()
@@ -92,21 +63,6 @@ def test_a_successor_ends_its_datagrams_as_the_dead_session_did(tmp_path: Path, 
     sock, machine = place
     sock.close()
     assert machine.profile == spoken
-
-
-def test_a_lease_that_somebody_else_holds_costs_no_descriptor(tmp_path: Path) -> None:
-    wanted = lease()
-    first = LeaseFile(tmp_path)
-    first.write(wanted)
-    before = descriptors()
-    second = LeaseFile(tmp_path)
-    for _ in range(3):
-        second.write(wanted)
-    assert descriptors() == before
-    first.abandon()
-    second.write(wanted)
-    second.remove()
-    assert not list(tmp_path.iterdir())
 
 
 def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
@@ -127,7 +83,7 @@ def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
     ours = LeaseFile(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", looked_at_first)
-        ours.write(lease())
+        ours.write(lease_of(SERVER))
     assert not found
     assert not list(stale_leases(SERVER, tmp_path))
     assert ours.held
@@ -144,7 +100,7 @@ def test_where_a_file_cannot_have_two_names_there_is_a_lease_all_the_same(
     monkeypatch.setattr(os, "link", refused)
     before = descriptors()
     ours = LeaseFile(tmp_path)
-    ours.write(lease())
+    ours.write(lease_of(SERVER))
     assert ours.held
     assert not list(stale_leases(SERVER, tmp_path))
     ours.abandon()
@@ -152,24 +108,6 @@ def test_where_a_file_cannot_have_two_names_there_is_a_lease_all_the_same(
     assert found.agents == {"agent": 1}
     file.remove()
     assert not list(tmp_path.iterdir())
-    assert descriptors() == before
-
-
-def test_a_lease_that_was_removed_while_it_was_looked_at_is_nobodys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def removed_first(descriptor: int, operation: int) -> None:
-        for path in tmp_path.iterdir():
-            path.unlink()
-        flock(descriptor, operation)
-
-    flock = fcntl.flock
-    dead = LeaseFile(tmp_path)
-    dead.write(lease())
-    dead.abandon()
-    monkeypatch.setattr(fcntl, "flock", removed_first)
-    before = descriptors()
-    assert list(stale_leases(SERVER, tmp_path)) == []
     assert descriptors() == before
 
 
@@ -190,7 +128,7 @@ def test_whoever_is_killed_while_it_writes_less_leaves_a_lease_that_can_be_read(
         raise OSError(errno.EIO, "as if it went no further")
 
     session = LeaseFile(tmp_path)
-    first = lease()
+    first = lease_of(SERVER)
     session.write(replace(first, agents={f"a robot with a long name, {n}": n for n in range(50)}))
     monkeypatch.setattr(os, "ftruncate", killed)
     session.write(first)
@@ -201,9 +139,7 @@ def test_whoever_is_killed_while_it_writes_less_leaves_a_lease_that_can_be_read(
 
 
 def test_a_lease_is_as_old_as_its_sessions_last_word_whoever_tried_it_since(tmp_path: Path) -> None:
-    dead = LeaseFile(tmp_path)
-    dead.write(lease())
-    dead.abandon()
+    left_behind(SERVER, tmp_path)
     (path,) = tmp_path.iterdir()
     os.utime(path, (time.time() - 600, time.time() - 600))
     ((found, file),) = stale_leases(SERVER, tmp_path)
@@ -233,9 +169,7 @@ def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(
 ) -> None:
     strange = tmp_path / f"strange{SUFFIX}"
     strange.write_bytes(content)
-    others = LeaseFile(tmp_path)
-    others.write(lease(Endpoint(SERVER.host, SERVER.port + 1)))
-    others.abandon()
+    left_behind(Endpoint(SERVER.host, SERVER.port + 1), tmp_path)
     before = descriptors()
     assert list(stale_leases(SERVER, tmp_path)) == []
     assert descriptors() == before
@@ -243,99 +177,28 @@ def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_lies_in_another_users_directory_is_neither_believed_nor_added_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = LeaseFile(tmp_path)
-    dead.write(lease())
-    dead.abandon()
-    before = set(tmp_path.iterdir())
-    user = os.getuid()
-    with monkeypatch.context() as another:
-        another.setattr(os, "getuid", lambda: user + 1)
-        assert list(stale_leases(SERVER, tmp_path)) == []
-        mine = LeaseFile(tmp_path)
-        mine.write(lease())
-        assert not mine.held
-    assert set(tmp_path.iterdir()) == before
-    ((_, file),) = stale_leases(SERVER, tmp_path)
-    file.remove()
-
-
-def test_agents_whose_handler_is_silent_are_given_up_after_the_fifth_try(tmp_path: Path) -> None:
-    dead = LeaseFile(tmp_path)
-    dead.write(lease())
-    dead.abandon()
-    tries = 0
-    for found, file in chain.from_iterable(stale_leases(SERVER, tmp_path) for _ in range(9)):
-        assert found.tries == tries
-        tries += 1
-        file.tried(found, heard=False)
-    assert tries == 5
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind(("127.0.0.1", 0))
-        dead = LeaseFile(tmp_path)
-        dead.write(lease(local_port=other.getsockname()[1]))
-        dead.abandon()
+    with bound() as other:
+        left_behind(SERVER, tmp_path, local_port=other.getsockname()[1])
         assert list(successors(SERVER, tmp_path, Limits())) == []
         ((found, file),) = stale_leases(SERVER, tmp_path)
         assert found.tries == 1
         file.remove()
 
 
-def test_a_dead_clients_place_that_cannot_be_connected_costs_no_descriptor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[socket.socket] = []
-
-    class Unconnectable(socket.socket):
-        def connect(self, _: Any, /) -> NoReturn:
-            raise OSError("no way there")
-
-    def open_udp(family: socket.AddressFamily, **_: Any) -> socket.socket:
-        made.append(Unconnectable(family, socket.SOCK_DGRAM))
-        return made[0]
-
-    monkeypatch.setattr(reclaim, "open_udp", open_udp)
-    assert in_place_of(lease(), Limits()) is None
-    assert made[0].fileno() == -1
-
-
-def connect_blocking(address: Endpoint, leases: Path) -> None:
-    BlockingSession.connect(address, leases=leases).close()
-
-
-def connect_trio(address: Endpoint, leases: Path) -> None:
-    async def connect() -> None:
-        await (await TrioSession.connect(address, leases=leases)).aclose()
-
-    trio.run(connect)
-
-
 @pytest.mark.loopback
-@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
 def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
-    connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
     before = descriptors()
-    with (
-        UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handler,
-    ):
-        handler.bind(("127.0.0.1", 0))
-        dead = LeaseFile(tmp_path)
-        dead.write(lease(simulator.address, handler_port=handler.getsockname()[1]))
-        dead.abandon()
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, bound() as handler:
+        left_behind(simulator.address, tmp_path, handler_port=handler.getsockname()[1])
         monkeypatch.setattr(reclaim.Successor, "goodbye", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            connect(simulator.address, tmp_path)
+            either.connect(simulator, leases=tmp_path).close()
         ((found, file),) = stale_leases(simulator.address, tmp_path)
         assert found.agents == {"agent": 1}
         file.remove()
@@ -343,26 +206,19 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
 def test_a_dead_session_that_is_just_being_evicted_keeps_nobody_from_joining(
-    connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handler,
-    ):
-        handler.bind(("127.0.0.1", 0))
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, bound() as handler:
 
         def told_at_once(found: Lease, limits: Limits) -> tuple[socket.socket, ClientMachine] | None:
             place = in_place_of(found, limits)
             handler.sendto(ResetCommunicationAck().encode(), (found.local_host, found.local_port))
             return place
 
-        dead = LeaseFile(tmp_path)
-        dead.write(lease(simulator.address, handler_port=handler.getsockname()[1]))
-        dead.abandon()
+        left_behind(simulator.address, tmp_path, handler_port=handler.getsockname()[1])
         monkeypatch.setattr(reclaim, "in_place_of", told_at_once)
-        connect(simulator.address, tmp_path)
+        either.connect(simulator, leases=tmp_path).close()
         assert not list(tmp_path.iterdir())
 
 
@@ -371,9 +227,8 @@ class Handlers:
 
     def __init__(self, count: int) -> None:
         self._heard = threading.Barrier(count)
-        self._sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+        self._sockets = [bound() for _ in range(count)]
         for sock in self._sockets:
-            sock.bind(("127.0.0.1", 0))
             sock.settimeout(30)
         self._threads = [threading.Thread(target=self._serve, args=(sock,)) for sock in self._sockets]
         self.ports = [sock.getsockname()[1] for sock in self._sockets]
@@ -405,68 +260,26 @@ class Handlers:
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
-def test_several_dead_sessions_take_the_time_of_one(
-    connect: Callable[[Endpoint, Path], None], tmp_path: Path
-) -> None:
+def test_several_dead_sessions_take_the_time_of_one(either: Driver, tmp_path: Path) -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, Handlers(5) as handlers:
         for port in handlers.ports:
-            dead = LeaseFile(tmp_path)
-            dead.write(lease(simulator.address, handler_port=port))
-            dead.abandon()
-        connect(simulator.address, tmp_path)
+            left_behind(simulator.address, tmp_path, handler_port=port)
+        either.connect(simulator, leases=tmp_path).close()
         assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("connect", [connect_blocking, connect_trio])
 def test_more_dead_sessions_than_are_dealt_with_at_once_are_all_dealt_with(
-    connect: Callable[[Endpoint, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (blocking_connecting, trio_connecting):
         monkeypatch.setattr(module, "AT_ONCE", 2)
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         for _ in range(5):
             # Whose handler is gone.
-            dead = LeaseFile(tmp_path)
-            dead.write(lease(simulator.address, handler_port=free_port()))
-            dead.abandon()
-        connect(simulator.address, tmp_path)
+            left_behind(simulator.address, tmp_path, handler_port=closed_port())
+        either.connect(simulator, leases=tmp_path).close()
         assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.loopback
-@pytest.mark.parametrize("driver", ["blocking", "trio"])
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agents(
-    profile: Profile, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the lease is found worthless, and the agents stay taken."""
-
-    def lose(session: BlockingSession | TrioSession) -> None:
-        abandon = session.conversation.abandon_lease
-
-        def abandoned() -> None:
-            abandon()
-            connect_blocking(session.server, tmp_path)
-
-        monkeypatch.setattr(session.conversation, "abandon_lease", abandoned)
-        session._drop()
-
-    async def lose_with_trio() -> None:
-        session = await TrioSession.connect(simulator.address, leases=tmp_path)
-        await session.register("agent")
-        lose(session)
-
-    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile) as simulator:
-        if driver == "trio":
-            trio.run(lose_with_trio)
-        else:
-            session = BlockingSession.connect(simulator.address, leases=tmp_path)
-            session.register("agent")
-            lose(session)
-        assert not list(tmp_path.iterdir())
-        assert not simulator.machine.controlled
 
 
 @pytest.mark.loopback
@@ -477,7 +290,7 @@ def test_a_lease_that_was_removed_with_its_directory_is_made_again_and_frees_the
     """As where a user logs out while a program of theirs goes on: the runtime directory is removed."""
     leases = tmp_path / "runtime" / "leases"
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        session = BlockingSession.connect(simulator.address, leases=leases)
+        session = Driver().connect(simulator, leases=leases)
         session.register("agent")
         (before,) = leases.iterdir()
         opened = len(descriptors())
@@ -491,19 +304,24 @@ def test_a_lease_that_was_removed_with_its_directory_is_made_again_and_frees_the
         assert len(descriptors()) == opened
         # As when it is killed.
         session._drop()
-        with BlockingSession.connect(simulator.address, leases=leases) as next_one:
+        with Driver().connect(simulator, leases=leases) as next_one:
             assert all(entry.available for entry in next_one.agents())
 
 
-def test_a_session_that_is_over_makes_no_lease_again(tmp_path: Path) -> None:
-    tenure = Tenure(
-        LeaseFile(tmp_path),
-        SERVER,
-        local=Endpoint("127.0.0.1", free_port()),
-        handler=Endpoint("127.0.0.1", 9),
-        profile=DOCUMENT,
-    )
-    tenure.renew({"agent": 1})
-    tenure.end()
-    tenure.look_after({"agent": 1})
+@pytest.mark.loopback
+def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agents(
+    either: Driver, simulator: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lease is found worthless, and the agents stay taken."""
+    session = either.connect(simulator, leases=tmp_path)
+    session.register("agent1")
+    abandon = session.conversation.abandon_lease
+
+    def abandoned() -> None:
+        abandon()
+        Driver().connect(simulator, leases=tmp_path).close()
+
+    monkeypatch.setattr(session.conversation, "abandon_lease", abandoned)
+    session._drop()
     assert not list(tmp_path.iterdir())
+    assert not simulator.machine.controlled

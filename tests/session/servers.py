@@ -1,0 +1,177 @@
+"""Servers that tests of sessions need beside the built-in simulator, and what dead sessions left."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ospbridge.interface import Endpoint
+from ospbridge.observe.runtime import runtime_directory
+from ospbridge.osp.server.machine import CloseHandler, OpenHandler, ServerMachine
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.lease import Lease, LeaseFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ospbridge.osp.profile import Profile
+    from ospbridge.osp.world import World
+
+LARGEST: Final = 65_536
+LOOK_EVERY: Final = 0.02
+"""Seconds between looks at whether it is to stop."""
+
+
+class OneAtATime:
+    """Hosts ``world`` for one client after the other, as a server with a single loop does.
+
+    While it has a client it does not look at its main port, where INITs wait their turn. A client that dies is waited
+    for, for ever.
+    """
+
+    def __init__(self, world: World, profile: Profile) -> None:
+        self.machine = ServerMachine(world, profile)
+        self._main = self._bound()
+        self._handler: socket.socket | None = None
+        self.waiting: list[tuple[bytes, Any]] = []
+        """What came to the main port and was not looked at yet."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.address = Endpoint("127.0.0.1", self._main.getsockname()[1])
+
+    def _bound(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        return sock
+
+    def _run(self) -> None:
+        machine = self.machine
+        while not self._stopping.is_set():
+            due = machine.next_deadline()
+            wait = LOOK_EVERY if due is None else min(max(due - monotonic(), 0.0), LOOK_EVERY)
+            for sock in select.select([sock for sock in (self._main, self._handler) if sock], [], [], wait)[
+                0
+            ]:
+                with suppress(ConnectionError):
+                    data, peer = sock.recvfrom(LARGEST)
+                    if sock is self._main:
+                        self.waiting.append((data, peer))
+                    else:
+                        machine.receive(self._handler_id, data, monotonic())
+            while (due := machine.next_deadline()) is not None and due <= monotonic():
+                machine.handle_timer(monotonic())
+            self._apply()
+            while self._handler is None and self.waiting:
+                machine.receive_main(*self.waiting.pop(0), monotonic())
+                self._apply()
+
+    def _apply(self) -> None:
+        for effect in self.machine.take_effects():
+            if isinstance(effect, OpenHandler):
+                assert isinstance(effect.peer, tuple)
+                self._handler_id = effect.handler_id
+                self._handler = self._bound()
+                self._handler.connect(effect.peer)
+            elif isinstance(effect, CloseHandler):
+                assert self._handler is not None
+                self._handler.close()
+                self._handler = None
+            else:
+                assert self._handler is not None
+                self._handler.send(effect.data)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(10)
+        self._main.close()
+        if self._handler is not None:
+            self._handler.close()
+
+
+def bound(host: str = "127.0.0.1") -> socket.socket:
+    """A port that belongs to a program which says nothing."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind((host, 0))
+    return sock
+
+
+def closed_port() -> int:
+    with bound() as sock:
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def silent_server(*, dead: int) -> Iterator[Endpoint]:
+    """Neither its main port nor the handlers of so many dead sessions of ours answer anything."""
+    with ExitStack() as stack:
+        main, *handlers = (stack.enter_context(bound()).getsockname()[1] for _ in range(1 + dead))
+        address = Endpoint("127.0.0.1", main)
+        for handler_port in handlers:
+            left_behind(address, handler_port=handler_port)
+        yield address
+
+
+def lease_of(server: Endpoint, *, local_port: int = 0, handler_port: int = 9) -> Lease:
+    return Lease(
+        server=server.host,
+        server_port=server.port,
+        local_host="127.0.0.1",
+        local_port=local_port or closed_port(),
+        handler_port=handler_port,
+        profile="document",
+        agents={"agent": 1},
+        events=False,
+        pid=1,
+    )
+
+
+def left_behind(server: Endpoint, directory: Path | None = None, **ports: int) -> None:
+    """A session that had an agent has died."""
+    file = LeaseFile(directory)
+    file.write(lease_of(server, **ports))
+    file.abandon()
+
+
+def leases() -> list[Path]:
+    """Files of them."""
+    return list((runtime_directory() / "leases").glob("*.lease"))
+
+
+def content(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def changed(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps(content(file) | fields))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """What another thread or process brings about."""
+    give_up = monotonic() + 30
+    while not condition():
+        assert monotonic() < give_up
+        sleep(0.002)
+
+
+def busy_for_a_while(server: OneAtATime) -> threading.Thread:
+    """Somebody else is there until several INITs wait."""
+    first = BlockingSession.connect(server.address, profile=server.machine.profile)
+
+    def leave() -> None:
+        wait_for(lambda: sum(len(data) > 1 for data, _ in server.waiting) > 1)
+        first.close()
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    return leaving

@@ -1,0 +1,277 @@
+"""Many sessions side by side: nobody waits for another's simulator, and errors stay where they happen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionClosed, SessionLost, StepUncertain
+from ospbridge.osp.codes import Code
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server.machine import ServerMachine
+from ospbridge.osp.step.straight import StraightWay
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.fleet_link import FleetLink, cores_wanted
+from ospbridge.session.link import Link
+from ospbridge.session.seeing_off import SeeingOff
+from ospbridge.simulator.faults import FaultPlan
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from tests.session.drivers import Driver
+from tests.session.servers import OneAtATime, busy_for_a_while
+
+pytestmark = pytest.mark.loopback
+BLOCKING = Driver()
+ACTION = np.array([0.25], np.float32)
+
+
+@contextmanager
+def sessions(
+    *worlds: SyntheticWorld, profile: Profile = DOCUMENT, limits: Limits | None = None, **options: Any
+) -> Iterator[list[BlockingSession]]:
+    """A session for all agents of each world, after a reset with its number as the seed."""
+    with ExitStack() as stack:
+        found = []
+        for seed, world in enumerate(worlds, 1):
+            simulator = stack.enter_context(UdpSimulator(world, port=0, profile=profile, **options))
+            session = stack.enter_context(BLOCKING.connect(simulator, limits=limits))
+            session.register(*session.matching(()))
+            session.reset(seed)
+            found.append(session)
+        yield found
+
+
+Work: TypeAlias = Callable[[BlockingSession], Any]
+"""A step of a session, as a fleet takes it."""
+
+
+def by_exchange(session: BlockingSession) -> Any:
+    return session.conversation.step(dict.fromkeys(session.controlled, ACTION))
+
+
+def on_its_way(session: BlockingSession) -> Any:
+    session.conversation.fill(dict.fromkeys(session.controlled, ACTION))
+    return session.conversation.go_on
+
+
+@pytest.fixture(params=[by_exchange, on_its_way])
+def step(request: pytest.FixtureRequest) -> Work:
+    found: Work = request.param
+    return found
+
+
+class Fleet(FleetLink):
+    """Tells what steps brought alike, whichever way they took."""
+
+    def finish(self) -> list[Any]:
+        results = super().finish()
+        return [found.outcomes() if isinstance(found, StraightWay) else found for found in results]
+
+
+def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile, step: Work) -> None:
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(4)), profile=profile) as several:
+        link = Fleet()
+        for number in range(1, 10):
+            for seed, result in enumerate(link.run([(s, step(s)) for s in several]), 1):
+                np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
+        link.leave(several)
+        assert all(session.closed for session in several)
+
+
+def test_outcomes_are_right_or_in_doubt_where_datagrams_are_lost_and_late(step: Work) -> None:
+    faults = FaultPlan(drop=0.01, delay=0.05, delay_max=0.02, seed=2)
+    names = ["agent", "other", "third"]
+    with sessions(*(SyntheticWorld(1, 3, names=names) for _ in range(3)), faults=faults) as several:
+        link, trusted = Fleet(), dict(enumerate(several, 1))
+        for number in range(1, 9):
+            for at, result in zip(
+                tuple(trusted), link.run([(s, step(s)) for s in trusted.values()]), strict=True
+            ):
+                if isinstance(result, StepUncertain):
+                    # The network did what cannot be told apart; an environment ends the episode.
+                    del trusted[at]
+                    continue
+                for name in names:
+                    np.testing.assert_array_equal(result[name].outputs, expected(ACTION, number, 3, seed=at))
+        assert trusted
+
+
+class Thinking(SyntheticWorld):
+    """Its second step is over when that of all the others has begun."""
+
+    def __init__(self, others: threading.Barrier) -> None:
+        super().__init__(1, 3)
+        self._others = others
+
+    def step(self) -> None:
+        super().step()
+        if self._steps == 2:
+            self._others.wait(30)
+
+
+@pytest.mark.parametrize("spin", [False, True])
+def test_thinking_simulators_think_at_the_same_time(spin: bool, step: Work) -> None:
+    everybody = threading.Barrier(4)
+    with sessions(*(Thinking(everybody) for _ in range(4))) as several:
+        link = Fleet(spin=spin, cores=1)
+        for _ in range(2):
+            results = link.run([(s, step(s)) for s in several])
+    assert all("agent" in result for result in results)
+    assert not everybody.broken
+
+
+def test_one_that_is_held_up_keeps_its_limit_and_the_others_have_their_results(step: Work) -> None:
+    limits = Limits(step=0.3)
+    with (
+        sessions(SyntheticWorld(1, 3), limits=limits) as (free,),
+        UdpSimulator(SyntheticWorld(1, 3, agents=2), port=0) as shared,
+        BLOCKING.connect(shared) as other,
+        BLOCKING.connect(shared, limits=limits) as stuck,
+    ):
+        stuck.register("agent1")
+        stuck.reset(1)
+        other.register("agent2")
+        done, late = Fleet().run([(free, step(free)), (stuck, step(stuck))])
+        assert isinstance(late, BarrierStuck)
+        np.testing.assert_array_equal(done["agent"].outputs, expected(ACTION, 1, 3, seed=1))
+
+
+def test_a_killed_simulator_is_told_and_the_others_go_on(step: Work) -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
+        with UdpSimulator(SyntheticWorld(1, 3), port=0) as simulator:
+            doomed = BLOCKING.connect(simulator)
+            doomed.register("agent")
+            doomed.reset(9)
+            link = Fleet()
+            everybody = [several[0], doomed, several[1]]
+            link.run([(s, step(s)) for s in everybody])
+        for number in (2, 3):
+            one, lost, other = link.run([(s, step(s)) for s in everybody])
+            assert isinstance(lost, SessionLost)
+            np.testing.assert_array_equal(one["agent"].outputs, expected(ACTION, number, 3, seed=1))
+            np.testing.assert_array_equal(other["agent"].outputs, expected(ACTION, number, 3, seed=2))
+        doomed.close()
+
+
+def test_an_error_of_one_exchange_is_its_result(step: Work) -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = Fleet()
+        wrong, right = link.run([(one, one.conversation.step({})), (other, step(other))])
+        assert isinstance(wrong, LocalProtocolError)
+        assert "agent" in right
+        other.close()
+        right, closed = link.run([(one, step(one)), (other, step(other))])
+        assert "agent" in right
+        assert isinstance(closed, SessionClosed)
+
+
+@pytest.mark.parametrize("profile, names", [(DOCUMENT, ["agent"]), (NERD, ["agent", "other"])])
+def test_results_that_are_fetched_late_are_no_silence(profile: Profile, names: list[str], step: Work) -> None:
+    with sessions(*(SyntheticWorld(1, 3, names=names) for _ in range(2)), profile=profile) as several:
+        link = Fleet()
+        link.begin([(s, step(s)) for s in several])
+        with pytest.raises(LocalProtocolError, match="under way"):
+            link.begin([(s, step(s)) for s in several])
+        time.sleep(1.2 * profile.patience)
+        assert all(result.keys() == set(names) for result in link.finish())
+        assert not any(session.machine.guarded for session in several)
+        assert link.finish() == []
+
+
+def interrupted_behind(call: Callable[..., Any]) -> Callable[..., Any]:
+    def interrupted(*given: Any) -> None:
+        call(*given)
+        raise KeyboardInterrupt
+
+    return interrupted
+
+
+def test_an_interrupted_step_is_taken_for_no_later_one(step: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = Fleet()
+        for _ in range(3):
+            link.run([(one, step(one)), (other, step(other))])
+        with monkeypatch.context() as patch:
+            for begins in ("begin", "set_off"):
+                patch.setattr(Link, begins, interrupted_behind(getattr(Link, begins)))
+            with pytest.raises(KeyboardInterrupt):
+                link.begin([(one, step(one)), (other, step(other))])
+        uncertain, result = link.run([(one, step(one)), (other, step(other))])
+        assert isinstance(uncertain, StepUncertain)
+        np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, 4, 3, seed=2))
+
+
+def test_what_an_interrupted_step_brought_is_not_the_result_of_what_follows(
+    step: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
+        link = Fleet()
+        link.begin([(one, step(one)), (other, step(other))])
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "result", interrupted_behind(Link.result))
+            with pytest.raises(KeyboardInterrupt):
+                link.finish()
+        assert link.run([(s, s.conversation.get("/Simulation/SimulationTime")) for s in (one, other)]) == [
+            s.get("/Simulation/SimulationTime") for s in (one, other)
+        ]
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+def test_all_simulators_are_told_goodbye_before_one_that_hangs_is_given_up(
+    step: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, bytes]] = []
+
+    def silent(machine: ServerMachine, _: int, data: bytes, __: float) -> None:
+        if data[0] in {Code.DEREGISTER_FROM_AGENT, Code.END_COMMUNICATION}:
+            told.append((id(machine), data))
+
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(3)), limits=Limits(close=0.7)) as several:
+        link = Fleet()
+        link.begin([(s, step(s)) for s in several])
+        monkeypatch.setattr(ServerMachine, "receive", silent)
+        link.leave(several)
+        assert all(session.closed for session in several)
+    repeated = next((at for at, what in enumerate(told) if what in told[:at]), len(told))
+    assert len({machine for machine, _ in told[:repeated]}) == 3
+
+
+def test_servers_that_owe_answers_are_listened_to_at_the_same_time(seen_off: list[int]) -> None:
+    with sessions(*(SyntheticWorld(1, 3) for _ in range(3))) as several:
+        for session in several:
+            session._others = SeeingOff.beside(session._socket, session.server, session.profile, 1)
+        Fleet().leave(several)
+    assert max(seen_off) == 3
+
+
+def test_who_waited_behind_others_and_leaves_in_a_fleet_locks_nobody_out(profile: Profile) -> None:
+    with OneAtATime(SyntheticWorld(1, 3), profile) as busy, sessions(SyntheticWorld(1, 3)) as (other,):
+        leaving = busy_for_a_while(busy)
+        late = BLOCKING.connect(busy, limits=Limits(connect=20.0))
+        leaving.join(30)
+        Fleet().leave([other, late])
+        BLOCKING.connect(busy, limits=Limits(connect=20.0), reclaim_stale=False).close()
+
+
+def test_sessions_that_were_given_up_free_their_agents_too() -> None:
+    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
+        given_up, _ = several
+        given_up.machine.lost = SessionLost("silent for too long")
+        Fleet().leave(several)
+        with BlockingSession.connect(given_up.server, profile=DOCUMENT, reclaim_stale=False) as other:
+            assert all(entry.available for entry in other.agents())
+
+
+def test_only_simulators_of_this_machine_want_a_core_of_it() -> None:
+    assert cores_wanted(["127.0.0.1"]) == 2
+    assert cores_wanted(["10.0.0.1", "10.0.0.2", "robots.example"]) == 2
+    assert cores_wanted(["127.0.0.1", "::1", "localhost", "10.0.0.1"]) == 4

@@ -1,0 +1,231 @@
+"""Goodbyes: to handlers of INITs that nobody means any more, and the pause that a real server needs behind them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from ospbridge.diagnosis.greeting import Server, answer_to, join
+from ospbridge.interface import Endpoint
+from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import Init
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.server.machine import ServerMachine
+from ospbridge.osp.timing import RESTART_SETTLES, Limits
+from ospbridge.session import settling
+from ospbridge.session.absence import Absence
+from ospbridge.session.settling import GOODBYES, Settling
+from ospbridge.simulator.arena import ArenaWorld
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.transport.udp import open_beside
+from tests.ipv6 import needs_ipv6
+from tests.session.drivers import Driver
+from tests.session.servers import OneAtATime, bound, busy_for_a_while, changed, content, leases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ospbridge.osp.profile import Profile
+
+pytestmark = pytest.mark.loopback
+BLOCKING = Driver()
+PATIENT = Limits(connect=20.0)
+"""Who is locked out is so for ever: no machine is too busy for this."""
+
+# --- INITs that nobody means any more -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(profile: Profile) -> Iterator[OneAtATime]:
+    with OneAtATime(SyntheticWorld(2, 3), profile) as running:
+        yield running
+
+
+def leave(driver: Driver, server: OneAtATime) -> None:
+    driver.connect(server, limits=PATIENT).close()
+
+
+def restart(driver: Driver, server: OneAtATime) -> None:
+    driver.connect(server, limits=PATIENT).restart_communication()
+
+
+def probe(_: Driver, server: OneAtATime) -> None:
+    join(Server(socket.AF_INET, server.address), None, timeout=20.0).leave()
+
+
+@pytest.mark.parametrize("leaves", [leave, restart])
+def test_whoever_waited_behind_another_client_and_leaves_locks_nobody_out(
+    either: Driver, server: OneAtATime, leaves: Callable[[Driver, OneAtATime], None]
+) -> None:
+    leaving = busy_for_a_while(server)
+    leaves(either, server)
+    leaving.join(30)
+    BLOCKING.connect(server, limits=PATIENT, reclaim_stale=False).close()
+
+
+def test_a_probe_locks_nobody_out_either() -> None:
+    with OneAtATime(SyntheticWorld(2, 3), DOCUMENT) as server:
+        leaving = busy_for_a_while(server)
+        probe(BLOCKING, server)
+        leaving.join(30)
+        place = Server(socket.AF_INET, server.address)
+        line = join(place, None, timeout=20.0)
+        # Nor do INITs that were only tried.
+        init = Init(form=line.profile.init_form).encode(end=line.profile.end_marker)
+        assert answer_to(place, init, line) is None
+        line.leave()
+        BLOCKING.connect(server, limits=PATIENT, reclaim_stale=False).close()
+
+
+def test_so_it_is_where_it_died_and_its_successor_leaves_for_it(either: Driver, server: OneAtATime) -> None:
+    leaving = busy_for_a_while(server)
+    BLOCKING.connect(server, limits=PATIENT).disown()
+    leaving.join(30)
+    (file,) = leases()
+    assert content(file)["owed"] > 0
+    leave(either, server)
+    BLOCKING.connect(server, limits=PATIENT, reclaim_stale=False).close()
+
+
+def test_who_was_answered_at_once_owes_nothing_and_its_lease_is_one_that_earlier_versions_read() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, BLOCKING.connect(simulator):
+        (file,) = leases()
+        assert "owed" not in content(file)
+
+
+def test_a_second_socket_at_a_port_hears_everybody_but_the_first_ones_peer() -> None:
+    with bound() as peer, bound() as other, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
+        first.connect(peer.getsockname())
+        first.settimeout(20)
+        second = open_beside(first)
+        assert second is not None
+        with second, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as third:
+            second.settimeout(20)
+            peer.sendto(b"peer", first.getsockname())
+            other.sendto(b"other", first.getsockname())
+            assert first.recv(100) == b"peer"
+            assert second.recvfrom(100) == (b"other", other.getsockname())
+            # Nobody else may sit down there.
+            third.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                third.bind(first.getsockname())
+
+
+def test_where_no_descriptor_is_left_nobody_else_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with bound() as first:
+        monkeypatch.setattr(socket, "socket", none_left)
+        assert open_beside(first) is None
+
+
+def test_those_that_dead_sessions_are_owed_are_looked_for_side_by_side(seen_off: list[int]) -> None:
+    """Each takes a silence, and of many of them one after the other there would be no end."""
+    dead = 3
+    with UdpSimulator(ArenaWorld(dead), port=0) as simulator:
+        for number in range(dead):
+            session = BLOCKING.connect(simulator, reclaim_stale=False)
+            session.register(session.agents()[number].name)
+            session.disown()
+        for file in leases():
+            changed(file, owed=1)
+        with BLOCKING.connect(simulator) as session:
+            assert len(session.freed) == dead
+            assert all(entry.available for entry in session.agents())
+    assert seen_off == [1, 2, 3]
+
+
+# --- half a second --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """When a handler was sent a code last."""
+    times: dict[int, float] = {}
+    receive = ServerMachine.receive
+
+    def noted(machine: ServerMachine, handler_id: int, data: bytes, now: float) -> None:
+        times[data[0]] = monotonic()
+        receive(machine, handler_id, data, now)
+
+    monkeypatch.setattr(ServerMachine, "receive", noted)
+    return times
+
+
+@pytest.mark.parametrize("whose", ["of a dead session", "of another session of this process"])
+def test_a_restart_waits_behind_a_goodbye(
+    either: Driver, simulator: UdpSimulator, heard: dict[int, float], whose: str
+) -> None:
+    before = BLOCKING.connect(simulator)
+    if whose == "of a dead session":
+        before.disown()
+    else:
+        before.close()
+    with either.connect(simulator) as session:
+        session.restart_communication()
+    assert heard[Code.RESET_COMMUNICATION] - heard[Code.END_COMMUNICATION] > RESTART_SETTLES * 0.9
+
+
+def test_nobody_joins_right_behind_a_restart_of_this_process(
+    either: Driver, simulator: UdpSimulator, heard: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeted: list[float] = []
+    receive = ServerMachine.receive_main
+
+    def noted(machine: ServerMachine, data: bytes, peer: Any, now: float) -> None:
+        greeted.append(monotonic())
+        receive(machine, data, peer, now)
+
+    with either.connect(simulator) as session:
+        session.restart_communication()
+    monkeypatch.setattr(ServerMachine, "receive_main", noted)
+    either.connect(simulator).close()
+    assert greeted[0] - heard[Code.RESET_COMMUNICATION] > RESTART_SETTLES * 0.9
+
+
+def test_nothing_is_waited_for_where_nobody_was_told_goodbye(simulator: UdpSimulator) -> None:
+    with BLOCKING.connect(simulator) as session:
+        assert GOODBYES.left(session.server) == 0.0
+
+
+def test_what_is_settled_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(settling, "monotonic", lambda: now)
+    at, done = partial(Endpoint, "127.0.0.1"), Settling()
+    for port in range(1, 10):
+        done.note(at(port))
+        assert done.left(at(port)) == RESTART_SETTLES
+        now += 0.3
+    assert len(done) == 2
+
+
+def settled_by_trio(absence: Absence) -> bool:
+    async def main() -> bool:
+        return await absence.settle()
+
+    return trio.run(main)
+
+
+@pytest.mark.parametrize("settled", [Absence.settled, settled_by_trio])
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=needs_ipv6)])
+def test_a_simulator_that_was_away_may_be_joined_at_once_and_one_that_is_there_after_a_while(
+    host: str, settled: Callable[[Absence], bool]
+) -> None:
+    with bound(host) as sock:
+        server = Endpoint(host, sock.getsockname()[1])
+        begun = monotonic()
+        assert not settled(Absence(server))
+        assert monotonic() - begun >= RESTART_SETTLES * 0.99
+    looked = Absence(server)
+    with socket.socket(sock.family, socket.SOCK_DGRAM) as returned:
+        returned.bind((server.host, server.port))
+        assert settled(looked), "it came back since"
+    assert settled(Absence(Endpoint("255.255.255.255", 9))), "no way to it is no presence"

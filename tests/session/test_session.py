@@ -1,0 +1,404 @@
+"""Sessions of either driver with the real simulator over loopback: steps, other clients, threads, and faults."""
+
+from __future__ import annotations
+
+import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import trio
+
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    BarrierStuck,
+    ConfigurationError,
+    LocalProtocolError,
+    SessionClosed,
+    SessionLost,
+    SimulatorNotFound,
+    SimulatorSilent,
+    StepUncertain,
+)
+from ospbridge.observe.trace import TraceWriter, read_trace
+from ospbridge.osp.client.notices import WorldReset
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.timing import Limits
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.conversation import Conversation
+from ospbridge.session.link import Link
+from ospbridge.session.trio_session import TrioSession
+from ospbridge.simulator.faults import FaultPlan
+from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.plain import PlainTask
+from tests.session.drivers import Driver
+from tests.session.servers import bound, closed_port, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.loopback
+BLOCKING = Driver()
+
+
+def test_a_whole_session_steps_and_leaves(either: Driver, simulator: UdpSimulator) -> None:
+    with either.connect(simulator) as session:
+        assert session.profile is simulator.machine.profile
+        assert session.matching(()) == ("agent1", "agent2")
+        session.register("agent1", "agent2")
+        session.reset(7)
+        for number in range(20):
+            inputs = {
+                name: (np.array([number, at]) / 64).astype(np.float32)
+                for at, name in enumerate(session.controlled)
+            }
+            for name, outcome in session.step(inputs).items():
+                np.testing.assert_array_equal(outcome.outputs, expected(inputs[name], number + 1, 3, seed=7))
+        assert session.audit() == ""
+    assert not simulator.machine.controlled
+    session.close()
+    with pytest.raises(SessionClosed):
+        session.agents()
+
+
+def test_the_kind_of_server_is_found(either: Driver, simulator: UdpSimulator) -> None:
+    with either.connect(simulator.address) as session:
+        assert session.profile is simulator.machine.profile
+
+
+def test_closed_and_silent_ports_are_told(either: Driver) -> None:
+    port = closed_port()
+    with pytest.raises(SimulatorNotFound, match=f"nothing listens at 127.0.0.1:{port}"):
+        either.connect(f"127.0.0.1:{port}")
+    with bound() as silent, pytest.raises(SimulatorSilent, match="server answered at"):
+        either.connect(f"127.0.0.1:{silent.getsockname()[1]}", limits=Limits(connect=0.2))
+
+
+@pytest.mark.parametrize("address", ["", ":1", "127.0.0.1:x", "127.0.0.1:0", "no.such.host.invalid:1"])
+def test_an_address_that_is_none_is_told(address: str) -> None:
+    with pytest.raises(ConfigurationError):
+        BlockingSession.connect(address)
+
+
+def test_a_simulator_that_dies_is_noticed_with_the_next_datagram(either: Driver, profile: Profile) -> None:
+    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator:
+        session = either.connect(simulator)
+        session.register("agent")
+        session.reset(1)
+    with pytest.raises(SessionLost):
+        session.step({"agent": [0.0]})
+    session.close()
+
+
+def test_losses_on_the_wire_cost_no_step_and_no_session(profile: Profile) -> None:
+    ledger: list[dict[str, object]] = []
+    with (
+        UdpSimulator(
+            SyntheticWorld(1, 2),
+            port=0,
+            profile=profile,
+            faults=FaultPlan(drop=0.02, seed=3),
+            ledger=ledger.append,
+        ) as simulator,
+        BLOCKING.connect(simulator) as session,
+    ):
+        session.register("agent")
+        session.reset(3)
+        for number in range(20):
+            inputs = np.array([number / 128], np.float32)
+            outcome = session.step({"agent": inputs})["agent"]
+            np.testing.assert_array_equal(outcome.outputs, expected(inputs, number + 1, 2, seed=3))
+        assert session.audit() == ""
+        assert session.machine.retries > 0
+    assert sum(entry["kind"] == "step" for entry in ledger) == 20
+
+
+def test_a_big_agent_and_a_big_repository_arrive_over_real_sockets(profile: Profile) -> None:
+    with (
+        UdpSimulator(SyntheticWorld(1000, 1500, 500, values=3_000), port=0, profile=profile) as simulator,
+        BLOCKING.connect(simulator) as session,
+    ):
+        agent = session.describe("agent")
+        assert (len(agent.inputs), len(agent.outputs), len(agent.infos)) == (1000, 1500, 500)
+        names = [value.name for value in session.values()]
+        assert len(names) == len(set(names)) > 6_000
+
+
+def test_a_trace_holds_every_datagram_with_its_meaning(
+    either: Driver, simulator: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as trace, either.connect(simulator, trace=trace) as session:
+        session.register("agent1")
+        session.reset(1)
+        session.step({"agent1": [0.0, 0.5]})
+    notes = [record.note for record in read_trace(path)]
+    assert any("NEXT_SIMULATION_STEP agent 1" in note for note in notes)
+    assert any("INIT_COMMUNICATION" in note for note in notes)
+
+
+# --- events and variables -------------------------------------------------------------------------------------------
+
+
+def test_events_are_told_to_all_agents_of_the_session_though_the_server_tells_them_once(
+    simulator: UdpSimulator,
+) -> None:
+    with BLOCKING.connect(simulator) as session:
+        session.register("agent1", "agent2")
+        assert session.register_event("/Synthetic/Mark")
+        session.reset(1)
+        told = [session.step({"agent1": [0, 0], "agent2": [0, 0]}) for _ in range(20)]
+        events = [(step["agent1"].events, step["agent2"].events) for step in told]
+        assert all(one == two for one, two in events)
+        assert {one for one, _ in events} == {("/Synthetic/Mark",), ()}
+    # One that registered for an event leaves a NERD server so, which END would kill.
+    assert not simulator.machine.controlled
+
+
+def test_what_several_tasks_want_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    watch = Conversation.watch
+
+    def noted(conversation: Conversation, names: list[str]) -> object:
+        asked.extend(names)
+        return watch(conversation, names)
+
+    monkeypatch.setattr(Conversation, "watch", noted)
+    with (
+        UdpSimulator(SyntheticWorld(2, 3, agents=2, values=2), port=0) as simulator,
+        BLOCKING.connect(simulator) as session,
+    ):
+        names = [entry.name for entry in session.values("/.*[Vv]al.*")][:2]
+        tasks = [PlainTask(agent, bounded=True) for agent in session.register("agent1", "agent2")]
+        tasks[0].values, tasks[1].values = names[:1], names
+        session.equip(tasks)
+        # So do environments that share the session, one after the other.
+        session.equip(tasks[1:])
+        assert asked == names
+        tasks[1].events = ["/No/Such"]
+        with pytest.raises(
+            ConfigurationError, match="no event '/No/Such', which the task of agent 'agent2' wants"
+        ):
+            session.equip(tasks)
+
+
+def test_a_step_brings_the_variables_that_are_watched(either: Driver) -> None:
+    name = "/Synthetic/Value/00001"
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, values=3), port=0) as simulator,
+        either.connect(simulator) as session,
+    ):
+        session.register("agent")
+        session.reset(1)
+        session.watch(name)
+        assert list(session.step({"agent": [0.0]})["agent"].values) == [name]
+
+
+# --- other clients --------------------------------------------------------------------------------------------------
+
+
+def test_a_session_at_rest_sees_resets_of_others(either: Driver, simulator: UdpSimulator) -> None:
+    with either.connect(simulator) as watcher, either.connect(simulator) as driver:
+        assert watcher.take_notices() == []
+        driver.register("agent1")
+        driver.reset(1)
+        notices: list[object] = []
+        wait_for(lambda: notices.extend(watcher.take_notices()) or notices)
+        assert [type(notice) for notice in notices] == [WorldReset]
+
+
+def test_an_agent_of_another_client_is_taken(either: Driver, simulator: UdpSimulator) -> None:
+    with either.connect(simulator) as first, either.connect(simulator) as second:
+        first.register("agent1")
+        with pytest.raises(AgentTaken, match="is controlled by another client"):
+            second.register("agent1")
+        assert second.matching(["agent*"]) == ("agent2",)
+
+
+def test_a_reset_alone_among_two_is_stuck_and_its_session_still_leaves(
+    either: Driver, simulator: UdpSimulator
+) -> None:
+    with either.connect(simulator) as other:
+        other.register("agent2")
+        with either.connect(simulator, limits=Limits(reset=0.3)) as mine:
+            mine.register("agent1")
+            with pytest.raises(BarrierStuck, match="agent2"):
+                mine.reset(1)
+        assert {entry.name: entry.available for entry in other.agents()}["agent1"]
+
+
+def test_restarting_the_communication_frees_everybodys_agents(
+    either: Driver, simulator: UdpSimulator
+) -> None:
+    first = either.connect(simulator)
+    first.register("agent1")
+    with either.connect(simulator) as second:
+        second.restart_communication()
+    wait_for(lambda: not simulator.machine.controlled)
+    with pytest.raises(SessionLost):
+        first.reset(1)
+    first.close()
+
+
+# --- steps that somebody gives up, and use that does not fit ----------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_cancelling_a_step_leaves_the_session_to_be_rebuilt_and_its_agents_free() -> None:
+    world = SyntheticWorld(1, 1, think=0.3)
+    with UdpSimulator(world, port=0, profile=NERD) as simulator:
+        session = await TrioSession.connect(simulator.address, profile=NERD)
+        await session.register("agent")
+        await session.reset(1)
+        with trio.move_on_after(0.05) as scope:
+            await session.step({"agent": [0.0]})
+        assert scope.cancelled_caught
+        with pytest.raises(StepUncertain, match="outstanding"):
+            await session.reset(2)
+        await session.aclose()
+        assert not simulator.machine.controlled
+
+
+@pytest.mark.trio
+async def test_other_tasks_run_while_a_session_steps() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
+        async with (
+            await TrioSession.connect(simulator.address, profile=DOCUMENT, linger=0.002) as session,
+            trio.open_nursery() as nursery,
+        ):
+            await session.register("agent")
+            await session.reset(1)
+            nursery.start_soon(other)
+            with trio.fail_after(30):
+                while turns < 10:
+                    await session.step({"agent": [0.0]})
+            nursery.cancel_scope.cancel()
+
+
+def test_a_step_needs_the_agents_it_is_for(either: Driver, simulator: UdpSimulator) -> None:
+    inputs = np.zeros(2, np.float32)
+    with either.connect(simulator) as session:
+        with pytest.raises(LocalProtocolError, match="controls no agent cannot step"):
+            session.step({"agent1": inputs})
+        session.register("agent1", "agent2")
+        session.reset(1)
+        with pytest.raises(LocalProtocolError, match=r"missing \['agent2'\], not controlled \['other'\]"):
+            session.step({"agent1": inputs, "other": inputs})
+
+
+def step_on(session: BlockingSession, stepping: Event) -> None:
+    """Until that raises."""
+    while True:
+        session.step({"agent": np.zeros(2)})
+        stepping.set()
+
+
+def test_a_step_ends_whose_session_another_thread_closes_in_the_middle() -> None:
+    """With which error is a matter of where the two threads met: sessions are for one of them at a time."""
+    world = SyntheticWorld(2, 3, think=0.002)
+    with UdpSimulator(world, port=0) as simulator, ThreadPoolExecutor(1) as threads:
+        for _ in range(3):
+            session = BLOCKING.connect(simulator)
+            session.register("agent")
+            session.reset(1)
+            stepping = Event()
+            ended = threads.submit(step_on, session, stepping)
+            assert stepping.wait(20)
+            session.close()
+            assert ended.exception(20) is not None
+
+
+@pytest.mark.parametrize("use", ["agents", "step", "step_one"])
+def test_a_thread_that_comes_into_the_midst_of_anothers_step_is_told_so(use: str) -> None:
+    world = SyntheticWorld(2, 3, think=0.1)
+    with UdpSimulator(world, port=0) as simulator, ThreadPoolExecutor(1) as threads:
+        session = BLOCKING.connect(simulator)
+        session.register("agent")
+        session.reset(1)
+        given = {"agents": (), "step": ({"agent": np.zeros(2)},), "step_one": (np.zeros(2),)}[use]
+        stepping = Event()
+        other = threads.submit(step_on, session, stepping)
+        assert stepping.wait(20)
+        # It might come between two steps of the other one, which then is told.
+        with pytest.raises(LocalProtocolError, match="two threads used the connection to") as caught:  # noqa: PT012
+            for _ in range(100):
+                getattr(session, use)(*given)
+                if other.done():
+                    other.result()
+        assert "lock" in caught.value.hint
+        session.close()
+        assert other.exception(20) is not None
+
+
+def test_an_error_of_one_thread_alone_stays_what_it_is(simulator: UdpSimulator) -> None:
+    with BLOCKING.connect(simulator) as session, ThreadPoolExecutor(1) as threads:
+        for use in (session.describe, lambda name: threads.submit(session.describe, name).result(20)):
+            with pytest.raises(AgentNotFound):
+                use("nobody")
+
+
+def test_whatever_is_under_way_when_another_thread_closes_the_socket_ends(simulator: UdpSimulator) -> None:
+    session = BLOCKING.connect(simulator)
+    # As closing does at its end.
+    session._socket.close()
+    with pytest.raises(SessionClosed, match="by another thread"):
+        session.agents()
+    session.close()
+
+
+def test_ctrl_c_between_the_parts_of_an_exchange_ends_it(
+    simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Link) -> None:
+        raise KeyboardInterrupt
+
+    with BLOCKING.connect(simulator) as session:
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, "complete", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                session.agents()
+        assert [entry.name for entry in session.agents()] == ["agent1", "agent2"]
+
+
+def test_a_forgotten_session_gives_its_agents_back(simulator: UdpSimulator) -> None:
+    session = BLOCKING.connect(simulator)
+    session.register("agent1")
+    del session
+    gc.collect()
+    wait_for(lambda: not simulator.machine.controlled)
+
+
+def test_a_forked_childs_collector_does_not_end_the_session_of_its_parent() -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        session = BLOCKING.connect(simulator)
+        session.register("agent")
+        session.reset(1)
+        child = os.fork()
+        if child == 0:
+            try:
+                del session
+                gc.collect()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.step({"agent": [0.0, 0.0]})
+        session.close()
+
+
+def test_notices_may_be_taken_of_a_session_that_was_closed(either: Driver, simulator: UdpSimulator) -> None:
+    with either.connect(simulator) as session:
+        session.conversation.machine.notices.remark("told while it was open")
+    assert [notice.text for notice in session.take_notices()] == ["told while it was open"]
