@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
 from ospbridge.interface import Endpoint
-from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.session.drivers import Driver, driver
 
 pytestmark = pytest.mark.loopback
 Session: Any = BlockingSession
 """Without its types, against which these tests offend."""
 
 
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda profile: profile.name)
-def simulator(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
-    with UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0, profile=request.param) as running:
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[UdpSimulator]:
+    with UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def used(simulator: UdpSimulator) -> Iterator[Any]:
+    """A session that has agent1, after a reset."""
+    with Driver().connect(simulator) as session:
+        session.register("agent1")
+        session.reset(1)
+        yield session
 
 
 MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
@@ -73,23 +81,23 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_tells_what_was_expected_and_costs_nothing(mistake: str, simulator: UdpSimulator) -> None:
+def test_a_mistake_tells_what_was_expected_and_costs_nothing(mistake: str, used: Any) -> None:
     call, told, hint = MISTAKES[mistake]
-    with Session.connect(simulator.address) as session:
-        session.register("agent1")
-        session.reset(1)
-        with pytest.raises(LocalProtocolError, match=told) as caught:
-            call(session)
-        assert hint in caught.value.hint
-        assert session.controlled == ("agent1",)
-        session.step_one([0.0, 0.0])
-        # Nothing was sent: neither a part of what was asked for, nor what the simulator refuses.
-        assert session.take_notices() == []
-        assert session.audit() == ""
+    with pytest.raises(LocalProtocolError, match=told) as caught:
+        call(used)
+    assert hint in caught.value.hint
+    assert used.controlled == ("agent1",)
+    used.step_one([0.0, 0.0])
+    # Nothing was sent: neither a part of what was asked for, nor what the simulator refuses.
+    assert used.take_notices() == []
+    assert used.audit() == ""
 
 
-def test_step_one_says_what_to_do_with_none_or_several_agents(simulator: UdpSimulator) -> None:
-    with BlockingSession.connect(simulator.address) as session:
+def test_step_one_says_what_to_do_with_none_or_several_agents() -> None:
+    with (
+        UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0) as simulator,
+        Driver().connect(simulator) as session,
+    ):
         with pytest.raises(LocalProtocolError, match="controls 0 agents, not one") as caught:
             session.step_one([0.0, 0.0])
         assert "register first" in caught.value.hint
@@ -97,23 +105,17 @@ def test_step_one_says_what_to_do_with_none_or_several_agents(simulator: UdpSimu
         with pytest.raises(LocalProtocolError, match="controls 2 agents, not one") as caught:
             session.step_one([0.0, 0.0])
         assert "by its name" in caught.value.hint
-
-
-def test_a_seed_of_numpy_is_a_seed(simulator: UdpSimulator) -> None:
-    with BlockingSession.connect(simulator.address) as session:
-        session.register("agent1")
-        outputs = []
-        seeds: list[SupportsIndex] = [5, np.int64(5), np.random.default_rng(1).integers(5, 6)]
-        for seed in seeds:
-            session.reset(seed)
-            outputs.append(session.step_one([0.5, 0.5]).outputs)
-        np.testing.assert_array_equal(outputs[0], outputs[1])
-        np.testing.assert_array_equal(outputs[0], outputs[2])
-
-
-def test_one_pattern_need_not_stand_in_a_list(simulator: UdpSimulator) -> None:
-    with BlockingSession.connect(simulator.address) as session:
+        # One pattern need not stand in a list.
         assert session.matching("agent*") == session.matching(["agent*"]) == ("agent1", "agent2")
+
+
+def test_a_seed_of_numpy_is_a_seed(used: Any) -> None:
+    outputs = []
+    for seed in (5, np.int64(5), np.random.default_rng(1).integers(5, 6)):
+        used.reset(seed)
+        outputs.append(used.step_one([0.5, 0.5]).outputs)
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[0], outputs[2])
 
 
 @pytest.mark.parametrize("address", [None, 45454, b"127.0.0.1:45454", ("127.0.0.1", 45454)])
@@ -145,29 +147,21 @@ def test_limits_are_no_dict(simulator: UdpSimulator) -> None:
 
 def test_the_directory_of_leases_may_be_text(simulator: UdpSimulator, tmp_path: Path) -> None:
     leases = tmp_path / "leases"
-    with BlockingSession.connect(simulator.address, leases=str(leases)) as session:
-        session.register("agent1")
+    with Driver().connect(simulator, leases=str(leases)) as session:
+        assert session.agents()
         assert list(leases.iterdir()) != []
 
 
-def test_notices_may_be_taken_of_a_session_that_was_closed(simulator: UdpSimulator) -> None:
-    with BlockingSession.connect(simulator.address) as session:
-        session.conversation.machine.notices.remark("told while it was open")
-    assert [notice.text for notice in session.take_notices()] == ["told while it was open"]
-
-
-@pytest.mark.trio
-async def test_a_session_of_trio_tells_the_same(simulator: UdpSimulator, tmp_path: Path) -> None:
-    asynchronous: Any = TrioSession
-    with pytest.raises(UsageError, match="trace must be a TraceWriter"):
-        await asynchronous.connect(simulator.address, trace="trace.jsonl")
-    async with await asynchronous.connect(simulator.address, leases=str(tmp_path / "leases")) as session:
-        assert await session.matching("agent*") == ("agent1", "agent2")
-        await session.register("agent1")
-        with pytest.raises(LocalProtocolError, match="a seed must be an integer"):
-            await session.reset(2**31)
-        await session.reset(np.int64(1))
-        with pytest.raises(LocalProtocolError, match="a mapping from the name"):
-            await session.step([[0.0, 0.0]])
-        await session.step({"agent1": [0.0, 0.0]})
-    assert session.take_notices() == []
+def test_a_session_of_trio_tells_the_same(tmp_path: Path) -> None:
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, driver("trio") as trios:
+        with pytest.raises(UsageError, match="trace must be a TraceWriter"):
+            trios.connect(simulator, trace="trace.jsonl")
+        with trios.connect(simulator, leases=str(tmp_path / "leases")) as session:
+            session.register("agent")
+            with pytest.raises(LocalProtocolError, match="a seed must be an integer"):
+                session.reset(2**31)
+            session.reset(np.int64(1))
+            with pytest.raises(LocalProtocolError, match="a mapping from the name"):
+                session.step([[0.0, 0.0]])
+            session.step({"agent": [0.0, 0.0]})
+        assert session.take_notices() == []

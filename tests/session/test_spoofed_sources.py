@@ -14,28 +14,21 @@ from ospbridge.errors import SimulatorSilent
 from ospbridge.interface import Endpoint
 from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.messages import End, EndAck, Init, InitAck, NextSimulationStepAck, ResetCommunicationAck
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.synthetic import expected
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport import udp
+from tests.session.drivers import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ospbridge.osp.profile import Profile
 
 pytestmark = pytest.mark.loopback
 ELSEWHERE = "127.0.0.2"
-STEPS = 50
-
-
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def simulator(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
-    profile: Profile = request.param
-    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=profile) as running:
-        yield running
+STEPS = 8
 
 
 @pytest.fixture(params=["127.0.0.1", ELSEWHERE], ids=["another port", "another address"])
@@ -49,7 +42,7 @@ def steps(session: BlockingSession) -> None:
     inputs = np.array([0.25, 0.5], np.float32)
     session.reset(7)
     for number in range(STEPS):
-        outcome = session.step({"agent": inputs})["agent"]
+        outcome = session.step({"agent1": inputs})["agent1"]
         np.testing.assert_array_equal(outcome.outputs, expected(inputs, number + 1, 3, seed=7))
     assert session.audit() == ""
 
@@ -57,8 +50,8 @@ def steps(session: BlockingSession) -> None:
 def test_a_connected_client_hears_nobody_but_its_handler(
     simulator: UdpSimulator, stranger: socket.socket
 ) -> None:
-    with BlockingSession.connect(str(simulator.address)) as session:
-        session.register("agent")
+    with Driver().connect(simulator) as session:
+        session.register("agent1")
         local = session._socket.getsockname()[:2]
         for message in (ResetCommunicationAck(), EndAck(), NextSimulationStepAck(1)):
             stranger.sendto(message.encode(end=False), local)
@@ -69,8 +62,8 @@ def test_a_connected_client_hears_nobody_but_its_handler(
 
 
 def test_a_handler_hears_nobody_but_its_client(simulator: UdpSimulator, stranger: socket.socket) -> None:
-    with BlockingSession.connect(str(simulator.address)) as session:
-        session.register("agent")
+    with Driver().connect(simulator) as session:
+        session.register("agent1")
         handler = session.conversation.handler
         for _ in range(3):
             stranger.sendto(End().encode(end=True), (handler.host, handler.port))
@@ -103,7 +96,7 @@ def test_an_answer_to_init_from_another_host_is_not_taken_for_the_simulators() -
         with pytest.raises(
             SimulatorSilent, match=f"a datagram from {ELSEWHERE}:.*, which is not 127.0.0.1"
         ) as told:
-            BlockingSession.connect(f"127.0.0.1:{silent.getsockname()[1]}", limits=Limits(connect=1.0))
+            BlockingSession.connect(f"127.0.0.1:{silent.getsockname()[1]}", limits=Limits(connect=0.5))
         thread.join(10)
     # It may be the same host, which has several addresses.
     assert f"if {ELSEWHERE} is an address of the simulator's host, write that one" in told.value.hint
@@ -132,7 +125,7 @@ def test_a_flood_while_it_connects_does_not_keep_the_client_from_giving_up() -> 
         thread.start()
         try:
             with pytest.raises(SimulatorSilent):
-                BlockingSession.connect(f"127.0.0.1:{silent.getsockname()[1]}", limits=Limits(connect=1.0))
+                BlockingSession.connect(f"127.0.0.1:{silent.getsockname()[1]}", limits=Limits(connect=0.5))
         finally:
             over.set()
             thread.join(10)
@@ -140,9 +133,9 @@ def test_a_flood_while_it_connects_does_not_keep_the_client_from_giving_up() -> 
 
 def test_a_flood_of_inits_takes_no_agent_and_no_session(simulator: UdpSimulator) -> None:
     main = (simulator.address.host, simulator.address.port)
-    with BlockingSession.connect(str(simulator.address)) as session:
-        session.register("agent")
-        for _ in range(300):
+    with Driver().connect(simulator) as session:
+        session.register("agent1")
+        for _ in range(100):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
                 init = Init(form=session.profile.init_form)
                 other.sendto(init.encode(end=session.profile.end_marker), main)
