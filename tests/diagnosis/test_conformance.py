@@ -6,6 +6,7 @@ import itertools
 import socket
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
 import pytest
 
 from ospbridge.diagnosis import line
@@ -13,6 +14,7 @@ from ospbridge.diagnosis.conformance import Conformance
 from ospbridge.diagnosis.deviations import DEVIATIONS, ORDER
 from ospbridge.diagnosis.findings import Finding, Verdict
 from ospbridge.diagnosis.greeting import Server, join
+from ospbridge.diagnosis.line import Line
 from ospbridge.diagnosis.stage import Stage
 from ospbridge.diagnosis.stepping import cut_completion
 from ospbridge.errors import (
@@ -24,9 +26,15 @@ from ospbridge.errors import (
     SimulatorSilent,
     VersionRefused,
 )
+from ospbridge.interface import AgentInterface, InterfaceValue
+from ospbridge.osp.client import roster
+from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.codes import Code
+from ospbridge.osp.messages import AgentOverview, NextSimulationStepAck, StepCompleted
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.server.commands import COMMANDS
+from ospbridge.osp.server.repository import double_variable
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.simulator.arena import ArenaWorld
@@ -35,11 +43,10 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.addresses import resolve
 from tests.diagnosis.foreign import GREETING, ForeignServer
-from tests.diagnosis.worlds import roomy_world
 from tests.raw_world import RawWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from ospbridge.diagnosis.conformance import Report
@@ -72,6 +79,16 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
 }
 
 
+def roomy_world() -> ArenaWorld:
+    """Two robots, and more variables than the answer of a NERD server holds ids."""
+    world = ArenaWorld(2)
+    world.variables = [
+        *world.variables,
+        *(double_variable(f"/Sim/Spare/{number:03d}", lambda: 0.0) for number in range(300)),
+    ]
+    return world
+
+
 def serve(world: World, profile: Profile, faults: FaultPlan | None = None) -> UdpSimulator:
     return UdpSimulator(world, port=0, profile=profile, faults=faults)
 
@@ -99,18 +116,12 @@ def detail(report: Report, deviation_id: str) -> str:
     return next(finding.detail for deviation, finding in report.findings if deviation.id == deviation_id)
 
 
-def test_the_table_has_every_deviation_once_and_each_is_probed_once() -> None:
-    assert [deviation.id for deviation in DEVIATIONS] == ALL
-    assert sorted(deviation.id for deviation in ORDER) == sorted(ALL)
-
-
 def test_a_step_before_any_reset_is_tried_first_and_what_evicts_last() -> None:
     ids = [deviation.id for deviation in ORDER]
     assert (ids[0], ids[-1]) == ("D21", "D7")
     assert {deviation.id for deviation in DEVIATIONS if deviation.invasive} == set(ids[-4:])
 
 
-@pytest.mark.slow
 def test_each_profile_shows_exactly_its_deviations_and_nothing_stays_behind(
     profile: Profile, runtime_directory: Path
 ) -> None:
@@ -127,21 +138,29 @@ def test_each_profile_shows_exactly_its_deviations_and_nothing_stays_behind(
     assert not list(runtime_directory.rglob("*.lease"))
 
 
-@pytest.mark.slow
-def test_lost_doubled_and_late_datagrams_are_not_taken_for_deviations() -> None:
-    faults = FaultPlan(drop=0.01, duplicate=0.01, delay=0.01, delay_max=0.05, seed=4)
-    with serve(ArenaWorld(2), NERD, faults) as simulator:
-        report = probed(simulator)
-    found, expected = verdicts(report), EXPECTED["nerd"]
-    assert found["seen"] <= expected["seen"]
-    assert found["not seen"] <= expected["not seen"]
-    # D15 for want of variables; a probe that is hit thrice is said to be so.
+def test_lost_doubled_and_late_datagrams_are_not_taken_for_deviations(
+    sample: Callable[[Iterable[str], int], list[str]],
+) -> None:
+    faults = FaultPlan(drop=0.02, duplicate=0.01, delay=0.01, delay_max=0.05, seed=4)
     invasive = {deviation.id for deviation in DEVIATIONS if deviation.invasive}
-    assert len(found["not tried"] - expected["not tried"] - invasive - {"D15"}) <= 2
+    ids = sample([one for one in ALL if one not in invasive | TOO_DANGEROUS], 9)
+    with serve(ArenaWorld(2), NERD, faults) as simulator:
+        findings = dict(zip(ids, tried(simulator, *ids), strict=True))
+    # A probe that is hit thrice is said to be so.
+    wrong = [
+        one
+        for one, found in findings.items()
+        if found.verdict is not Verdict.NOT_TRIED and one not in EXPECTED["nerd"][found.verdict.value]
+    ]
+    assert wrong == []
+    assert sum(found.verdict is Verdict.NOT_TRIED for found in findings.values()) <= 3
 
 
-def test_without_the_word_invasive_no_second_client_comes_and_nobody_is_evicted(profile: Profile) -> None:
-    with serve(ArenaWorld(2), profile) as simulator, BlockingSession.connect(str(simulator.address)) as other:
+def test_without_the_word_invasive_no_second_client_comes_and_nobody_is_evicted() -> None:
+    with (
+        serve(ArenaWorld(2), DOCUMENT) as simulator,
+        BlockingSession.connect(str(simulator.address)) as other,
+    ):
         report = probed(simulator)
         assert {"D7", "D9", "D11", "D20"} <= verdicts(report)["not tried"]
         assert "--invasive" in detail(report, "D7")
@@ -161,13 +180,6 @@ def test_while_another_client_controls_an_agent_nothing_moves(profile: Profile) 
         assert alone <= verdicts(report)["not tried"]
         assert "robot2" in detail(report, "D8")
         other.step({"robot2": [0.0, 0.0]})
-
-
-def test_one_agent_is_too_few_for_what_takes_two() -> None:
-    with serve(SyntheticWorld(1, 2), NERD) as simulator:
-        (found,) = tried(simulator, "D22")
-    assert found.verdict is Verdict.NOT_TRIED
-    assert "it takes 2 agents, and the simulator has 1" in found.detail
 
 
 def test_a_server_that_steps_only_after_a_reset_is_told_from_one_that_loses_a_datagram(
@@ -228,12 +240,6 @@ def test_outputs_that_leave_their_range_are_named() -> None:
     with serve(SyntheticWorld(1, 2, 1), NERD) as simulator:
         (found,) = tried(simulator, "D18")
     assert found.verdict is Verdict.NOT_SEEN
-
-
-def test_a_world_without_inputs_and_outputs_is_probed_as_far_as_it_goes() -> None:
-    with serve(SyntheticWorld(0, 0, 0), NERD) as simulator:
-        found = tried(simulator, "D21", "D15", "D18", "D8", "D25")
-    assert [finding.verdict for finding in found] == [Verdict.NOT_TRIED] * 3 + [Verdict.SEEN] * 2
 
 
 def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(profile: Profile) -> None:
@@ -319,17 +325,16 @@ def test_another_version_is_refused() -> None:
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is silence soon: these servers never answer late."""
-    monkeypatch.setattr(line, "WAITS", (0.05, 0.05, 0.05))
-    monkeypatch.setattr(line, "LEAVING", (0.05, 0.05))
+    for method in (Line.ask, Line.give_back):
+        monkeypatch.setitem(method.__kwdefaults__, "waits", (0.05, 0.05))
+    monkeypatch.setattr(line, "WAITS", (0.05, 0.05))
+    monkeypatch.setattr(line, "LEAVING", (0.05,))
 
 
 HOSTILE: dict[str, tuple[tuple[bytes, ...], type[OspBridgeError]]] = {
     "silence": ((), QueryTimeout),
     "garbage": ((b"\xff\xff\xff", b""), QueryTimeout),
-    "greetings for ever": ((GREETING,), QueryTimeout),
     "a negative count": ((b"\x5b\xff\xff\xff\xff",), RemoteProtocolError),
-    "an absurd count": ((b"\x5b\xff\xff\xff\x7f",), RemoteProtocolError),
-    "a count that is cut": ((b"\x5b\x01",), RemoteProtocolError),
     "pieces of another list": ((b"\x5b\x02\x00\x00\x00", b"\x62" + bytes(13)), QueryTimeout),
 }
 
@@ -350,25 +355,23 @@ def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
         conformance.run()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("brisk")
 def test_a_server_without_a_value_repository_is_probed_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(COMMANDS, Code.GET_VALUE_IDS)
     monkeypatch.setattr("ospbridge.diagnosis.conformance.TRIES", 1)
     with serve(ArenaWorld(1), DOCUMENT) as simulator:
-        report = probed(simulator)
-    assert {"D3", "D12", "D16"} <= verdicts(report)["not tried"]
-    assert "GET_VALUE_IDS" in detail(report, "D16")
-    assert {"D1", "D8"} <= verdicts(report)["not seen"]
+        missing, *rest = tried(simulator, "D16", "D1", "D8")
+    assert missing.verdict is Verdict.NOT_TRIED
+    assert "GET_VALUE_IDS" in missing.detail
+    assert {found.verdict for found in rest} == {Verdict.NOT_SEEN}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("brisk")
 def test_a_server_that_falls_silent_is_given_up() -> None:
     simulator = serve(ArenaWorld(1), DOCUMENT)
 
     def fall_silent(deviation: Deviation) -> None:
-        if deviation.id == "D12":
+        if deviation.id == ORDER[1].id:
             patch.setattr(simulator.machine, "receive", lambda *_: None)
 
     with (
@@ -394,3 +397,68 @@ def test_a_flood_ends_as_silence_does() -> None:
         pytest.raises(QueryTimeout),
     ):
         conformance.run()
+
+
+# --- what probing hears ---------------------------------------------------------------------------------------------
+
+NONE = np.zeros(0, np.float32)
+AGENT = AgentInterface(1, "agent", (), (InterfaceValue("/sensor", -1.0, 1.0),), ())
+
+
+def test_the_step_of_a_probe_is_not_missed_there() -> None:
+    steps = 0
+    confirmed = 0
+
+    def manners(data: bytes) -> Iterable[bytes]:
+        nonlocal steps, confirmed
+        if data[:1] == b"\x05":
+            return [GREETING]
+        if data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED_ACK:
+            confirmed += 1
+        if data[0] != Code.NEXT_SIMULATION_STEP:
+            return []
+        steps += 1
+        completed = StepCompleted(1, np.array([steps], np.float32), NONE, (), 0)
+        return [completed.encode(end=True), NextSimulationStepAck(1).encode(end=True)]
+
+    with ForeignServer(manners) as server:
+        stage = Stage(Server(socket.AF_INET, server.address), timeout=5.0)
+        try:
+            for number in (1, 2, 3):
+                (reply,) = stage.step([AGENT])
+                assert isinstance(reply.message, StepCompleted)
+                assert reply.message.outputs.tolist() == [number]
+        finally:
+            stage.close()
+    assert (steps, confirmed) == (3, 3)
+
+
+class Bundling(Line):
+    """To a server that says more in one datagram than belongs there."""
+
+    def __init__(self) -> None:
+        self.profile = DOCUMENT
+        self.lists = ClientMachine(DOCUMENT)
+
+    def drain(self) -> None:
+        pass
+
+    def _send(self, data: bytes) -> None:
+        pass
+
+    def hear(self, wait: float) -> bytes:
+        del wait
+        return AgentOverview(0).encode() + b"\0\0"
+
+
+def test_an_answer_that_cannot_be_read_comes_with_what_to_do_about_it() -> None:
+    with pytest.raises(RemoteProtocolError, match="2 bytes left") as caught:
+        Bundling().heard(AgentOverview)
+    assert caught.value.hint == WRITES_OTHERWISE
+
+
+def test_so_does_a_list_that_cannot_be_read() -> None:
+    bundling = Bundling()
+    with pytest.raises(RemoteProtocolError, match="2 bytes left") as caught:
+        bundling.listed(roster.overview(bundling.lists))
+    assert caught.value.hint == WRITES_OTHERWISE

@@ -8,15 +8,10 @@ import os
 import pty
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
-from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:
@@ -43,15 +38,6 @@ def test_an_event_is_one_line_of_json_where_no_terminal_is() -> None:
     }
 
 
-def test_timestamps_are_utc() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
-    logs.get("x").info("now")
-    stamp = logged(stream)[0]["timestamp"]
-    assert stamp.endswith("Z")
-    assert abs(datetime.now(UTC) - datetime.fromisoformat(stamp)) < timedelta(seconds=10)
-
-
 @pytest.mark.parametrize(
     "level, kept",
     [
@@ -68,12 +54,6 @@ def test_events_below_the_level_are_dropped(level: str, kept: list[str]) -> None
     for name in logs.LEVELS:
         getattr(log, name)("event")
     assert [event["level"] for event in logged(stream)] == kept
-
-
-def test_an_unknown_level_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="unknown log level 'loud'") as caught:
-        logs.configure(level="loud")
-    assert "debug, info, warning" in caught.value.hint
 
 
 def test_readable_lines_can_be_asked_for() -> None:
@@ -98,44 +78,9 @@ def test_an_exception_is_a_string_of_one_json_line() -> None:
     assert event["exception"].endswith("ValueError: could not convert string to float: 'out of range'")
 
 
-def test_a_readable_exception_is_a_plain_traceback() -> None:
-    stream = io.StringIO()
-    logs.configure(json=False, stream=stream)
-    try:
-        float("out of range")
-    except ValueError:
-        logs.get("x").exception("step failed")
-    assert "Traceback (most recent call last):" in stream.getvalue()
-    assert "\N{BOX DRAWINGS LIGHT HORIZONTAL}" not in stream.getvalue()
-
-
 class Peer:
     def __repr__(self) -> str:
         return "<peer>"
-
-
-def test_any_value_can_be_logged() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
-    log = logs.get("x")
-    log.info("values", peer=Peer(), vector=np.array([0.5, 1.0], dtype=np.float32), nan=float("nan"))
-    log.info("large", number=2**70)
-    log.info("text", path=os.fsdecode(b"/tmp/\xff"))
-    values, large, text = logged(stream)
-    assert (values["peer"], values["vector"], values["nan"]) == ("<peer>", [0.5, 1.0], None)
-    assert large["number"] == str(2**70)
-    assert text["path"] == r"/tmp/\udcff"
-
-
-def test_what_cannot_be_written_as_json_changes_nothing_else_of_its_line() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
-    log = logs.get("x")
-    log.warning("ended", episodes=1, large=2**70, path=os.fsdecode(b"/\xff"), vector=np.zeros(2, np.float32))
-    (told,) = logged(stream)
-    assert (told["level"], told["event"], told["logger_name"]) == ("warning", "ended", "x")
-    assert (told["episodes"], told["vector"], told["large"]) == (1, [0.0, 0.0], str(2**70))
-    assert told["path"] == r"/\udcff"
 
 
 def test_beside_what_cannot_be_written_the_rest_of_a_line_is_as_ever() -> None:
@@ -150,23 +95,6 @@ def test_beside_what_cannot_be_written_the_rest_of_a_line_is_as_ever() -> None:
     assert event["timestamp"].endswith("Z")
 
 
-def test_what_is_bound_to_the_context_is_in_every_event() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
-    with structlog.contextvars.bound_contextvars(agent="cart"):
-        logs.get("x").info("reset")
-    logs.get("x").info("closed")
-    assert [event.get("agent") for event in logged(stream)] == ["cart", None]
-
-
-def test_a_logger_may_be_made_before_logging_is_configured() -> None:
-    log = logs.get("early")
-    stream = io.StringIO()
-    logs.configure(stream=stream)
-    log.info("hello")
-    assert logged(stream)[0]["logger_name"] == "early"
-
-
 def test_loggers_follow_a_new_configuration() -> None:
     log = logs.get("x")
     first, second = io.StringIO(), io.StringIO()
@@ -177,16 +105,6 @@ def test_loggers_follow_a_new_configuration() -> None:
     log.info("two")
     log.warning("three")
     assert [event["event"] for event in logged(second)] == ["three"]
-
-
-def test_tests_can_capture_what_is_logged() -> None:
-    logs.configure(stream=io.StringIO())
-    log = logs.get("x")
-    with capture_logs() as captured:
-        log.warning("agent taken", agent="cart")
-    assert captured == [
-        {"event": "agent taken", "agent": "cart", "logger_name": "x", "log_level": "warning"},
-    ]
 
 
 PROGRAM = (
@@ -242,18 +160,6 @@ def test_in_the_journal_a_line_has_its_priority_and_no_time_of_its_own(
         '<4>{"level":"warning","event":"lost","logger_name":"somebody"}',
         '<3>{"level":"error","event":"given up","logger_name":"somebody"}',
     ]
-
-
-def test_a_stream_that_is_not_the_journal_keeps_the_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A service whose standard error goes to a file inherits the variable too.
-    monkeypatch.setenv("JOURNAL_STREAM", "8:12345")
-    with (tmp_path / "log").open("w+") as stream:
-        logs.configure(stream=stream)
-        logs.get("somebody").info("joined")
-        stream.seek(0)
-        assert "timestamp" in json.loads(stream.read())
 
 
 FULL = """

@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 
-from ospbridge.observe.rates import PLAIN_BARS, Window, quantile, sparkline
+from ospbridge.observe.rates import Window, quantile, sparkline
 
 
 def looked(*counts: float, every: float = 1.0) -> Window:
@@ -27,16 +27,6 @@ def test_each_span_has_its_own_rate() -> None:
     assert window.rate(1.0) == 5.0
     assert window.rate(10.0) == pytest.approx(9.5, rel=0.02)
     assert window.rate(60.0) == pytest.approx(605 / 61, rel=0.02)
-
-
-def test_a_span_longer_than_what_is_known_takes_what_there_is() -> None:
-    assert looked(0, 4, 8).rate(60.0) == 4.0
-
-
-def test_what_is_older_than_the_longest_span_is_forgotten() -> None:
-    window = looked(*range(100_000), every=0.1)
-    assert len(window._seen) < 610
-    assert window.rate(60.0) == pytest.approx(10.0)
 
 
 def test_a_counter_that_falls_begins_anew() -> None:
@@ -74,7 +64,3 @@ def test_a_quantile_is_read_off_between_the_bounds(
 )
 def test_bars_stand_between_the_least_and_the_largest_of_the_latest(values: list[float], bars: str) -> None:
     assert sparkline(values, 3 if len(values) < 4 or values[0] == 9.0 else 4) == bars
-
-
-def test_bars_can_do_without_unicode() -> None:
-    assert sparkline([0.0, 1.0], 5, plain=True) == PLAIN_BARS[0] + PLAIN_BARS[-1]

@@ -208,15 +208,6 @@ def test_leases_that_meet_silence_leave_init_its_share_of_the_time() -> None:
         assert [content(file)["tries"] for file in leases()] == [1, 1]
 
 
-def test_a_place_that_cannot_be_had_while_all_is_silent_costs_no_lease(either: Driver) -> None:
-    with silent_server(dead=1) as address, bound() as other:
-        (file,) = leases()
-        changed(file, local_port=other.getsockname()[1])
-        with pytest.raises(SimulatorSilent):
-            play(either, address, limits=Limits(connect=0.3))
-        assert leases() == [file]
-
-
 def test_whoever_is_interrupted_behind_the_answer_says_goodbye(
     either: Driver, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

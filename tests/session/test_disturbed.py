@@ -24,7 +24,6 @@ from tests.session.drivers import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 LIMITS = Limits(connect=10, query=10, step=10, reset=10)
 SAID = [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM]
@@ -113,26 +112,6 @@ def test_an_agent_whose_handler_only_seemed_to_be_gone_is_freed_where_another_ho
         assert successor.agents()[0].available is far
 
 
-@pytest.mark.loopback
-def test_nothing_is_left_of_a_session_whose_simulator_on_another_host_has_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tenure, "is_loopback", lambda _: False)
-    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT) as ended:
-        session = Driver().connect(ended, limits=LIMITS, leases=tmp_path)
-        session.register("agent")
-    with pytest.raises(SessionLost):
-        session.reset(1)
-    session.close()
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=ended.address.port, profile=DOCUMENT) as back,
-        Driver().connect(back, limits=LIMITS, leases=tmp_path) as successor,
-    ):
-        assert not successor.freed
-        successor.register("agent")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:
     machine = ConnectMachine(
         Endpoint("10.0.0.1", 45454), None, limits=LIMITS, jitter=lambda: 0.5, now=monotonic()
@@ -148,21 +127,3 @@ def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:
 def test_what_cannot_be_sent_is_lost() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         send_to(sock, bytes(70_000), Endpoint("127.0.0.1", 9))  # EMSGSIZE
-
-
-@pytest.mark.loopback
-def test_a_simulator_serves_on_when_the_network_says_something(simulator: UdpSimulator) -> None:
-    class Told:
-        def recv_into(self, _: object) -> int:
-            raise OSError(errno.EMSGSIZE, "Message too long")
-
-        def __getattr__(self, name: str) -> Any:
-            raise AssertionError(name)
-
-    with Driver().connect(simulator, limits=LIMITS) as session:
-        server = simulator
-        (handler,) = server._sockets
-        real, server._sockets[handler] = server._sockets[handler], Told()  # type: ignore[assignment]
-        server._read(real.fileno())
-        server._sockets[handler] = real
-        assert session.agents()

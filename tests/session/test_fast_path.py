@@ -34,7 +34,7 @@ from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.timing import Limits
 from ospbridge.session import link, trio_link
-from ospbridge.session.datagrams import IDLE, SELDOM
+from ospbridge.session.datagrams import IDLE
 from ospbridge.session.link import Link
 from ospbridge.session.trio_link import TrioLink
 from tests.osp.test_hostile_server import brought, on_stage
@@ -332,21 +332,6 @@ def test_the_answers_of_a_step_that_a_copy_of_a_vote_ran_are_not_those_of_the_ne
     assert Anomaly in [type(notice) for notice in line.machine.notices]
 
 
-def test_steps_in_quick_succession_look_now_and_then() -> None:
-    """What a copy of a vote brought stays there, ahead of what each step awaits, until one looks."""
-    line = Line(DOCUMENT, driver="blocking")
-    mine = Link(line.client, line.machine, port=1, spin=True, trace=None)
-    line.say(ACK, DONE)
-    steps = 0
-    while (way := mine.walk(line.votes)) is not None and steps < 100:
-        steps += 1
-        line.say(ACK, DONE)
-    line.close()
-    assert way is None
-    assert steps == SELDOM
-    assert Anomaly in [type(notice) for notice in line.machine.notices]
-
-
 @pytest.mark.parametrize("thinks", [0.002, 0.02])
 @pytest.mark.parametrize("driver", ["blocking", *HALVES, "trio"])
 def test_a_simulator_that_thinks_is_waited_for_on_the_straight_way(driver: str, thinks: float) -> None:
@@ -580,20 +565,3 @@ def test_no_acknowledgement_is_held_back_from_a_server_that_waits_for_it(several
     server.join(5)
     assert heard == [NextSimulationStep] * 3 + [StepCompletedAck] * 3
     assert not several.machine.notices
-
-
-def test_silence_is_the_end_of_volleys(several: Several) -> None:
-    several.machine.profile = replace(DOCUMENT, patience=0.02)
-    several.say(*ACKS[:2])
-    assert several.walk() is None
-    assert several.calls.together == [3]
-    assert not several.link._volleys.enabled
-
-
-def test_servers_that_take_one_vote_at_a_time_are_sent_nothing_together() -> None:
-    line = Several(NERD, driver="blocking")
-    line.say(*ACKS, *ALL_DONE)
-    assert outputs(line.walk()) == BROUGHT
-    assert line.calls.together == []
-    assert line.calls.alone == 6
-    line.close()

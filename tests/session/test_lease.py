@@ -23,22 +23,19 @@ from ospbridge.osp.messages import (
     DeregisterFromAgentAck,
     End,
     EndAck,
-    ResetCommunicationAck,
     decode_request,
 )
-from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session import blocking_connecting, reclaim, trio_connecting
 from ospbridge.session.lease import SUFFIX, Lease, LeaseFile, stale_leases
-from ospbridge.session.reclaim import in_place_of, successors
-from ospbridge.session.tenure import Tenure
+from ospbridge.session.reclaim import successors
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
 from tests.session.servers import bound, closed_port, lease_of, left_behind
 
 if TYPE_CHECKING:
-    from ospbridge.osp.client.machine import ClientMachine
+    pass
 
 SERVER = Endpoint("127.0.0.1", 45454)
 LEASE = lease_of(SERVER, local_port=9)
@@ -48,21 +45,6 @@ def descriptors() -> set[str]:
     """Those that are open, without what tests before have left to Python to find."""
     gc.collect()
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
-
-
-def test_a_successor_ends_its_datagrams_as_the_dead_session_did(tmp_path: Path) -> None:
-    local, handler = Endpoint("127.0.0.1", closed_port()), Endpoint("127.0.0.1", closed_port())
-    spoken = replace(DOCUMENT, end_marker=True)
-    tenure = Tenure(LeaseFile(tmp_path), SERVER, local=local, handler=handler, profile=spoken)
-    tenure.renew({"agent": 1})
-    tenure.abandon()
-    ((found, file),) = stale_leases(SERVER, tmp_path)
-    place = in_place_of(found, Limits())
-    file.remove()
-    assert place is not None
-    sock, machine = place
-    sock.close()
-    assert machine.profile == spoken
 
 
 def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
@@ -203,23 +185,6 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
         assert found.agents == {"agent": 1}
         file.remove()
     assert descriptors() == before
-
-
-@pytest.mark.loopback
-def test_a_dead_session_that_is_just_being_evicted_keeps_nobody_from_joining(
-    either: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, bound() as handler:
-
-        def told_at_once(found: Lease, limits: Limits) -> tuple[socket.socket, ClientMachine] | None:
-            place = in_place_of(found, limits)
-            handler.sendto(ResetCommunicationAck().encode(), (found.local_host, found.local_port))
-            return place
-
-        left_behind(simulator.address, tmp_path, handler_port=handler.getsockname()[1])
-        monkeypatch.setattr(reclaim, "in_place_of", told_at_once)
-        either.connect(simulator, leases=tmp_path).close()
-        assert not list(tmp_path.iterdir())
 
 
 class Handlers:

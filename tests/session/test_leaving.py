@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from functools import partial
 from time import monotonic
@@ -20,7 +19,7 @@ from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.osp.timing import RESTART_SETTLES, Limits
 from ospbridge.session import settling
 from ospbridge.session.absence import Absence
-from ospbridge.session.settling import GOODBYES, Settling
+from ospbridge.session.settling import Settling
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -118,15 +117,6 @@ def test_a_second_socket_at_a_port_hears_everybody_but_the_first_ones_peer() -> 
                 third.bind(first.getsockname())
 
 
-def test_where_no_descriptor_is_left_nobody_else_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(*_: object) -> socket.socket:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    with bound() as first:
-        monkeypatch.setattr(socket, "socket", none_left)
-        assert open_beside(first) is None
-
-
 def test_those_that_dead_sessions_are_owed_are_looked_for_side_by_side(seen_off: list[int]) -> None:
     """Each takes a silence, and of many of them one after the other there would be no end."""
     dead = 3
@@ -189,11 +179,6 @@ def test_nobody_joins_right_behind_a_restart_of_this_process(
     monkeypatch.setattr(ServerMachine, "receive_main", noted)
     either.connect(simulator).close()
     assert greeted[0] - heard[Code.RESET_COMMUNICATION] > RESTART_SETTLES * 0.9
-
-
-def test_nothing_is_waited_for_where_nobody_was_told_goodbye(simulator: UdpSimulator) -> None:
-    with BLOCKING.connect(simulator) as session:
-        assert GOODBYES.left(session.server) == 0.0
 
 
 def test_what_is_settled_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

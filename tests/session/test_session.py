@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from ospbridge.errors import (
-    AgentNotFound,
     AgentTaken,
     BarrierStuck,
     ConfigurationError,
@@ -341,22 +340,6 @@ def test_a_thread_that_comes_into_the_midst_of_anothers_step_is_told_so(use: str
         assert "lock" in caught.value.hint
         session.close()
         assert other.exception(20) is not None
-
-
-def test_an_error_of_one_thread_alone_stays_what_it_is(simulator: UdpSimulator) -> None:
-    with BLOCKING.connect(simulator) as session, ThreadPoolExecutor(1) as threads:
-        for use in (session.describe, lambda name: threads.submit(session.describe, name).result(20)):
-            with pytest.raises(AgentNotFound):
-                use("nobody")
-
-
-def test_whatever_is_under_way_when_another_thread_closes_the_socket_ends(simulator: UdpSimulator) -> None:
-    session = BLOCKING.connect(simulator)
-    # As closing does at its end.
-    session._socket.close()
-    with pytest.raises(SessionClosed, match="by another thread"):
-        session.agents()
-    session.close()
 
 
 def test_ctrl_c_between_the_parts_of_an_exchange_ends_it(

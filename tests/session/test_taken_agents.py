@@ -159,12 +159,6 @@ def test_of_several_each_is_told_apart(patterns: tuple[str, ...], tmp_path: Path
     assert told.agents == ("cart", "pole")
 
 
-def test_of_several_that_were_lost_one_by_one_nobody_else_is_blamed_for_any(tmp_path: Path) -> None:
-    given_up(SERVER, ["pole"])
-    given_up(SERVER, ["cart"])
-    assert "another client" not in chosen(["*"], tmp_path).message
-
-
 def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,11 +282,6 @@ def test_of_several_agents_of_one_name_one_is_meant(
     assert choose(twins(*available), patterns, server=SERVER, mine=(), available=True) == ("twin",)
 
 
-def test_where_all_of_them_are_taken_that_is_an_error() -> None:
-    with pytest.raises(AgentTaken):
-        choose(twins(False, False), ("twin",), server=SERVER, mine=(), available=True)
-
-
 @pytest.mark.parametrize("patterns", [(), ("twin",), ("*",)])
 def test_where_there_are_none_at_all_a_scene_is_missing(patterns: tuple[str, ...]) -> None:
     with pytest.raises(AgentNotFound, match="offers no agents at all") as caught:
@@ -346,13 +335,6 @@ def test_of_those_that_fit_what_is_meant_counts_and_all_where_that_is_none(
         for number, (name, kind) in enumerate([("a", "Arm"), ("leg", "Leg"), ("b", "Arm")], 1)
     ]
     assert choose(agents, patterns, server=SERVER, mine=(), available=True, meant=meant) == names
-
-
-@pytest.mark.parametrize("patterns", [(), ("*",)])
-def test_what_is_meant_and_taken_is_not_replaced_by_what_is_not_meant(patterns: tuple[str, ...]) -> None:
-    agents = [AgentEntry(1, "arm", "Arm", False), AgentEntry(2, "leg", "Leg", True)]
-    with pytest.raises(AgentTaken, match="arm"):
-        choose(agents, patterns, server=SERVER, mine=(), available=True, meant=[Match(type="Arm")])
 
 
 @pytest.mark.parametrize(

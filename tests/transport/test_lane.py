@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import mmap
 import os
 import select
 import socket
@@ -16,8 +14,7 @@ import pytest
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.transport import lane as module
-from ospbridge.transport.lane import FILES, MOST, Bell, ClientLane, DaemonLane, possible
-from tests.daemon.processes import descriptors
+from ospbridge.transport.lane import MOST, Bell, ClientLane, DaemonLane, possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,55 +171,12 @@ def test_a_client_of_another_user_can_neither_silence_nor_fill_the_bell() -> Non
             assert client.answer() is not None
 
 
-def test_a_bell_that_one_of_our_own_user_has_filled_hinders_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_AGAIN", 0.01)
-    with lanes() as (bell, [(daemon, client, _)]):
-        os.eventfd_write(bell.descriptor(ours=True), 2**64 - 2)
-        client.wait(0.0)
-        client.post(message(b"request"))
-        assert daemon.take() is not None
-        daemon.put(message(b"answer"))
-        assert not client.wait(LONG)
-        assert client.answer() is not None
-
-
 def test_a_wait_of_any_length_looks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_AGAIN", 0.01)
     with lanes() as (_, [(_, client, _)]):
         client.wait(0.0)
         assert not client.wait(1e9)
         assert not client.wait(float("inf"))
-
-
-def test_a_client_that_nobody_closes_leaves_no_descriptor() -> None:
-    bell = Bell()
-    mine, other = socket.socketpair()
-    with mine, other:
-        gc.collect()
-        before = descriptors()
-        daemon = DaemonLane(bell, ours=True)
-        client = ClientLane([os.dup(file) for file in daemon.files], mine.fileno())
-        del client
-        gc.collect()
-        daemon.close()
-        bell.close()
-        assert descriptors() == before
-
-
-def test_who_waits_is_told_of_the_stream_too() -> None:
-    with lanes() as (_, [(_, client, other)]):
-        client.wait(0.0)
-        assert not client.wait(0.0)
-        other.send(b"notice")
-        assert client.wait(LONG)
-
-
-def test_a_wait_ends_in_time() -> None:
-    with lanes() as (_, [(_, client, _)]):
-        client.wait(0.0)
-        began = time.monotonic()
-        assert not client.wait(0.05)
-        assert 0.04 < time.monotonic() - began < LONG
 
 
 @pytest.mark.parametrize("length", [MOST - 3, 2**31, 2**32 - 1])
@@ -259,42 +213,6 @@ def test_memory_that_may_shrink_is_refused_and_its_descriptors_are_closed() -> N
         for file in files:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(file)
-
-
-@pytest.mark.parametrize("count", range(FILES))
-def test_too_few_descriptors_are_refused_and_closed(count: int) -> None:
-    mine, other = socket.socketpair()
-    with mine, other:
-        files = [os.eventfd(0) for _ in range(count)]
-        with pytest.raises(OSError, match=f"{count} descriptors came, expected {FILES}"):
-            ClientLane(files, mine.fileno())
-        for file in files:
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                os.fstat(file)
-
-
-def test_a_host_without_memory_to_give_costs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
-    bell = Bell()
-    bell.descriptor(ours=True)
-    before = descriptors()
-    for place, name in ((os, "memfd_create"), (mmap, "mmap")):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, refused)
-            with pytest.raises(OSError, match="Cannot allocate"):
-                DaemonLane(bell, ours=True)
-        assert descriptors() == before
-    bell.close()
-
-
-def test_nothing_is_left_of_lanes_that_are_closed() -> None:
-    before = descriptors()
-    for _ in range(3):
-        with lanes(5):
-            assert descriptors() > before
-        assert descriptors() == before
 
 
 @pytest.mark.parametrize("machine, fits", [("x86_64", True), ("aarch64", False), ("riscv64", False)])

@@ -33,18 +33,6 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[PatientStream, socket
         other.close()
 
 
-def test_what_is_there_comes_at_once(pair: tuple[PatientStream, socket.socket]) -> None:
-    stream, other = pair
-    into = memoryview(bytearray(8))
-    with pytest.raises(BlockingIOError):
-        stream.receive_now(into)
-    other.send(b"abc")
-    assert stream.receive_now(into) == 3
-    other.send(b"defg")
-    assert stream.receive(into, LONG) == 4
-    assert bytes(into[:4]) == b"defg"
-
-
 def test_it_waits_for_what_comes_later(pair: tuple[PatientStream, socket.socket]) -> None:
     stream, other = pair
     timer = threading.Timer(0.05, other.send, (b"late",))
@@ -63,13 +51,6 @@ def test_nothing_in_time_is_told_for_any_time(pair: tuple[PatientStream, socket.
         assert time.monotonic() - began >= seconds
     other.send(b"x")
     assert stream.receive(into, LONG) == 1
-
-
-@pytest.mark.parametrize("seconds", [0.9999999, 1.0, 19.9999996, 86_410.5])
-def test_any_time_can_be_kept(pair: tuple[PatientStream, socket.socket], seconds: float) -> None:
-    stream, other = pair
-    other.send(b"x")
-    assert stream.receive(memoryview(bytearray(8)), seconds) == 1
 
 
 def test_the_end_of_the_stream_is_no_bytes(pair: tuple[PatientStream, socket.socket]) -> None:
@@ -100,7 +81,7 @@ def test_nothing_is_told_in_time_however_often_signals_come(
     pair: tuple[PatientStream, socket.socket],
 ) -> None:
     stream, _ = pair
-    with ticking(0.01, longest=2.0), pytest.raises(BlockingIOError):
+    with ticking(0.01, longest=10.0), pytest.raises(BlockingIOError):
         stream.receive(memoryview(bytearray(8)), 0.1)
 
 

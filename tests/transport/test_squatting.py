@@ -44,12 +44,6 @@ def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     return given
 
 
-def test_a_directory_of_our_own_is_nobody_elses(everybodys: Path) -> None:
-    (everybodys / "ours").mkdir()
-    assert squatter(everybodys / "ours") is None
-    assert squatter(everybodys / "not there") is None
-
-
 def test_another_users_directory_counts_only_where_everybody_may_make_one(
     everybodys: Path, give_away: Callable[[Path], None]
 ) -> None:
@@ -58,14 +52,6 @@ def test_another_users_directory_counts_only_where_everybody_may_make_one(
     assert squatter(taken) == taken.stat().st_uid
     everybodys.chmod(0o755)
     assert squatter(taken) is None
-
-
-def test_another_users_link_to_a_directory_of_ours_is_theirs(
-    everybodys: Path, tmp_path_factory: pytest.TempPathFactory, give_away: Callable[[Path], None]
-) -> None:
-    (link := everybodys / "link").symlink_to(tmp_path_factory.mktemp("ours"))
-    give_away(link)
-    assert squatter(link) is not None
 
 
 def test_a_daemon_does_not_listen_in_another_users_directory(
@@ -113,21 +99,6 @@ def test_no_lease_is_written_or_believed_in_another_users_directory(
     assert not another.held
     assert list(stale_leases(SERVER, leases)) == []
     assert [path.name for path in leases.iterdir()] == before
-
-
-def test_no_lease_is_written_or_believed_below_another_users_session(
-    tmp_path: Path, give_away: Callable[[Path], None]
-) -> None:
-    """As where root has kept the XDG_RUNTIME_DIR of who called su."""
-    leases = tmp_path / "session" / "ospbridge" / "leases"
-    ours = LeaseFile(leases)
-    ours.write(LEASE)
-    ours.abandon()
-    give_away(tmp_path / "session")
-    another = LeaseFile(leases)
-    another.write(replace(LEASE, local_port=10))
-    assert not another.held
-    assert list(stale_leases(SERVER, leases)) == []
 
 
 def test_a_link_in_the_place_of_a_lease_is_not_followed(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""What `ospbridge doctor` looks at on a host: cores, clock, sockets, directories, hubs and leases."""
+
 from __future__ import annotations
 
 import json
@@ -8,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.diagnosis import machine
 from ospbridge.diagnosis.checks import State
+from ospbridge.diagnosis.machine import check_clock, check_cores, check_port, check_receive_buffer
 from ospbridge.diagnosis.places import (
     check_directory,
-    check_hub_socket,
     check_hub_sockets,
     check_leases,
     check_runtime_directory,
@@ -22,6 +25,73 @@ from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+HEAD = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer\n"
+
+
+def udp_line(address: str, inode: int, remote: str = "00000000:0000") -> str:
+    return f"  1: {address} {remote} 07 00000000:00000000 00:00000000 00000000     0        0 {inode} 2 0 0\n"
+
+
+@pytest.mark.parametrize("cores, state", [({0}, State.ADVICE), ({0, 1}, State.WELL), ({0, 1, 2}, State.WELL)])
+def test_one_core_is_too_few_to_spin(cores: set[int], state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    found = check_cores()
+    assert found.state is state
+    assert str(len(cores)) in found.detail or "one core" in found.detail
+
+
+def test_a_clock_that_is_slow_to_read_is_named_with_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "current_clocksource"
+    source.write_text("acpi_pm\n")
+    times = iter([0, 2_000 * 5_000])
+    monkeypatch.setattr(machine, "perf_counter_ns", lambda: next(times))
+    found = check_clock(source)
+    assert found.state is State.ADVICE
+    assert "5000 ns (source acpi_pm)" in found.detail
+    assert "tsc" in found.fix
+
+
+@pytest.mark.loopback
+def test_a_receive_buffer_that_the_system_does_not_grant_comes_with_the_setting_that_does() -> None:
+    found = check_receive_buffer(1 << 40)
+    assert found.state is State.ADVICE
+    assert f"net.core.rmem_max={1 << 40}" in found.fix
+    assert check_receive_buffer(1).state is State.WELL
+
+
+@pytest.mark.loopback
+def test_who_listens_at_a_port_is_named() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+        found = check_port(port)
+        assert found.state is State.WELL
+        assert f"(pid {os.getpid()})" in found.detail
+    assert "free" in check_port(port).detail
+
+
+def test_two_sockets_that_share_a_port_are_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "udp").write_text(
+        HEAD + udp_line("0100007F:B18E", 11) + udp_line("0100007F:B18E", 12)
+    )
+    found = check_port(0xB18E, tmp_path)
+    assert found.state is State.PROBLEM
+    assert "2 sockets share it" in found.detail
+
+
+def test_a_process_of_another_user_and_connected_sockets_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "udp").write_text(
+        HEAD + udp_line("0100007F:B18E", 11) + udp_line("0100007F:B18E", 12, "0100007F:1234")
+    )
+    (tmp_path / "net" / "udp6").write_text(HEAD)
+    found = check_port(0xB18E, tmp_path)
+    assert found.detail == "in use by a process of another user"
+
 
 LEASE = Lease(
     server="127.0.0.1",
@@ -57,13 +127,6 @@ def test_a_directory_that_everybody_may_write_to_is_a_problem(tmp_path: Path) ->
     assert found.fix == f"chmod o-w {tmp_path}"
 
 
-def test_a_directory_of_another_user_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: 4711)
-    found = check_directory("place", tmp_path)
-    assert found.state is State.PROBLEM
-    assert "this is user 4711" in found.detail
-
-
 def test_a_directory_that_may_not_be_written_to_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,10 +155,6 @@ def test_a_runtime_directory_with_too_long_a_path_for_sockets_is_a_problem(
     assert "107 bytes" in found.detail
 
 
-def test_without_a_daemon_there_is_no_hub_to_look_at() -> None:
-    assert [check.state for check in check_hub_sockets()] == [State.SKIPPED]
-
-
 @pytest.mark.loopback
 def test_a_hub_that_listens_is_well_and_what_a_dead_daemon_left_is_a_problem() -> None:
     hub = HubSocket(default_hub())
@@ -108,14 +167,6 @@ def test_a_hub_that_listens_is_well_and_what_a_dead_daemon_left_is_a_problem() -
     (found,) = check_hub_sockets()
     assert found.state is State.PROBLEM
     assert "a daemon died and left it" in found.detail
-
-
-def test_a_file_where_a_hub_should_be_is_a_problem(tmp_path: Path) -> None:
-    path = tmp_path / "hub.sock"
-    path.write_text("")
-    found = check_hub_socket(path)
-    assert found.state is State.PROBLEM
-    assert "is no socket" in found.detail
 
 
 def test_a_lease_of_a_running_session_is_well_and_that_of_a_dead_one_a_problem() -> None:
@@ -160,15 +211,3 @@ def test_only_leases_of_the_simulator_that_is_named_are_to_be_removed(tmp_path: 
     fix = check_leases(tmp_path).fix
     assert "--simulator 127.0.0.1:45454`" in fix
     assert fix.endswith(f"remove {tmp_path / '1.lease'} {tmp_path / '2.lease'}")
-
-
-def test_where_the_system_tells_of_no_locks_leases_are_skipped(tmp_path: Path) -> None:
-    assert check_leases(tmp_path, tmp_path / "locks").state is State.SKIPPED
-
-
-def test_a_runtime_directory_that_cannot_be_looked_at_has_no_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Root may enter everything, so a directory that others may not enter would not do.
-    monkeypatch.setenv("RUNTIME_DIRECTORY", "/" + "x" * 300)
-    assert check_runtime_directory().state is State.PROBLEM
-    (found,) = check_hub_sockets()
-    assert found.state is State.SKIPPED

@@ -1,7 +1,8 @@
-"""Where a user's own files are, when the environment says so, says nothing, or says what cannot be."""
+"""Where hubs and a user's own files are, whatever the environment says."""
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.places import check_runtime_directory, check_state_directory
 from ospbridge.errors import ConfigurationError
+from ospbridge.observe import runtime
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.observe.state import state_directory
 from ospbridge.service.scope import Scope
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
 VARIABLES: dict[str, Callable[[], Path]] = {
@@ -70,3 +73,48 @@ def test_a_user_whose_home_nobody_knows_is_told_to_set_it(monkeypatch: pytest.Mo
     found = check_state_directory()
     assert found.state is State.PROBLEM
     assert found.fix == "set HOME"
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The hub of this user, and that of the system's service; neither is there."""
+    own, service = tmp_path / "own", tmp_path / "service"
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(own))
+    monkeypatch.setattr(runtime, "SERVICE", service)
+    for directory in (own, service):
+        directory.mkdir()
+    return own / "hub.sock", service / "hub.sock"
+
+
+def test_the_hub_of_the_service_is_found_where_the_user_has_none(places: tuple[Path, Path]) -> None:
+    own, service = places
+    assert runtime.found_hub() == own
+    service.touch()
+    assert runtime.found_hub() == service
+    own.touch()
+    assert runtime.found_hub() == own
+
+
+def test_a_service_that_this_user_may_not_enter_is_named_all_the_same(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, service = places
+    look = Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        if path == service:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(path, **how)
+
+    # Root may enter everything, so the mode of the directory would not do.
+    monkeypatch.setattr(Path, "stat", stat)
+    assert runtime.found_hub() == service
+    own.touch()
+    assert runtime.found_hub() == own
+
+
+def test_a_daemon_listens_at_its_own_place_whatever_the_service_does(places: tuple[Path, Path]) -> None:
+    own, service = places
+    service.touch()
+    assert runtime.default_hub() == own
+    assert runtime.default_hub("left") == own.with_name("hub-left.sock")

@@ -1,0 +1,148 @@
+"""Warnings: the latest are kept as text, and what happens again and again is said rarely."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from ospbridge.observe import logs, sparing
+from ospbridge.observe.listeners import SAYS, take_over
+from ospbridge.observe.recent import LONGEST, MOST_FIELDS, Recent
+from ospbridge.observe.sparing import MOST_KEPT, SAID_AGAIN_AFTER, SparingEach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def recent() -> Recent:
+    found = Recent(most=3)
+    logs.configure(stream=io.StringIO(), recent=found)
+    return found
+
+
+def test_warnings_and_errors_are_kept_and_nothing_below(recent: Recent) -> None:
+    log = logs.get("ospbridge.daemon")
+    log.info("joined")
+    log.warning("slow", seconds=2)
+    log.error("lost", reason="gone")
+    slow, lost = recent.warnings
+    assert (slow.number, slow.level, slow.event) == (1, "warning", "slow")
+    assert dict(slow.fields) == {"logger_name": "ospbridge.daemon", "seconds": "2"}
+    assert slow.time.endswith("Z")
+    assert (lost.number, lost.level, dict(lost.fields)["reason"]) == (2, "error", "gone")
+
+
+def test_only_the_latest_are_kept_and_go_on_counting(recent: Recent) -> None:
+    for number in range(5):
+        logs.get("x").warning("again", at=number)
+    assert [warned.number for warned in recent.warnings] == [3, 4, 5]
+
+
+class Awkward:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def test_whatever_is_logged_becomes_short_text(recent: Recent) -> None:
+    recent(
+        None,
+        "warning",
+        {
+            "event": "x" * 10_000,
+            "awkward": Awkward(),
+            "surrogate": "\ud800",
+            **{f"more {at}": at for at in range(MOST_FIELDS)},
+        },
+    )
+    (warned,) = recent.warnings
+    assert len(warned.event) == LONGEST
+    assert len(warned.fields) == MOST_FIELDS
+    assert dict(warned.fields)["awkward"] == "a Awkward"
+    assert dict(warned.fields)["surrogate"] == "\\ud800"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(sparing, "monotonic", lambda: now[0])
+    return now
+
+
+def test_each_kind_of_trouble_is_said_at_once_and_again_after_a_while(clock: list[float]) -> None:
+    each = SparingEach()
+    assert [each.due("one"), each.due("one"), each.due("other"), each.due("one")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    clock[0] += SAID_AGAIN_AFTER
+    assert [each.due("one"), each.due("one"), each.due("other")] == [True, False, True]
+
+
+def test_of_very_many_kinds_the_oldest_are_forgotten(clock: list[float]) -> None:
+    each = SparingEach()
+    assert all(each.due(number) for number in range(MOST_KEPT + 1))
+    assert not each.due(MOST_KEPT)
+    assert not each.due(1)
+    assert each.due(0)
+    assert len(each._next) == MOST_KEPT
+
+
+class Exhausted(trio.abc.Listener[trio.SocketStream]):
+    """Never accepts anybody."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    async def accept(self) -> NoReturn:
+        self.tries += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def nobody_comes(_: trio.SocketStream) -> None:
+    raise AssertionError
+
+
+@pytest.fixture(autouse=True)
+def theirs() -> Iterator[logging.Logger]:
+    logger = logging.getLogger(SAYS)
+    handlers, propagate = logger.handlers[:], logger.propagate
+    yield logger
+    logger.handlers[:], logger.propagate = handlers, propagate
+
+
+@pytest.mark.trio
+async def test_who_is_out_of_descriptors_says_it_once(
+    autojump_clock: trio.testing.MockClock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    take_over()
+    take_over()
+    listener = Exhausted()
+    with capture_logs() as events, trio.move_on_after(1.0):
+        await trio.serve_listeners(nobody_comes, [listener])
+    assert listener.tries > 5
+    assert [(event["event"], event["log_level"], event["reason"]) for event in events] == [
+        ("cannot accept connections", "warning", "Too many open files")
+    ]
+    assert capfd.readouterr().err == ""
+
+
+def test_what_has_no_error_is_told_by_its_words(theirs: logging.Logger) -> None:
+    take_over()
+    with capture_logs() as events:
+        theirs.error("something else of %s", "theirs")
+    assert [event["reason"] for event in events] == ["something else of theirs"]
