@@ -14,7 +14,7 @@ from ospbridge.diagnosis.greeting import Server, answer_to, join
 from ospbridge.interface import Endpoint
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import Init
-from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.osp.timing import RESTART_SETTLES, Limits
 from ospbridge.session import settling
@@ -150,6 +150,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     return times
 
 
+@pytest.mark.parametrize("profile", [NERD], ids=["nerd"])
 @pytest.mark.parametrize("whose", ["of a dead session", "of another session of this process"])
 def test_a_restart_waits_behind_a_goodbye(
     either: Driver, simulator: UdpSimulator, heard: dict[int, float], whose: str
@@ -164,6 +165,7 @@ def test_a_restart_waits_behind_a_goodbye(
     assert heard[Code.RESET_COMMUNICATION] - heard[Code.END_COMMUNICATION] > RESTART_SETTLES * 0.9
 
 
+@pytest.mark.parametrize("profile", [NERD], ids=["nerd"])
 def test_nobody_joins_right_behind_a_restart_of_this_process(
     either: Driver, simulator: UdpSimulator, heard: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
