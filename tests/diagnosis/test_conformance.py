@@ -326,7 +326,7 @@ def test_another_version_is_refused() -> None:
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is silence soon: these servers never answer late."""
     for method in (Line.ask, Line.give_back):
-        monkeypatch.setitem(method.__kwdefaults__, "waits", (0.05, 0.05))
+        monkeypatch.setitem(method.__kwdefaults__ or {}, "waits", (0.05, 0.05))
     monkeypatch.setattr(line, "WAITS", (0.05, 0.05))
     monkeypatch.setattr(line, "LEAVING", (0.05,))
 

@@ -169,10 +169,13 @@ def test_a_goodbye_that_was_lost_is_said_again(either: Driver) -> None:
         session.register("agent")
         session.disown()
         network.holed = True
-        # Three INITs and a goodbye are lost.
-        closing = threading.Thread(
-            target=lambda: (wait_for(lambda: network.swallowed > 3), setattr(network, "holed", False))
-        )
+
+        def passes_again() -> None:
+            # Three INITs and a goodbye are lost.
+            wait_for(lambda: network.swallowed > 3)
+            network.holed = False
+
+        closing = threading.Thread(target=passes_again)
         closing.start()
         play(either, Endpoint(host, int(port)), profile=DOCUMENT, limits=Limits(connect=20.0, close=0.3))
         closing.join(30)

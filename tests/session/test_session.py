@@ -207,7 +207,7 @@ def test_a_session_at_rest_sees_resets_of_others(either: Driver, simulator: UdpS
         driver.register("agent1")
         driver.reset(1)
         notices: list[object] = []
-        wait_for(lambda: notices.extend(watcher.take_notices()) or notices)
+        wait_for(lambda: notices.__iadd__(watcher.take_notices()))
         assert [type(notice) for notice in notices] == [WorldReset]
 
 

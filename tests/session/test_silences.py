@@ -96,9 +96,12 @@ def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
             # It takes its agent back, hears the goodbye and is found, and is silent when it is asked for its agents.
             network.answers_left = 3
             network.holed = False
-        back = threading.Timer(
-            0.6, lambda: (setattr(network, "holed", False), setattr(network, "answers_left", None))
-        )
+
+        def comes_back() -> None:
+            network.holed = False
+            network.answers_left = None
+
+        back = threading.Timer(0.6, comes_back)
         back.start()
         env.reset(seed=2)
         back.join(10)
