@@ -29,10 +29,9 @@ from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import WITHIN, asked_on, in_background, started, until
-from tests.daemon.relay.learner import TinyLearner
-from tests.daemon.relay.test_connect import drive, learning
+from tests.daemon.relay.learner import TinyLearner, drive, learning
 from tests.daemon.running import Daemon, all_free, free_port, seat_of, values
-from tests.sink.test_hostile_clients import episodes, said
+from tests.sink.clients import episodes, said
 
 if TYPE_CHECKING:
     import subprocess
@@ -166,8 +165,7 @@ def weights_awaited_for_the_first_time(stage: Stage) -> Daemon:
 
 
 def _votes(daemon: Daemon) -> int:
-    counts = daemon.status().datagrams
-    return 0 if counts is None else counts.sent.get("NEXT_SIMULATION_STEP", 0)
+    return daemon.status().datagrams.sent.get("NEXT_SIMULATION_STEP", 0)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from ospbridge.session import link, trio_link
 from ospbridge.session.datagrams import IDLE
 from ospbridge.session.link import Link
 from ospbridge.session.trio_link import TrioLink
-from tests.osp.test_hostile_server import brought, on_stage
+from tests.osp.stage import brought, on_stage
 from tests.ticking import ticking
 
 if TYPE_CHECKING:

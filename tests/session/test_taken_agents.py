@@ -19,7 +19,7 @@ from ospbridge.session.matching import NO_SCENE, choose
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.osp.pair import Pair
-from tests.osp.test_client import joined
+from tests.osp.stage import joined
 from tests.session.drivers import Driver
 from tests.session.servers import bound, changed, leases
 
