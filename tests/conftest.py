@@ -54,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """More than there are cores, since half of what tests do is to wait for others."""
+    return min(2 * len(os.sched_getaffinity(0)), 16)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     if config.getoption("--whole"):
         return "walks: all cases"

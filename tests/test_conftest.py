@@ -27,6 +27,8 @@ def test_temporary_files_may_have_a_long_path_and_a_checkout_be_read_only(tmp_pa
             "-q",
             "-o",
             "cache_dir=/proc/nowhere",
+            "-n",
+            "0",
             SOCKETS,
             "-k",
             "before_any_hello",
