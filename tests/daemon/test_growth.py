@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,13 +48,12 @@ async def test_episodes_that_are_over_leave_nothing_behind(tmp_path: Path) -> No
     conductor = conductor_of(session)
     with recorded(conductor, tmp_path) as recording:
         found = []
-        for _ in range(3):
+        for _ in range(5):
             await episodes(conductor, session, KEPT)
             while recording.status.recorded % (2 * KEPT):
                 await trio.sleep(0.005)
             gc.collect()
             found.append((sys.getallocatedblocks(), descriptors(), threads()))
-    _, before, after = found
-    assert after[0] - before[0] < ROOM, found
-    # A thread of an earlier test may end meanwhile.
-    assert all(later <= earlier for earlier, later in zip(before[1:], after[1:], strict=True)), found
+    # What leaks grows each time; what else the process holds may come and go.
+    for numbers, room in zip(zip(*found, strict=True), (ROOM, 1, 1), strict=True):
+        assert min(later - earlier for earlier, later in pairwise(numbers)) < room, found
