@@ -18,7 +18,7 @@ import pytest
 import structlog
 import trio
 from click.testing import CliRunner
-from structlog.testing import capture_logs
+from structlog.testing import LogCapture
 
 from ospbridge.cli import main
 from ospbridge.daemon.service import serve
@@ -53,6 +53,18 @@ def until(condition: Callable[[], object], why: Callable[[], object] = lambda: N
     while not condition():
         assert time.monotonic() < give_up, why()
         time.sleep(0.005)
+
+
+@contextmanager
+def captured_logs() -> Iterator[list[Any]]:
+    """As structlog's ``capture_logs``, with what is bound to the context; older releases leave that out."""
+    processors, capture = structlog.get_config()["processors"], LogCapture()
+    before = processors.copy()
+    processors[:] = [structlog.contextvars.merge_contextvars, capture]
+    try:
+        yield capture.entries
+    finally:
+        processors[:] = before
 
 
 class LocalDaemon:
@@ -112,9 +124,7 @@ class LocalDaemon:
 
     def __enter__(self) -> Self:
         if LocalDaemon._captured is None:
-            LocalDaemon._captured = self._stack.enter_context(
-                capture_logs([structlog.contextvars.merge_contextvars])
-            )
+            LocalDaemon._captured = self._stack.enter_context(captured_logs())
             self._stack.callback(setattr, LocalDaemon, "_captured", None)
         self._logs = LocalDaemon._captured
         self._thread.start()
